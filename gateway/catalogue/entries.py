@@ -1,0 +1,191 @@
+"""What the catalogue knows: providers, models and the mappings of models to providers. Frozen values.
+
+Names follow config/catalogue's TOML (docs/catalogue.md). Prices are integer nano-dollars per million units.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Stability = Literal["stable", "beta", "unstable", "experimental"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Prices of one tier, nano-dollars per million units; None = unpriced. Keys of the maps: `quality/size`,
+    `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second).
+
+    Units: prompt … internal_reasoning per token, `image` per image token in, `output_image` per image token out,
+    `request` per request, `web_search` per search, `ocr_page` per page, `character` per character,
+    `input_audio_hour` per hour, `per_image` per image made, `per_second` per second of video made.
+    """
+
+    prompt: int | None = None
+    completion: int | None = None
+    input_cache_read: int | None = None
+    input_cache_write: int | None = None
+    input_cache_write_1h: int | None = None
+    image: int | None = None
+    output_image: int | None = None
+    input_audio: int | None = None
+    input_audio_cache_read: int | None = None
+    output_audio: int | None = None
+    internal_reasoning: int | None = None
+    request: int | None = None
+    web_search: int | None = None
+    ocr_page: int | None = None
+    character: int | None = None
+    input_audio_hour: int | None = None
+    per_image: dict[str, int] = field(default_factory=dict)
+    per_second: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def priced(self) -> bool:
+        return any(getattr(self, name) is not None for name in self.__slots__ if not name.startswith("per_")) or bool(
+            self.per_image or self.per_second
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Rates for a whole request of at most `up_to` input tokens (None: no end)."""
+
+    up_to: int | None
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Rates within a daily UTC span, minutes since midnight; `end` may lie past midnight (end < start)."""
+
+    start: int
+    end: int
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices in force from `from_date` ("YYYY-MM-DD", "" = always): base, tiers in rising order, daily peaks."""
+
+    base: Rates
+    tiers: tuple[Tier, ...] = ()
+    peaks: tuple[Peak, ...] = ()
+    from_date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DataPolicy:
+    """None = not known. `retention` is text such as "30 days"."""
+
+    api_training: bool | None = None
+    prompt_logging: bool | None = None
+    retention: str = ""
+    soc2: int | None = None  # 1 or 2, the type
+    iso27001: bool | None = None
+    gdpr: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """`credential` names environment variables that may hold its keys, in order; LLM_<ID>_API_KEY comes first.
+
+    `protocol` is a name of providers/. `address` may hold `{region}`, `{project}`, `{resource}` …, filled from
+    `settings` (name → environment variable). `headers` are fixed request headers.
+    """
+
+    id: str
+    name: str
+    protocol: str
+    address: str = ""
+    credential: tuple[str, ...] = ()
+    key_required: bool = True
+    settings: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    quirks: tuple[str, ...] = ()
+    priority: float = 1.0
+    streaming: bool = True
+    cancellation: bool = True
+    regions: tuple[str, ...] = ()
+    service_tiers: dict[str, str] = field(default_factory=dict)  # tier → multiplier of token prices
+    data_policy: DataPolicy = DataPolicy()
+    headquarters: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or ""."""
+
+    provider: str
+    model: str
+    external_id: str
+    region: str = ""
+    protocol: str = ""  # "" = the provider's
+    address: str = ""
+    operations: tuple[str, ...] = ("chat",)
+    prices: tuple[Prices, ...] = ()
+    context_length: int = 0
+    max_output: int = 0
+    max_temperature: float = 0.0
+    min_cacheable_tokens: int = 0
+    streaming: bool = True
+    vision: bool = False
+    audio: bool = False
+    documents: bool = False
+    tools: bool = False
+    parallel_tool_calls: bool = False
+    reasoning: bool = False
+    reasoning_efforts: tuple[str, ...] = ()
+    reasoning_modes: tuple[str, ...] = ()
+    reasoning_max_tokens: bool = False
+    json_output: bool = False
+    json_output_schema: bool = False
+    web_search: bool = False
+    verbosity: bool = False
+    supports_n: bool = False
+    max_n: int = 0
+    realtime: bool = False
+    service_tiers: dict[str, str] = field(default_factory=dict)
+    supported_parameters: tuple[str, ...] = ()
+    supported_tool_choices: tuple[str, ...] = ()
+    video_sizes: tuple[str, ...] = ()
+    video_durations: tuple[int, ...] = ()
+    video_audio: bool = False
+    video_without_audio: bool = False
+    voices: tuple[str, ...] = ()
+    quirks: tuple[str, ...] = ()
+    stability: Stability = "stable"
+    deprecated: str = ""
+    deactivated: str = ""
+    source: str = ""
+    price_version: str = ""
+    checked: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def priced(self) -> bool:
+        return any(prices.base.priced for prices in self.prices)
+
+    @property
+    def key(self) -> str:
+        """provider/model, with :region when it has one."""
+        return f"{self.provider}/{self.model}:{self.region}" if self.region else f"{self.provider}/{self.model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    id: str
+    name: str = ""
+    family: str = ""
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    released: str = ""
+    context_length: int = 0
+    max_output: int = 0
+    input_modalities: tuple[str, ...] = ("text",)
+    output_modalities: tuple[str, ...] = ("text",)
+    tokenizer: str = "GPT"
+    free: bool = False
+    stability: Stability = "stable"
+    deprecated: str = ""
+    deactivated: str = ""
+    max_video_seconds: int = 0
+    mappings: tuple[Mapping, ...] = ()

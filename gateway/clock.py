@@ -1,0 +1,37 @@
+"""The only reader of wall and monotonic time; tests put another Clock in its place."""
+
+import time
+from datetime import UTC, datetime
+
+SECOND_US = 1_000_000
+
+
+class Clock:
+    """Times are integer microseconds since the epoch (UTC); durations come from `monotonic()` seconds."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def to_iso(at_us: int) -> str:
+    """Microseconds to ISO 8601 in UTC with milliseconds, e.g. 2026-01-15T08:30:00.000Z."""
+    seconds, micro = divmod(at_us, SECOND_US)
+    stamp = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{stamp}.{micro // 1000:03d}Z"
+
+
+def from_datetime(moment: datetime) -> int:
+    """An aware datetime as microseconds since the epoch."""
+    whole = moment.astimezone(UTC)
+    return int(whole.timestamp()) * SECOND_US + whole.microsecond
+
+
+def to_datetime(at_us: int) -> datetime:
+    seconds, micro = divmod(at_us, SECOND_US)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micro)

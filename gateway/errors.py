@@ -1,0 +1,177 @@
+"""The one error tree.
+
+GatewayError
+├── caller's fault: InvalidRequest (400) ─ ContentRefused, UnknownModel, NotSupported, RequestTooLarge (413),
+│   │               UnsupportedMediaType (415)
+│   ├── Unauthenticated (401), Forbidden (403), NotFound (404), Conflict (409), Gone (410)
+│   ├── SpendingLimitReached (402), OutOfCredits (402)
+│   └── RateLimited (429)
+├── provider's fault: UpstreamFailed (502) ─ UpstreamUnreachable, UpstreamTimeout (504), UpstreamRateLimited,
+│   │                 UpstreamRefused (credential, funding, unknown there), StreamTruncated
+│   └── NoProviderLeft (503)
+├── Cancelled (499): the caller hung up
+└── gateway's fault: Unavailable (503), Internal (500)
+
+`kind` is what a dialect maps to its own words; `code` is the stable name listed in docs/errors.md; `blame` alone
+decides whether another provider is tried. Statuses follow the HTTP reference of the product.
+"""
+
+
+class GatewayError(Exception):
+    """An error that a caller may see. `message` says what to do and never holds a secret.
+
+    `param` names the offending field ("" when none), `retry_after` is seconds, `status` and `code` may be
+    narrowed per instance, `details` are extra members of the error object (strings), `upstream_status` the
+    status that the provider answered (0 when it answered none).
+    """
+
+    kind = "internal"
+    status = 500
+    code = "internal_error"
+    blame = "gateway"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str = "",
+        code: str | None = None,
+        status: int | None = None,
+        retry_after: float | None = None,
+        details: dict[str, str] | None = None,
+        upstream_status: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+        self.details = details
+        self.upstream_status = upstream_status
+        if code is not None:
+            self.code = code
+        if status is not None:
+            self.status = status
+
+
+class InvalidRequest(GatewayError):
+    kind, status, code, blame = "invalid_request", 400, "invalid_parameters", "caller"
+
+
+class ContentRefused(InvalidRequest):
+    kind, code = "content_refused", "content_policy_violation"
+
+
+class UnknownModel(InvalidRequest):
+    code = "model_not_found"
+
+
+class NotSupported(InvalidRequest):
+    """The model or every provider of it lacks what the request needs."""
+
+    code = "model_not_supported"
+
+
+class RequestTooLarge(InvalidRequest):
+    kind, status, code = "too_large", 413, "request_too_large"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    kind, status, code = "unsupported_media_type", 415, "unsupported_media_type"
+
+
+class RangeNotSatisfiable(InvalidRequest):
+    kind, status, code = "range_not_satisfiable", 416, "range_not_satisfiable"
+
+
+class Unauthenticated(GatewayError):
+    kind, status, code, blame = "unauthenticated", 401, "invalid_api_key", "caller"
+
+
+class Forbidden(GatewayError):
+    kind, status, code, blame = "forbidden", 403, "permission_denied", "caller"
+
+
+class NotFound(GatewayError):
+    kind, status, code, blame = "not_found", 404, "not_found", "caller"
+
+
+class MethodNotAllowed(GatewayError):
+    kind, status, code, blame = "method_not_allowed", 405, "method_not_allowed", "caller"
+
+
+class Conflict(GatewayError):
+    kind, status, code, blame = "conflict", 409, "conflict", "caller"
+
+
+class Gone(GatewayError):
+    kind, status, code, blame = "gone", 410, "gone", "caller"
+
+
+class SpendingLimitReached(GatewayError):
+    kind, status, code, blame = "limit_reached", 402, "key_limit_reached", "caller"
+
+
+class OutOfCredits(GatewayError):
+    kind, status, code, blame = "out_of_credits", 402, "insufficient_credits", "caller"
+
+
+class RateLimited(GatewayError):
+    kind, status, code, blame = "rate_limited", 429, "rate_limit_exceeded", "caller"
+
+
+class Cancelled(GatewayError):
+    """The caller hung up; recorded, never sent."""
+
+    kind, status, code, blame = "cancelled", 499, "request_cancelled", "caller"
+
+
+class UpstreamFailed(GatewayError):
+    kind, status, code, blame = "upstream_failed", 502, "upstream_error", "provider"
+
+
+class UpstreamUnreachable(UpstreamFailed):
+    """No connection, no name, connection reset before an answer."""
+
+    code = "fetch_failed"
+
+
+class UpstreamTimeout(UpstreamFailed):
+    kind, status, code = "upstream_timeout", 504, "timeout"
+
+
+class UpstreamRateLimited(UpstreamFailed):
+    code = "upstream_rate_limited"
+
+
+class UpstreamRefused(UpstreamFailed):
+    """The provider refused our credential, our account, or does not know the model."""
+
+    code = "upstream_refused"
+
+
+class StreamTruncated(UpstreamFailed):
+    """The stream ended without its protocol's terminal event."""
+
+    code = "stream_truncated"
+
+
+class NoProviderLeft(GatewayError):
+    kind, status, code, blame = "no_provider", 503, "no_available_provider", "provider"
+
+
+class Unavailable(GatewayError):
+    """A store of ours is away: unknown is not denied."""
+
+    kind, status, code, blame = "unavailable", 503, "service_unavailable", "gateway"
+
+    def __init__(self, message: str = "The service is temporarily unavailable; try again.", **more) -> None:
+        more.setdefault("retry_after", 1.0)
+        super().__init__(message, **more)
+
+
+class Overloaded(GatewayError):
+    kind, status, code, blame = "overloaded", 529, "overloaded", "gateway"
+
+
+class Internal(GatewayError):
+    """Shown for an unexpected exception; the log has the cause under the request id."""

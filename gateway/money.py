@@ -1,0 +1,65 @@
+"""Exact money: integer nano-dollars (n$, 10⁻⁹ USD); decimals only at the edge; rounding in one place.
+
+A token can cost less than one nano-dollar, so prices are integers per million units. Each cost component is
+rounded once, half up; totals are sums of components, so parts always add up.
+"""
+
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+
+NANO = 1_000_000_000
+MILLION = 1_000_000
+
+
+def parse_usd(text: str | int | Decimal) -> int:
+    """A decimal dollar amount ("12.34") as nano-dollars. ValueError if not finite or finer than 1 n$."""
+    try:
+        amount = Decimal(str(text).strip())
+    except InvalidOperation:
+        raise ValueError(f"not a decimal amount: {text!r}") from None
+    if not amount.is_finite():
+        raise ValueError(f"not a finite amount: {text!r}")
+    scaled = amount * NANO
+    if scaled != scaled.to_integral_value():
+        raise ValueError(f"finer than a nano-dollar: {text!r}")
+    return int(scaled)
+
+
+def format_usd(nano: int) -> str:
+    """Nano-dollars as the shortest exact decimal string, e.g. 12340000000 → "12.34"."""
+    sign = "-" if nano < 0 else ""
+    whole, rest = divmod(abs(nano), NANO)
+    if not rest:
+        return f"{sign}{whole}"
+    return f"{sign}{whole}.{rest:09d}".rstrip("0")
+
+
+def usd_number(nano: int) -> float:
+    """Nano-dollars as a JSON number of dollars: the double nearest to the exact amount (replies only)."""
+    return nano / NANO
+
+
+def price_per_million(text: str) -> int:
+    """A price in USD per unit ("0.00000015", "0.15e-6") as integer nano-dollars per million units.
+
+    Prices in the wild are at most 10⁻¹⁵ USD fine; a finer one is rounded half up here, once, at load.
+    """
+    try:
+        price = Decimal(text.strip())
+    except InvalidOperation:
+        raise ValueError(f"not a price: {text!r}") from None
+    if not price.is_finite() or price < 0:
+        raise ValueError(f"not a price: {text!r}")
+    return int((price * NANO * MILLION).to_integral_value(ROUND_HALF_UP))
+
+
+def format_price(per_million: int) -> str:
+    """Nano-dollars per million units as USD per unit, plain decimal without exponent ("0.00000015")."""
+    if not per_million:
+        return "0"
+    text = f"{Decimal(per_million).scaleb(-15):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def cost(units: int, per_million: int) -> int:
+    """units × price, rounded half up to whole nano-dollars (both non-negative)."""
+    return (units * per_million + MILLION // 2) // MILLION

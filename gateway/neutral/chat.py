@@ -1,0 +1,223 @@
+"""A chat request and its result."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gateway.neutral.parts import CacheMark, Image, Message, Part, Source
+from gateway.neutral.usage import NOTHING, Usage
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "stop_sequence"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """`schema` is the JSON Schema of the arguments, as the caller wrote it (None: takes none)."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+    cache: CacheMark | None = None
+    deferred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CustomTool:
+    """A tool with free-text input, optionally held to a grammar (`format` in its maker's JSON)."""
+
+    name: str
+    description: str = ""
+    format: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WebSearch:
+    """The provider's own web search. `context_size` low, medium, high or "". Location fields are plain text."""
+
+    max_uses: int | None = None
+    allowed_domains: tuple[str, ...] = ()
+    blocked_domains: tuple[str, ...] = ()
+    context_size: str = ""
+    city: str = ""
+    region: str = ""
+    country: str = ""
+    timezone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTool:
+    """A provider-defined tool that only `maker` understands; targets of other makers are skipped or refuse."""
+
+    maker: str
+    kind: str
+    body: dict[str, Any]
+
+
+Tool = FunctionTool | CustomTool | WebSearch | ForeignTool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    mode: Literal["auto", "none", "required", "tool", "web_search"]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    kind: Literal["text", "json_object", "json_schema"]
+    name: str = ""
+    description: str = ""
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningAsk:
+    """`budget` (tokens) wins over `effort`. `enabled` None = as the model does by itself; `adaptive` lets the
+    model choose. `show`: "" default, "omitted", "summary", "full"."""
+
+    effort: Effort | Literal[""] = ""
+    budget: int | None = None
+    enabled: bool | None = None
+    adaptive: bool = False
+    mode: str = ""
+    show: str = ""
+    encrypted: bool = False  # the caller wants sealed reasoning back (stateless multi-turn)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    parallel_tool_calls: bool | None = None
+    verbosity: str = ""
+    output_effort: str = ""  # a maker's separate output effort
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """All that a model reads, decoded."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    response_format: ResponseFormat | None = None
+    reasoning: ReasoningAsk = ReasoningAsk()
+    sampling: Sampling = Sampling()
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Cheap facts for routing and admission, known without decoding the conversation.
+
+    `prompt_bytes` is the size of all text in; `messages` their number; `media` the number of images and files.
+    """
+
+    stream: bool = False
+    tools: bool = False
+    parallel_tools: bool = False
+    vision: bool = False
+    audio: bool = False
+    documents: bool = False
+    json_object: bool = False
+    json_schema: bool = False
+    reasoning: bool = False
+    effort: str = ""
+    web_search: bool = False
+    image_output: bool = False
+    n: int = 1
+    max_tokens: int | None = None
+    prompt_bytes: int = 0
+    messages: int = 0
+    media: int = 0
+    forced_tool: str = ""  # a tool_choice mode beyond auto and none
+    verbosity: bool = False
+    maker_only: str = ""  # dialect of a part or tool that no other maker understands
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Gateway-only wishes of one request."""
+
+    routing: Literal["", "auto", "price", "throughput", "latency"] = ""
+    free_models_only: bool = False
+    no_reasoning: bool = False
+    service_tier: str = ""
+    session: str = ""  # prompt_cache_key, then user: sticky session fallback
+    prompt_cache_key: str = ""
+    prompt_cache_retention: str = ""
+    heal: bool = False  # plugins: response-healing
+    image_config: dict[str, Any] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)  # known fields that one provider alone takes
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """The caller's own body, checked and free of unknown and gateway-only fields, for upstreams of one dialect.
+
+    `body` maps top-level field names to JSON-encodable values; it is never changed in place. It has no model,
+    stream or gateway-only field.
+    """
+
+    dialect: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """`asked` is the model as the caller wrote it. `decode` builds the conversation; call `conversation()`."""
+
+    asked: str
+    needs: Needs
+    decode: Callable[[], Conversation]
+    options: Options = Options()
+    native: Native | None = None
+    user: str = ""
+    _memo: list[Conversation] = field(default_factory=list, repr=False, compare=False)
+
+    def conversation(self) -> Conversation:
+        """The decoded conversation, built on first use. Raises InvalidRequest for what is wrong inside it."""
+        if not self._memo:
+            self._memo.append(self.decode())
+        return self._memo[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One answer. Parts in the order in which the model made them."""
+
+    parts: tuple[Part, ...]
+    finish: FinishReason
+    stop_sequence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatResult:
+    """A whole answer. `native` is the upstream's own reply body when its dialect is the caller's (relay lane)."""
+
+    choices: tuple[Choice, ...]
+    usage: Usage | None = NOTHING
+    model: str = ""  # as the upstream names what answered
+    upstream_id: str = ""
+    service_tier: str = ""
+    warnings: tuple[str, ...] = ()
+    native: Native | None = None
+
+
+def images_of(choice: Choice) -> tuple[Image, ...]:
+    return tuple(part for part in choice.parts if isinstance(part, Image))
+
+
+def sources_of(choice: Choice) -> tuple[Source, ...]:
+    found: list[Source] = []
+    for part in choice.parts:
+        found.extend(getattr(part, "sources", ()))
+    return tuple(found)

@@ -1,0 +1,143 @@
+"""Parts of a message."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMark:
+    """A caller's wish that the prompt be cached up to and including this part. `ttl` "" = provider's default."""
+
+    ttl: Literal["", "5m", "1h"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a statement comes from. `start`/`end` are character offsets into the text part, -1 when unknown."""
+
+    url: str
+    title: str = ""
+    quote: str = ""
+    start: int = -1
+    end: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+    cache: CacheMark | None = None
+    sources: tuple[Source, ...] = ()
+    signature: str = ""  # opaque, bound to this part by its maker (Google signs text parts too)
+    maker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Bytes by address or inline: exactly one of `url` and `data` (base64 text) is set, or `file_id` alone."""
+
+    media_type: str = ""  # e.g. image/png; "" when only an address is known
+    url: str = ""
+    data: str = ""
+    file_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    media: Media
+    detail: str = ""  # low, high, auto
+    cache: CacheMark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    media: Media
+    format: str = ""  # wav, mp3 …
+    transcript: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    media: Media
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    media: Media
+    filename: str = ""
+    title: str = ""
+    context: str = ""
+    citations: bool = False
+    cache: CacheMark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A block of reasoning. `text` may be empty; `signature` (of the text) and `sealed` (encrypted or redacted
+    content) are opaque and mean something to `maker` only: another maker's are dropped on purpose, never altered.
+
+    `maker` is a dialect name ("anthropic", "google", "responses", "openai"); `ident` the maker's item id.
+    """
+
+    text: str = ""
+    signature: str = ""
+    sealed: str = ""
+    maker: str = ""
+    ident: str = ""
+    summary: bool = False  # `text` is a summary, not the reasoning itself
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """`arguments` is JSON text exactly as written by the model ("" counts as {}).
+
+    `signature` (with `maker`) is an opaque mark that must come back with the call. `executed` names the side that
+    ran it: "" the caller's, "provider" a server tool. `custom` marks a free-text tool: arguments is its raw input.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    signature: str = ""
+    maker: str = ""
+    executed: Literal["", "provider"] = ""
+    custom: bool = False
+    cache: CacheMark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    call_id: str
+    parts: tuple["Part", ...]
+    name: str = ""
+    is_error: bool = False
+    executed: Literal["", "provider"] = ""
+    cache: CacheMark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A block that only `maker` understands (e.g. a server tool's result): kept whole for it, or the target is
+    skipped. `kind` is its wire type, `body` its JSON value."""
+
+    maker: str
+    kind: str
+    body: dict
+
+
+Part = Text | Refusal | Image | Audio | Video | File | Reasoning | ToolCall | ToolResult | Foreign
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Parts in order. Tool results sit in messages of role "tool", calls in those of role "assistant"."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    name: str = ""

@@ -1,0 +1,92 @@
+"""The seam: what a protocol must offer. A protocol knows one upstream wire format and nothing of callers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol as Interface
+
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.neutral.events import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A provider's key. `source` is "platform" (environment) or "byok" (the caller's organization's own).
+
+    `ident` names it without revealing it: a short keyed fingerprint, or the id of the stored provider key.
+    """
+
+    secret: str = field(repr=False)
+    source: str = "platform"
+    ident: str = ""
+    label: str = ""
+    base_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One place to send a request: a mapping with its provider, a credential, and the filled-in base address.
+
+    `address` has no trailing slash and no version path beyond what the provider's entry says; `settings` are the
+    provider's filled values (region, project …). `output_cap`, when set, is sent upstream as the output limit
+    because the caller's budget allows no more.
+    """
+
+    provider: Provider
+    mapping: Mapping
+    credential: Credential
+    address: str
+    settings: dict[str, str] = field(default_factory=dict)
+    output_cap: int | None = None
+
+    @property
+    def quirks(self) -> tuple[str, ...]:
+        return self.provider.quirks + self.mapping.quirks
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An upstream HTTP call. `body` is sent as it is; `secret_headers` are merged in but never logged."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes = b""
+    stream: bool = False
+    warnings: tuple[str, ...] = ()  # what of the request this target does not carry, named for the caller
+
+
+class Reply(Interface):
+    """An upstream's answer, as the transport gives it.
+
+    `read_all()` returns the whole body (capped). `chunks()` yields bytes as they come, one item a receive; b"" means
+    that nothing came for the heartbeat time. Both raise UpstreamTimeout, UpstreamUnreachable or StreamTruncated.
+    """
+
+    status: int
+    headers: dict[str, str]
+
+    def read_all(self) -> bytes: ...
+    def chunks(self) -> Iterator[bytes]: ...
+    def close(self) -> None: ...
+
+
+class Protocol(Interface):
+    """Five functions (and a name). Stateless: one object serves all requests.
+
+    `write` builds the call from the neutral form; it raises NotSupported for what cannot be carried and must not be
+    dropped (the target is then skipped), clamps values to the provider's range and names in `Call.warnings` what it
+    leaves out. `relay` retargets a native body of the same dialect without walking its messages. `read` turns a 2xx
+    body into a result, `read_stream` a 2xx stream into batches: first a Started, last a Finished or Failed, Silent
+    for heartbeats; a stream that ends without its terminal event yields Failed(StreamTruncated). `failure` turns
+    any other answer into an error with scrubbed, capped text and the right blame.
+    """
+
+    dialect: str
+
+    def write(self, request: ChatRequest, target: Target) -> Call: ...
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call: ...
+    def read(self, reply: Reply, relayed: bool) -> ChatResult: ...
+    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]: ...
+    def failure(self, reply: Reply, target: Target) -> GatewayError: ...

@@ -1,0 +1,62 @@
+"""What a surface handles: one request in, one answer out, free of any server and framework."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import parse_qsl
+
+if TYPE_CHECKING:
+    from gateway.services import Services
+
+
+@dataclass(slots=True)
+class Inbound:
+    """A request as it came: `headers` with lower-case names, `query` undecoded, `peer` the caller's address,
+    `base_url` scheme, host and mount point as the caller sees them, `params` the variables of the route."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    query: str = ""
+    peer: str = ""
+    base_url: str = ""
+    params: dict[str, str] = field(default_factory=dict)
+
+    def header(self, name: str) -> str:
+        """The header `name` (lower case), stripped; "" when absent."""
+        return self.headers.get(name, "").strip()
+
+    def arguments(self) -> dict[str, str]:
+        """Query parameters; of a repeated one the last."""
+        return dict(parse_qsl(self.query, keep_blank_values=True))
+
+
+@dataclass(slots=True)
+class Outbound:
+    """An answer: whole bytes, or an iterator whose items are sent one by one (its close() is always called)."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes | Iterator[bytes] = b""
+
+
+Handler = Callable[["Services", Inbound], Outbound]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One line of a surface's table.
+
+    `path` may hold `<name>` variables, given in Inbound.params. `hot` operations are also answered by the express
+    lane (their path has no variable). `dialect` names the error envelope. `body` is what a POST must carry:
+    "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the admission.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    dialect: str = "openai"
+    body: Literal["json", "form", "any", "none"] = "none"
+    hot: bool = False
+    paid: bool = False
