@@ -29,8 +29,8 @@ class Target:
     """One place to send a request: a mapping with its provider, a credential, and the filled-in base address.
 
     `address` has no trailing slash and no version path beyond what the provider's entry says; `settings` are the
-    provider's filled values (region, project …). `output_cap`, when set, is sent upstream as the output limit
-    because the caller's budget allows no more.
+    provider's filled values (region, project …). `trusted`: the operator chose the address, so it may be private.
+    `output_cap`, when set, is sent upstream as the output limit because the caller's budget allows no more.
     """
 
     provider: Provider
@@ -38,6 +38,7 @@ class Target:
     credential: Credential
     address: str
     settings: dict[str, str] = field(default_factory=dict)
+    trusted: bool = False
     output_cap: int | None = None
 
     @property

@@ -5,14 +5,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl
 
+from gateway import ids
+
 if TYPE_CHECKING:
     from gateway.services import Services
+
+LABEL_LENGTH = 64
 
 
 @dataclass(slots=True)
 class Inbound:
     """A request as it came: `headers` with lower-case names, `query` undecoded, `peer` the caller's address,
-    `base_url` scheme, host and mount point as the caller sees them, `params` the variables of the route."""
+    `base_url` scheme, host and mount point as the caller sees them, `params` the variables of the route, `request_id` 32 hex digits, always
+    ours: what a caller sends is a label only."""
 
     method: str
     path: str
@@ -22,6 +27,12 @@ class Inbound:
     peer: str = ""
     base_url: str = ""
     params: dict[str, str] = field(default_factory=dict)
+    request_id: str = field(default_factory=ids.new_hex)
+
+    @property
+    def shown_id(self) -> str:
+        """The id that the caller sees: their own x-request-id (at most 64 characters), else ours."""
+        return self.header("x-request-id")[:LABEL_LENGTH] or self.request_id
 
     def header(self, name: str) -> str:
         """The header `name` (lower case), stripped; "" when absent."""

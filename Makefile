@@ -1,0 +1,47 @@
+# `make serve` and `make test` need python3 (3.11 or later, with venv) and make; all else they install into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: serve test lint bench soak clean requirements catalogue
+
+serve: .venv/serve.stamp
+	@$(BIN)/python -m gateway.manage serve
+
+test: .venv/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/pytest -c tests/pytest.ini tests
+
+lint: .venv/test.stamp
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+bench: .venv/test.stamp
+	$(BIN)/python -m bench.run
+
+soak: .venv/test.stamp
+	$(BIN)/pytest -c tests/pytest.ini tests -m soak
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/serve.stamp: requirements.txt | .venv/bin/python
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.txt
+	@touch $@
+
+.venv/test.stamp: requirements-dev.txt | .venv/bin/python
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@ .venv/serve.stamp
+
+# Writes both requirement files anew from pyproject.toml, hashes included.
+requirements: .venv/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --extra test --extra catalogue --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-dev.txt
+	$(BIN)/uv pip compile pyproject.toml -c requirements-dev.txt --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements.txt
+
+catalogue: .venv/test.stamp
+	$(BIN)/python -m gateway.manage catalogue build
+
+clean:
+	rm -rf .venv bench/build .pytest_cache .hypothesis .ruff_cache

@@ -1,0 +1,5 @@
+"""The order of steps of a request: plan, admit, attempt, settle. Knows no surface, no protocol and no Flask.
+
+Everything comes in as arguments, because generators outlive the request that made them. Decided against: a list of
+pluggable steps ("pipeline"), since the order is the meaning and is read best as plain code.
+"""

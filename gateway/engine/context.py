@@ -1,0 +1,36 @@
+"""What the engine knows of a request beside its body."""
+
+from dataclasses import dataclass, field
+
+from gateway.accounts.authentication import Caller
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request of one caller.
+
+    `request_id` is the accounting id: 32 hex digits, always minted here; `label` the caller's own x-request-id
+    (at most 64 characters), echoed but never a key. `started` and `deadline` are monotonic seconds.
+    """
+
+    request_id: str
+    caller: Caller
+    at_us: int
+    started: float
+    deadline: float
+    label: str = ""
+    source: str = ""
+    session: str = ""
+    ip: str = ""
+    operation: str = "chat"
+    surface: str = "openai"
+    no_fallback: bool = False
+    no_cache: bool = False
+    debug: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+    idempotency_key: str = ""
+
+    @property
+    def shown_id(self) -> str:
+        """The id that the caller sees: their own label, else ours."""
+        return self.label or self.request_id

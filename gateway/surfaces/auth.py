@@ -1,0 +1,78 @@
+"""Who calls: credentials of a request, and the context that the engine works with."""
+
+from gateway.accounts.authentication import Caller
+from gateway.engine.context import RequestContext
+from gateway.errors import Forbidden, Unauthenticated, UnsupportedMediaType
+from gateway.metering.sources import read_source
+from gateway.services import Services
+from gateway.surfaces.exchange import LABEL_LENGTH, Inbound
+
+SESSION_HEADERS = ("x-session-id", "x-session-affinity", "session_id", "session-id")
+METADATA_PREFIX = "x-llmgateway-"
+METADATA_LIMIT = 16
+
+
+def token_of(inbound: Inbound) -> str:
+    """The API key: `Authorization: Bearer`, else `x-api-key`, else ""."""
+    scheme, _, value = inbound.header("authorization").partition(" ")
+    if scheme.lower() == "bearer" and value.strip():
+        return value.strip()
+    return inbound.header("x-api-key")
+
+
+def caller_of(services: Services, inbound: Inbound) -> Caller:
+    """The caller behind the request's key. Unauthenticated (with what to do), Gone or Unavailable."""
+    token = token_of(inbound)
+    if not token:
+        raise Unauthenticated("Send your API key as 'Authorization: Bearer <key>' or in the header 'x-api-key'.")
+    return services.authentication.caller(token)
+
+
+def admit(services: Services, inbound: Inbound, operation: str, surface: str = "openai") -> RequestContext:
+    """Authenticate first, then the content type, then the source: the order of the HTTP reference."""
+    caller = caller_of(services, inbound)
+    require_json(inbound)
+    return context_of(services, inbound, caller, operation, surface)
+
+
+def context_of(
+    services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str = "openai"
+) -> RequestContext:
+    header = inbound.header
+    started = services.clock.monotonic()
+    return RequestContext(
+        request_id=inbound.request_id,
+        caller=caller,
+        at_us=services.clock.now_us(),
+        started=started,
+        deadline=started + services.settings.timeouts.request_s,
+        label=header("x-request-id")[:LABEL_LENGTH],
+        source=read_source(inbound.headers),
+        session=next((value for name in SESSION_HEADERS if (value := header(name))), ""),
+        ip=inbound.peer,
+        operation=operation,
+        surface=surface,
+        no_fallback=header("x-no-fallback").lower() == "true",
+        no_cache=header("x-no-cache").lower() == "true",
+        debug=header("x-debug").lower() == "true",
+        metadata=_metadata(inbound),
+        idempotency_key=header("idempotency-key"),
+    )
+
+
+def require_json(inbound: Inbound) -> None:
+    """UnsupportedMediaType unless the body says that it is JSON."""
+    if "application/json" not in inbound.headers.get("content-type", "").lower():
+        raise UnsupportedMediaType("Send the body as JSON with the header 'Content-Type: application/json'.")
+
+
+def require_user_key(caller: Caller) -> Caller:
+    """Forbidden for customer keys: they may generate, not read the account."""
+    if caller.key_kind != "user":
+        raise Forbidden("This key may call models only; use a project API key to read the account.")
+    return caller
+
+
+def _metadata(inbound: Inbound) -> dict[str, str]:
+    found = {k[len(METADATA_PREFIX) :]: v for k, v in inbound.headers.items() if k.startswith(METADATA_PREFIX)}
+    return dict(list(found.items())[:METADATA_LIMIT]) if found else found

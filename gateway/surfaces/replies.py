@@ -1,0 +1,58 @@
+"""Replies and errors of every surface: headers that all answers carry, and each dialect's error envelope."""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import orjson
+
+from gateway.dialects import anthropic, management, openai
+from gateway.errors import GatewayError, Internal
+from gateway.surfaces.exchange import Inbound, Outbound
+
+log = logging.getLogger("gateway")
+
+JSON = ("Content-Type", "application/json")
+PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key")]
+SSE = [("Content-Type", "text/event-stream; charset=utf-8"), ("X-Accel-Buffering", "no")]
+
+# dialect → (error, request id) → body of the error answer
+ENVELOPES: dict[str, Callable[[GatewayError, str], dict]] = {
+    "openai": openai.error_body,
+    "anthropic": anthropic.error_body,
+    "management": management.error_body,
+}
+
+
+def json_reply(
+    body: bytes | dict | list, request_id: str = "", status: int = 200, headers: list | None = None
+) -> Outbound:
+    """A private JSON answer; `headers` are added to the common ones."""
+    payload = body if isinstance(body, bytes) else orjson.dumps(body)
+    return Outbound(status, [JSON, *PRIVATE, *_identity(request_id), *(headers or ())], payload)
+
+
+def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | None = None) -> Outbound:
+    """A server-sent event stream that proxies must not buffer."""
+    return Outbound(200, [*SSE, *PRIVATE, *_identity(request_id), *(headers or ())], frames)
+
+
+def error_reply(error: GatewayError, dialect: str, request_id: str = "") -> Outbound:
+    """`error` in the caller's dialect, with Retry-After when it is known."""
+    headers = []
+    if error.retry_after is not None:
+        headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
+    if dialect == "anthropic":
+        headers.append(("request-id", request_id))
+    return json_reply(ENVELOPES[dialect](error, request_id), request_id, error.status, headers)
+
+
+def crash_reply(inbound: Inbound, error: BaseException, dialect: str, request_id: str = "") -> Outbound:
+    """An unexpected exception: the log has it, the caller learns only that it was our fault."""
+    log.error("%s %s failed: request %s", inbound.method, inbound.path, request_id, exc_info=error)
+    return error_reply(
+        Internal("Something went wrong on our side; the operator's log has the cause."), dialect, request_id
+    )
+
+
+def _identity(request_id: str) -> list[tuple[str, str]]:
+    return [("x-request-id", request_id)] if request_id else []

