@@ -15,9 +15,12 @@ LABEL_LENGTH = 64
 
 @dataclass(slots=True)
 class Inbound:
-    """A request as it came: `headers` with lower-case names, `query` undecoded, `peer` the caller's address,
-    `base_url` scheme, host and mount point as the caller sees them, `params` the variables of the route, `request_id` 32 hex digits, always
-    ours: what a caller sends is a label only."""
+    """A request as it came.
+
+    `headers` have lower-case names, `query` is undecoded, `peer` the caller's address, `base_url` scheme, host and
+    mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always
+    ours: what a caller sends is a label only.
+    """
 
     method: str
     path: str
