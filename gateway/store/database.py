@@ -1,0 +1,149 @@
+"""The one door to the relational store: a pool, repeatable reads and writes, and the base of every model."""
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import peewee
+
+from gateway import errors, settings
+from gateway.clock import Clock
+from gateway.store.faults import Verdict, judge
+from gateway.store.postgresql import Postgresql
+from gateway.store.sqlite import Sqlite
+from gateway.threads import Threads, pause
+
+T = TypeVar("T")
+
+ATTEMPTS = 6
+BACKOFF_S = 0.01
+
+log = logging.getLogger(__name__)
+
+
+class NanoField(peewee.BigIntegerField):
+    """An amount of money in nano-dollars."""
+
+
+class TimeField(peewee.BigIntegerField):
+    """A moment in microseconds since the epoch, UTC."""
+
+
+class Base(peewee.Model):
+    """The base of every stored model; unbound until `Database.bind`, tables named like `api_key` for ApiKey."""
+
+    class Meta:
+        legacy_table_names = False
+
+
+class Backend(Protocol):
+    """What a kind of store offers to Database; errors leave it as the driver's, wrapped by peewee."""
+
+    kind: str
+    peewee: peewee.Database
+
+    def read(self, work: Callable[[], T], patience_s: float | None) -> T: ...
+    def report(self, work: Callable[[], T]) -> T: ...
+    def write(self, work: Callable[[], T], patience_s: float | None) -> T: ...
+    def now_us(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Database:
+    """Work is a function without arguments that runs queries; it must be repeatable, and for SQLite free of waits
+    other than queries, since it may run in a native thread.
+
+    A connection is held only while the work runs. IntegrityError, DataError and mistakes in SQL pass through
+    unchanged; everything that means "the store cannot serve now" becomes Unavailable.
+    """
+
+    def __init__(self, backend: Backend, patience_s: float) -> None:
+        self._backend, self._patience_s = backend, patience_s
+        self._away = False
+        self.kind = backend.kind
+        self.peewee = backend.peewee
+
+    def bind(self, models: Sequence[type[peewee.Model]]) -> None:
+        self.peewee.bind(models, bind_refs=False, bind_backrefs=False)
+
+    def read(self, work: Callable[[], T]) -> T:
+        """The result of `work`, run with a pooled connection (the one in hand inside another read or write)."""
+        return self._guard(lambda: self._backend.read(work, self._patience_s))
+
+    def report(self, work: Callable[[], T]) -> T:
+        """Like `read`, for long queries: off the event loop on SQLite, with more patience on PostgreSQL."""
+        return self._guard(lambda: self._backend.report(work))
+
+    def write(self, work: Callable[[], T], patient: bool = False) -> T:
+        """Run `work` in one transaction, again when it lost against another; inside a write it joins that one.
+
+        `patient` lifts the deadline of a statement (migrations). An error after which the outcome is unknown (the
+        connection broke while committing) is Unavailable and is not repeated here.
+        """
+        if self.peewee.in_transaction():
+            return work()
+        patience_s = None if patient else self._patience_s
+        return self._guard(lambda: self._repeat(lambda: self._backend.write(work, patience_s)))
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """Run a statement with `?` placeholders inside a read or write; the driver's cursor."""
+        return self.peewee.execute_sql(self.translate(sql), tuple(params))
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement with `?` placeholders for each of `rows`, inside a write."""
+        with peewee.__exception_wrapper__:
+            cursor = self.peewee.cursor()
+            cursor.executemany(self.translate(sql), list(rows))
+            cursor.close()
+
+    def translate(self, sql: str) -> str:
+        """`?` placeholders in the words of this store. No literal `?` or `%` may stand in such a statement."""
+        return sql if self.kind == "sqlite" else sql.replace("?", "%s")
+
+    def now_us(self) -> int:
+        """The store's clock: microseconds since the epoch, UTC."""
+        return self._guard(self._backend.now_us)
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def _repeat(self, run: Callable[[], T]) -> T:
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return run()
+            except peewee.PeeweeException as error:
+                if judge(error) is not Verdict.RETRY:
+                    raise
+            pause(random.uniform(0.5, 1.0) * BACKOFF_S * 2**attempt)
+        return run()
+
+    def _guard(self, run: Callable[[], T]) -> T:
+        try:
+            result = run()
+        except peewee.PeeweeException as error:
+            if judge(error) is Verdict.OTHER:
+                raise
+            self._note_away(error)
+            raise errors.Unavailable("The database is temporarily unavailable; try again.") from error
+        self._away = False
+        return result
+
+    def _note_away(self, error: Exception) -> None:
+        # One line an outage, not one a request.
+        if not self._away:
+            log.warning("the database is unavailable: %s", str(error).strip())
+        self._away = True
+
+
+def open_database(config: settings.Database, clock: Clock, threads: Threads) -> Database:
+    """The store named by the settings: "" is SQLite in data_dir, sqlite:///path a file, postgresql:// a server.
+
+    Connects to nothing yet. Unavailable when the file cannot be made; SettingsError for another scheme.
+    """
+    scheme = config.url.partition("://")[0].partition("+")[0]
+    if scheme in ("", "sqlite"):
+        return Database(Sqlite(config, clock, threads), config.pool_wait_s)
+    if scheme in ("postgresql", "postgres"):
+        return Database(Postgresql(config), config.pool_wait_s)
+    raise settings.SettingsError(f"DATABASE_URL: {scheme}:// is not known; use sqlite:/// or postgresql://")

@@ -1,0 +1,51 @@
+"""What a driver's error means for the caller: try again, the store is away, or our own mistake."""
+
+import enum
+
+import peewee
+
+# PostgreSQL, appendix A "Error Codes": serialization_failure, deadlock_detected, lock_not_available.
+RETRY_STATES = {"40001", "40P01", "55P03"}
+# Classes: connection, authorization, catalogue name, resources, operator, system, internal.
+AWAY_CLASSES = {"08", "28", "3D", "53", "57", "58", "XX"}
+# read_only_sql_transaction, idle_in_transaction_session_timeout.
+AWAY_STATES = {"25006", "25P03"}
+
+# https://www.sqlite.org/rescode.html, primary codes (the low byte): BUSY and LOCKED; PERM, NOMEM, READONLY, IOERR,
+# CORRUPT, FULL, CANTOPEN, PROTOCOL, NOLFS, AUTH, NOTADB.
+SQLITE_RETRY = {5, 6}
+SQLITE_AWAY = {3, 7, 8, 10, 11, 13, 14, 15, 22, 23, 26}
+
+
+class Verdict(enum.Enum):
+    RETRY = "retry"
+    AWAY = "away"
+    OTHER = "other"
+
+
+def judge(error: peewee.PeeweeException) -> Verdict:
+    """RETRY when the same work may succeed at once, AWAY when the store cannot serve, OTHER for data and code."""
+    if isinstance(error, (peewee.IntegrityError, peewee.DataError)):
+        return Verdict.OTHER
+    cause = error.args[0] if error.args and isinstance(error.args[0], Exception) else error.__context__
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is not None:
+        return _judge_sqlite(code & 0xFF)
+    state = getattr(cause, "sqlstate", None)
+    if state:
+        return _judge_state(state)
+    # psycopg gives a lost or refused connection no SQLSTATE.
+    lost = isinstance(error, peewee.OperationalError) or getattr(cause, "pgconn", None) is not None
+    return Verdict.AWAY if lost and type(cause).__module__.startswith("psycopg") else Verdict.OTHER
+
+
+def _judge_sqlite(code: int) -> Verdict:
+    if code in SQLITE_RETRY:
+        return Verdict.RETRY
+    return Verdict.AWAY if code in SQLITE_AWAY else Verdict.OTHER
+
+
+def _judge_state(state: str) -> Verdict:
+    if state in RETRY_STATES:
+        return Verdict.RETRY
+    return Verdict.AWAY if state in AWAY_STATES or state[:2] in AWAY_CLASSES else Verdict.OTHER

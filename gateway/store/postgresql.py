@@ -1,0 +1,117 @@
+"""PostgreSQL through psycopg 3, cooperative, bounded in every wait, and content behind PgBouncer."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import peewee
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from gateway import settings
+from gateway.store.pool import PooledPostgresql
+
+T = TypeVar("T")
+
+REPORT_S = 120.0
+# libpq, "Parameter Key Words": a peer that vanished is noticed in about ten seconds.
+KEEPALIVE = {
+    "application_name": "llmgateway",
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+
+class _Connection(psycopg.Connection):
+    """A connection whose every wait ends: after `patience_s` without an answer it is closed and counts as lost."""
+
+    patience_s: float | None = None
+    timed_out = False
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        try:
+            return super().wait(gen, interval, self.patience_s if timeout is None else timeout)
+        except psycopg.errors._WaitTimeout:  # The driver has no public name for it.
+            self.timed_out = True
+            self.close()
+            raise psycopg.OperationalError("the database did not answer in time") from None
+
+
+class _Adapter(peewee.Psycopg3Adapter):
+    def connect(self, db: peewee.Database, **params: Any) -> psycopg.Connection:
+        return _Connection.connect(db.database, **params)
+
+
+class _Pooled(PooledPostgresql):
+    psycopg3_adapter = _Adapter
+
+
+class Postgresql:
+    """The backend of `Database` for a server; see there for the contract."""
+
+    kind = "postgresql"
+
+    def __init__(self, config: settings.Database) -> None:
+        self._patience_s = config.pool_wait_s
+        url = "postgresql://" + config.url.partition("://")[2]
+        known = conninfo_to_dict(url)
+        limits = KEEPALIVE | {
+            "connect_timeout": max(2, round(config.pool_wait_s)),
+            "tcp_user_timeout": round(config.pool_wait_s * 1000),
+        }
+        self.peewee = _Pooled(
+            url,
+            prefer_psycopg3=True,
+            autoconnect=False,
+            prepare_threshold=None,  # PgBouncer's transaction mode gives each transaction another server connection.
+            **{key: value for key, value in limits.items() if key not in known},
+        )
+        self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
+
+    def read(self, work: Callable[[], T], patience_s: float | None) -> T:
+        if not self.peewee.is_closed():
+            return work()
+        return self._lend(work, patience_s, lambda: True)
+
+    def report(self, work: Callable[[], T]) -> T:
+        """Read with the patience that a long query needs."""
+        return self.read(work, REPORT_S)
+
+    def write(self, work: Callable[[], T], patience_s: float | None) -> T:
+        begun: list[bool] = []
+
+        def transact() -> T:
+            with self.peewee.transaction():
+                begun.append(True)
+                return work()
+
+        if not self.peewee.is_closed():
+            return transact()
+        return self._lend(transact, patience_s, lambda: not begun)
+
+    def now_us(self) -> int:
+        return self.read(lambda: self.peewee.execute_sql(NOW).fetchone()[0], self._patience_s)
+
+    def close(self) -> None:
+        self.peewee.drain()
+
+    def _lend(self, work: Callable[[], T], patience_s: float | None, may_repeat: Callable[[], bool]) -> T:
+        """Run `work` on a pooled connection; once more on a new one when an idle connection turned out dead."""
+        connection = self.peewee.take()
+        try:
+            return self._use(connection, work, patience_s)
+        except peewee.PeeweeException:
+            if connection.timed_out or not connection.closed or not may_repeat():
+                raise
+        self.peewee.drain()
+        return self._use(self.peewee.take(), work, patience_s)
+
+    def _use(self, connection: _Connection, work: Callable[[], T], patience_s: float | None) -> T:
+        connection.patience_s = patience_s
+        self.peewee.adopt(connection)
+        try:
+            return work()
+        finally:
+            self.peewee.release()
+            self.peewee.give(connection)

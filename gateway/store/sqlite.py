@@ -1,0 +1,142 @@
+"""SQLite: readers on the event loop, one writer per process in a native thread, all writers behind one file lock."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gateway import errors, settings
+from gateway.clock import Clock
+from gateway.store.pool import PooledSqlite
+from gateway.store.turnstile import Turnstile
+from gateway.threads import Threads, spawn
+
+T = TypeVar("T")
+
+FILE = "gateway.db"
+BUSY_S = 5
+# Of each connection; journal_mode belongs to the file and is set once, by the writer.
+PRAGMAS = (("synchronous", "full"), ("foreign_keys", 1), ("temp_store", "memory"))
+
+
+class Sqlite:
+    """The backend of `Database` for a file; see there for the contract."""
+
+    kind = "sqlite"
+
+    def __init__(self, config: settings.Database, clock: Clock, threads: Threads) -> None:
+        self.path = _prepare_file(config)
+        self._clock, self._threads, self._wait_s = clock, threads, config.pool_wait_s
+        self.peewee = PooledSqlite(
+            str(self.path), pragmas=PRAGMAS, timeout=BUSY_S, autoconnect=False, check_same_thread=False
+        )
+        self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
+        # One thread commits, one waits for the lock; password hashing must not hold up either.
+        self._writers = Threads(2)
+        self._turnstile = Turnstile(self.path.with_name(f"{self.path.name}.writer"), self._writers)
+        self._turn = threading.Lock()
+        self._writer: Any = None
+        self._owner = 0
+
+    def read(self, work: Callable[[], T], patience_s: float | None) -> T:
+        if not self.peewee.is_closed():
+            return work()
+        self.peewee.connect()
+        try:
+            return work()
+        finally:
+            self.peewee.close()
+
+    def report(self, work: Callable[[], T]) -> T:
+        """Read in a native thread, for queries long enough to be felt by the event loop."""
+        connection = self.peewee.take()
+        return self._shield(self._threads, lambda: self._inside(connection, work), lambda: self.peewee.give(connection))
+
+    def write(self, work: Callable[[], T], patience_s: float | None) -> T:
+        if not self._turn.acquire(timeout=self._wait_s):
+            raise errors.Unavailable("The database is busy; try again.")
+        try:
+            if not self._turnstile.acquire(self._wait_s):
+                raise errors.Unavailable("The database is busy with another process; try again.")
+        except BaseException:
+            self._turn.release()
+            raise
+        return self._shield(self._writers, lambda: self._commit(work), self._end_turn)
+
+    def now_us(self) -> int:
+        return self._clock.now_us()
+
+    def close(self) -> None:
+        self.peewee.drain()
+        if self._writer is not None and self._owner == os.getpid():
+            self.peewee.discard(self._writer)
+        self._writer = None
+        self._turnstile.close()
+        self._writers.close()
+
+    def _end_turn(self) -> None:
+        self._turnstile.release()
+        self._turn.release()
+
+    def _commit(self, work: Callable[[], T]) -> T:
+        connection = self._open_writer()
+        try:
+            return self._inside(connection, lambda: self._transact(work))
+        finally:
+            if connection.in_transaction:
+                self.peewee.discard(connection)
+                self._writer = None
+
+    def _transact(self, work: Callable[[], T]) -> T:
+        with self.peewee.transaction("IMMEDIATE"):
+            return work()
+
+    def _inside(self, connection: Any, work: Callable[[], T]) -> T:
+        self.peewee.adopt(connection)
+        try:
+            return work()
+        finally:
+            self.peewee.release()
+
+    def _open_writer(self) -> Any:
+        if self._writer is None or self._owner != os.getpid():
+            self._writer = self.peewee.open_raw()
+            self._writer.execute("PRAGMA journal_mode = wal").close()
+            self._owner = os.getpid()
+        return self._writer
+
+    def _shield(self, threads: Threads, work: Callable[[], T], finish: Callable[[], None]) -> T:
+        """Run in a native thread to the end, even when the asking greenlet is killed while it waits."""
+        outcome: list[Any] = []
+
+        def attempt() -> None:
+            # Carried over by hand: the thread pool would print every exception, a duplicate key too.
+            try:
+                outcome.extend((work(), None))
+            except BaseException as error:
+                outcome.extend((None, error))
+
+        def run() -> None:
+            try:
+                threads.run(attempt)
+            finally:
+                finish()
+
+        spawn(run).join()
+        if not outcome:
+            raise errors.Unavailable("The database is closing.")
+        if outcome[1] is not None:
+            raise outcome[1]
+        return outcome[0]
+
+
+def _prepare_file(config: settings.Database) -> Path:
+    """The database file of the settings, made with mode 0600 (a new data_dir with 0700). Unavailable if it cannot."""
+    path = Path(config.url.removeprefix("sqlite:///")) if config.url else Path(config.data_dir) / FILE
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise errors.Unavailable(f"Cannot open the database file {path}: {error.strerror}.") from None
+    return path.resolve()
