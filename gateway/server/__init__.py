@@ -1,0 +1,12 @@
+"""The HTTP server under the application: the gunicorn worker and the express lane before Flask.
+
+`worker` is what gunicorn runs; `connection`, `http1` and `reply` are one connection, the reading of requests and the
+writing of answers; `sweeper` notices callers that hung up; `drain` is the end of a worker; `express` answers the hot
+operations without Flask dispatch.
+
+May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry three attributes, all
+optional: `max_body` (bytes), `draining` (called with True when a worker begins to leave) and `close` (called last).
+
+Decided against: a timer or watcher a request (one sweep four times a second serves all), HTTP/2 (a proxy's task), and
+letting the C parser read bodies (it cannot stop between pipelined requests).
+"""

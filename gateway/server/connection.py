@@ -1,0 +1,202 @@
+"""One caller's connection: buffered reading, sending without timers, and what the sweeper must know of it."""
+
+import socket
+from typing import Any
+
+import gevent
+
+from gateway.errors import InvalidRequest
+from gateway.server.http1 import malformed
+from gateway.server.sweeper import ClientGone, Pulse
+
+IDLE, READING, ANSWERING = range(3)
+RECEIVE_BYTES = 65_536
+BODY_RECEIVE_BYTES = 262_144
+HEAD_BYTES = 65_536
+# A socket with data waiting never yields, so after this many receives the other greenlets get a turn.
+RECEIVES_PER_TURN = 16
+LINGER_S = 2.0
+LINGER_BYTES = 64 * 1024 * 1024
+
+
+class Connection:
+    """A client socket with its surplus bytes. `since` and `sending` are ticks of the pulse (0: not sending)."""
+
+    __slots__ = (
+        "socket",
+        "peer",
+        "greenlet",
+        "pulse",
+        "peekable",
+        "phase",
+        "since",
+        "sending",
+        "expired",
+        "killed",
+        "_buffer",
+        "_at",
+        "_receives",
+    )
+
+    def __init__(self, sock: Any, peer: Any, pulse: Pulse, peekable: bool = True) -> None:
+        self.socket = sock
+        self.peer = peer
+        self.greenlet = gevent.getcurrent()
+        self.pulse = pulse
+        self.peekable = peekable
+        self.phase = IDLE
+        self.since = pulse.tick
+        self.sending = 0
+        self.expired = False
+        self.killed = False
+        self._buffer = b""
+        self._at = 0
+        self._receives = 0
+
+    def wait(self) -> None:
+        """Between two requests."""
+        self.since = self.pulse.tick
+        self.phase = IDLE
+
+    def answer(self) -> None:
+        """The request is read; from now on a caller that hangs up ends it."""
+        self.since = self.pulse.tick
+        self.phase = ANSWERING
+
+    @property
+    def surplus(self) -> bool:
+        """Whether bytes were received that nothing has consumed."""
+        return self._at < len(self._buffer)
+
+    def take_head(self) -> bytes | None:
+        """The next request head with its blank line; None when the caller left. InvalidRequest: 408, 431."""
+        searched = 0
+        while True:
+            self._skip_blank_lines()
+            end = self._buffer.find(b"\r\n\r\n", max(self._at, searched - 3))
+            if end - self._at > HEAD_BYTES or (end < 0 and len(self._buffer) - self._at > HEAD_BYTES):
+                raise InvalidRequest("The request head is too large.", code="headers_too_large", status=431)
+            if end >= 0:
+                head = self._buffer[self._at : end + 4]
+                self._at = end + 4
+                return head
+            if self.phase == IDLE and self.surplus:
+                self.phase, self.since = READING, self.pulse.tick
+            searched = len(self._buffer) - self._at
+            if not self._receive():
+                return self._end_head()
+
+    def take(self, size: int) -> bytes:
+        """Exactly `size` bytes."""
+        end = self._at + size
+        if end <= len(self._buffer):
+            data = self._buffer[self._at : end]
+            self._at = end
+            return data
+        parts = [self._buffer[self._at :]]
+        missing = end - len(self._buffer)
+        self._buffer, self._at = b"", 0
+        while missing:
+            parts.append(self._receive_body(min(missing, BODY_RECEIVE_BYTES)))
+            missing -= len(parts[-1])
+        return b"".join(parts)
+
+    def take_line(self, limit: int) -> bytes:
+        """The bytes before the next line end, at most `limit`."""
+        while True:
+            end = self._buffer.find(b"\r\n", self._at)
+            if end < 0 and len(self._buffer) - self._at <= limit:
+                data = self._receive_body(RECEIVE_BYTES)
+                self._buffer, self._at = self._buffer[self._at :] + data, 0
+                continue
+            if end < 0 or end - self._at > limit:
+                raise malformed("A line of the chunked body is too long.")
+            line = self._buffer[self._at : end]
+            self._at = end + 2
+            return line
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`. Most replies fit the kernel's buffer, so the first call does it all. ClientGone."""
+        self.sending = self.pulse.tick
+        try:
+            sent = self.socket.send(data)
+            if sent < len(data):
+                self._send_rest(memoryview(data)[sent:])
+        except OSError:
+            # Told apart from the OSErrors of an application: those are crashes, this is nobody's fault.
+            raise ClientGone() from None
+        self.sending = 0
+
+    def linger(self) -> None:
+        """Take in what the caller still sends, for a moment: a reset would destroy the reply on its way."""
+        left = LINGER_BYTES
+        with gevent.Timeout(LINGER_S, False):
+            self.shut(socket.SHUT_WR)
+            while left > 0 and (data := self.socket.recv(BODY_RECEIVE_BYTES)):
+                left -= len(data)
+
+    def expire(self) -> None:
+        """End the caller's sending side: the greenlet that waits for it sees the end, and answers 408 if it must."""
+        self.expired = True
+        self.shut(socket.SHUT_RD)
+
+    def shut(self, how: int) -> None:
+        try:
+            # Past a TLS layer's own shutdown, which would drop its state under a waiting reader.
+            self.socket._sock.shutdown(how)
+        except OSError:
+            pass
+
+    def is_gone(self) -> bool:
+        """Whether the caller closed its side, seen without taking a byte. A half-closed connection counts as gone."""
+        try:
+            # gevent's own recv would wait; the socket beneath it is non-blocking.
+            return not self.socket._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+
+    def _send_rest(self, rest: memoryview) -> None:
+        while rest:
+            self.sending = self.pulse.tick
+            rest = rest[self.socket.send(rest) :]
+
+    def _skip_blank_lines(self) -> None:
+        # RFC 9112, 2.2: blank lines before a request line are ignored.
+        while self._buffer.startswith(b"\r\n", self._at):
+            self._at += 2
+
+    def _receive(self) -> bool:
+        data = self.socket.recv(RECEIVE_BYTES)
+        if not data:
+            return False
+        self._buffer = self._buffer[self._at :] + data if self.surplus else data
+        self._at = 0
+        self._take_turns()
+        return True
+
+    def _receive_body(self, most: int) -> bytes:
+        self.phase, self.since = READING, self.pulse.tick
+        data = self.socket.recv(most)
+        if not data:
+            if self.expired:
+                raise late()
+            raise ConnectionResetError("the caller left in the middle of its request")
+        self._take_turns()
+        return data
+
+    def _take_turns(self) -> None:
+        self._receives += 1
+        if self._receives >= RECEIVES_PER_TURN:
+            self._receives = 0
+            gevent.sleep(0)
+
+    def _end_head(self) -> None:
+        if self.expired and self.surplus:
+            raise late()
+
+
+def late() -> InvalidRequest:
+    """The error of a request whose bytes stopped coming."""
+    return InvalidRequest("The request did not arrive in time.", code="request_timeout", status=408)

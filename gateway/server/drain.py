@@ -1,0 +1,104 @@
+"""The end of a worker: readiness first, then the listeners, then the open requests, the books last."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+
+from gateway.clock import Clock
+from gateway.server.connection import IDLE, Connection
+from gateway.server.sweeper import TICK_S, ServerStopping, end
+
+# Load balancers look at readiness about once a second; until they have, connections are still accepted.
+NOTICE_S = 1.0
+# Before the process is killed: time for the `finally` blocks of what is cut, then for `close`.
+SETTLE_S = 2.0
+CLOSE_S = 1.0
+SPARE_S = 0.25
+STEP_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Moments on the monotonic clock."""
+
+    stop_accepting_at: float
+    cut_at: float
+    close_at: float
+    leave_at: float
+
+
+def make_plan(began_at: float, grace_s: float) -> Plan:
+    """What happens when, of a drain that began at `began_at` and is ended by a kill `grace_s` later."""
+    settle = min(SETTLE_S, grace_s / 2)
+    return Plan(
+        stop_accepting_at=began_at + min(NOTICE_S, grace_s / 10),
+        cut_at=began_at + grace_s - settle,
+        close_at=began_at + grace_s - settle * CLOSE_S / SETTLE_S,
+        leave_at=began_at + grace_s - settle * SPARE_S / SETTLE_S,
+    )
+
+
+@dataclass(slots=True)
+class Drain:
+    """One worker's way out: `log` is gunicorn's, `busy` says whether a connection is left, `hurried` whether the
+    operator asked twice.
+    """
+
+    log: Any
+    clock: Clock
+    plan: Plan
+    connections: Collection[Connection]
+    beat: Callable[[], None]
+    busy: Callable[[], bool]
+    hurried: Callable[[], bool]
+
+    def run(self, announce: Callable[[], None], stop_accepting: Callable[[], None], close: Callable[[], None]) -> None:
+        """Readiness false (`announce`), wait, `stop_accepting`, let requests finish, cut the rest, `close`."""
+        self._call(announce, "telling the application that the worker leaves")
+        self._wait(lambda: self._is_past(self.plan.stop_accepting_at))
+        self._call(stop_accepting, "closing the listeners")
+        self._wait(lambda: self._finish_idle() or self._is_past(self.plan.cut_at))
+        if self.busy():
+            self._cut()
+            self._wait(lambda: not self.busy(), until=self.plan.close_at)
+        self._close(close)
+
+    def _wait(self, done: Callable[[], bool], until: float | None = None) -> None:
+        next_beat = 0.0
+        while not done() and (until is None or self.clock.monotonic() < until):
+            now = self.clock.monotonic()
+            if now >= next_beat:
+                self.beat()
+                next_beat = now + TICK_S
+            gevent.sleep(STEP_S)
+
+    def _is_past(self, moment: float) -> bool:
+        return self.hurried() or self.clock.monotonic() >= moment
+
+    def _finish_idle(self) -> bool:
+        """End the connections that wait for a request; whether none of any kind is left."""
+        for connection in tuple(self.connections):
+            if connection.phase == IDLE and not connection.expired:
+                connection.expire()
+        return not self.busy()
+
+    def _cut(self) -> None:
+        left = [connection for connection in tuple(self.connections) if not connection.killed]
+        self.log.warning("grace is over: %d open requests are cut", len(left))
+        for connection in left:
+            end(connection, ServerStopping())
+
+    def _close(self, close: Callable[[], None]) -> None:
+        closing = gevent.spawn(self._call, close, "closing the application")
+        # Never less than a moment, however late the rest was.
+        closing.join(max(SPARE_S, self.plan.leave_at - self.clock.monotonic()))
+        if not closing.dead:
+            self.log.error("closing the application took too long; the worker leaves without it")
+
+    def _call(self, work: Callable[[], None], what: str) -> None:
+        try:
+            work()
+        except Exception:
+            self.log.exception("%s failed", what)

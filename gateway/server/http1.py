@@ -1,0 +1,200 @@
+"""Requests off the wire: heads through the C parser, bodies by length or chunks (RFC 9112)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, Protocol
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
+
+CHUNKED = -1
+CHUNK_LINE_BYTES = 1024
+TRAILER_LINES = 64
+HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
+ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_ENCODING", "HTTP_AUTHORIZATION"})
+PLAIN_KEYS = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
+
+
+class Source(Protocol):
+    """What bodies are read from; both raise ConnectionError when the caller stops in the middle."""
+
+    def take(self, size: int) -> bytes: ...
+
+    def take_line(self, limit: int) -> bytes: ...
+
+
+@dataclass(slots=True)
+class Head:
+    """`length` is the body's bytes or CHUNKED; `expects` asks for 100 Continue before the body is sent."""
+
+    method: str
+    modern: bool
+    keep_alive: bool
+    length: int
+    expects: bool
+
+
+class _HeadParser:
+    """Collects one head into a WSGI environ; the C parser calls it."""
+
+    __slots__ = ("environ", "target", "complete", "problem")
+
+    def __init__(self, environ: dict[str, Any]) -> None:
+        self.environ = environ
+        self.target = b""
+        self.complete = False
+        self.problem = ""
+
+    def on_url(self, url: bytes) -> None:
+        if self.complete:
+            self.problem = "The request head ends early."
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = name_key(name)
+        if key is None:
+            return
+        text = value.decode("latin-1").strip(" \t")
+        known = self.environ.get(key)
+        if known is None:
+            self.environ[key] = text
+        elif key in ONCE:
+            self.problem = f"The header {name.decode('latin-1')} is given twice."
+        else:
+            self.environ[key] = f"{known}{'; ' if key == 'HTTP_COOKIE' else ','}{text}"
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+@lru_cache(maxsize=1024)
+def name_key(name: bytes) -> str | None:
+    """The WSGI key of a header, or None for one to drop.
+
+    A name with an underscore would be taken for its twin with a dash; `Proxy` would become HTTP_PROXY, which
+    programs read as a setting.
+    """
+    if b"_" in name or name.lower() == b"proxy":
+        return None
+    plain = PLAIN_KEYS.get(name.lower())
+    return plain or "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
+
+
+def read_head(data: bytes, environ: dict[str, Any]) -> Head:
+    """Fill `environ` (fresh, without HTTP_ keys) from one head, its blank line included. GatewayError if malformed."""
+    collected = _HeadParser(environ)
+    parser = httptools.HttpRequestParser(collected)
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        pass
+    except httptools.HttpParserError as error:
+        raise malformed(f"The request head cannot be read: {error}.") from None
+    if collected.problem or not collected.complete:
+        raise malformed(collected.problem or "The request head is incomplete.")
+    version = parser.get_http_version()
+    if version not in ("1.1", "1.0"):
+        raise InvalidRequest("Only HTTP/1.1 and HTTP/1.0 are served.", code="http_version_not_supported", status=505)
+    method = parser.get_method().decode("ascii")
+    environ["REQUEST_METHOD"] = method
+    environ["SERVER_PROTOCOL"] = f"HTTP/{version}"
+    _read_target(collected.target, method, environ)
+    return _read_framing(method, version == "1.1", environ)
+
+
+def malformed(message: str) -> GatewayError:
+    """The error of a request that breaks the protocol; its connection is closed."""
+    return InvalidRequest(message, code="malformed_request")
+
+
+def _read_target(target: bytes, method: str, environ: dict[str, Any]) -> None:
+    """Origin form, absolute form or `*` (RFC 9112, 3.2); CONNECT has no resource here."""
+    if method == "CONNECT":
+        raise InvalidRequest("CONNECT is not served.", code="method_not_allowed", status=405)
+    environ["RAW_URI"] = target.decode("latin-1")
+    if not target.startswith((b"/", b"*")):
+        target = _strip_authority(target)
+    path, _, query = target.partition(b"#")[0].partition(b"?")
+    environ["QUERY_STRING"] = query.decode("latin-1")
+    environ["PATH_INFO"] = (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1")
+
+
+def _strip_authority(target: bytes) -> bytes:
+    scheme, mark, rest = target.partition(b"://")
+    if not mark or scheme.lower() not in (b"http", b"https"):
+        raise malformed("The request target is neither a path nor an http address.")
+    authority = rest.partition(b"/")[0].partition(b"?")[0]
+    left = rest[len(authority) :]
+    return left if left.startswith(b"/") else b"/" + left
+
+
+def _read_framing(method: str, modern: bool, environ: Mapping[str, str]) -> Head:
+    """How the body is delimited (RFC 9112, 6.3): anything two readers could take differently is refused."""
+    get = environ.get
+    if modern and "HTTP_HOST" not in environ:
+        raise malformed("The header Host is missing.")
+    expect = get("HTTP_EXPECT", "").lower()
+    if expect not in ("", "100-continue"):
+        raise InvalidRequest("Only Expect: 100-continue is served.", code="expectation_failed", status=417)
+    connection = get("HTTP_CONNECTION")
+    if connection is None:
+        keep_alive = modern
+    else:
+        words = connection.lower()
+        keep_alive = "close" not in words and (modern or "keep-alive" in words)
+    return Head(method, modern, keep_alive, _read_length(modern, environ), bool(expect) and modern)
+
+
+def _read_length(modern: bool, environ: Mapping[str, str]) -> int:
+    length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
+    if coding is not None:
+        if length is not None or not modern:
+            raise malformed("Transfer-Encoding stands beside Content-Length or in HTTP/1.0.")
+        if coding.lower() != "chunked":
+            raise InvalidRequest("Only the transfer coding chunked is served.", code="not_implemented", status=501)
+        return CHUNKED
+    if length is None:
+        return 0
+    if not (length.isascii() and length.isdigit() and len(length) <= 18):
+        raise malformed("Content-Length is not a number.")
+    return int(length)
+
+
+def read_chunked(source: Source, cap: int) -> bytes:
+    """A chunked body (RFC 9112, 7.1), extensions and trailers dropped. RequestTooLarge over `cap` bytes."""
+    parts: list[bytes] = []
+    total = 0
+    while size := _read_chunk_size(source.take_line(CHUNK_LINE_BYTES)):
+        total += size
+        if total > cap:
+            raise too_large(cap)
+        parts.append(source.take(size))
+        if source.take(2) != b"\r\n":
+            raise malformed("A chunk is longer than its size.")
+    for _ in range(TRAILER_LINES):
+        if not source.take_line(CHUNK_LINE_BYTES):
+            return b"".join(parts)
+    raise malformed("The chunked body has too many trailers.")
+
+
+def _read_chunk_size(line: bytes) -> int:
+    digits = line.partition(b";")[0].rstrip(b" \t")
+    if not digits or len(digits) > 15 or not HEXADECIMAL.issuperset(digits):
+        raise malformed("A chunk size is not a hexadecimal number.")
+    return int(digits, 16)
+
+
+def too_large(cap: int) -> RequestTooLarge:
+    """The error of a body over `cap` bytes."""
+    return RequestTooLarge(f"The request body is larger than {cap} bytes.")
+
+
+def attach_body(environ: dict[str, Any], body: bytes) -> None:
+    """Give the application the whole body as if its length had been declared."""
+    environ["wsgi.input"] = BytesIO(body)
+    if environ.pop("HTTP_TRANSFER_ENCODING", None) is not None:
+        environ["CONTENT_LENGTH"] = str(len(body))

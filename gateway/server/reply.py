@@ -1,0 +1,216 @@
+"""Answers onto the wire: WSGI's start_response, framing (RFC 9112, 6) and as few sends as possible."""
+
+import json
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+import gevent
+
+from gateway.errors import GatewayError
+from gateway.server.connection import Connection
+from gateway.server.http1 import Head
+from gateway.surfaces.wsgi import write_status
+
+# A body of declared length up to this goes out with its head in one send, however many pieces it comes in.
+JOIN_BYTES = 65_536
+# A stream whose pieces are always ready never yields, so after this many the other greenlets get a turn.
+ITEMS_PER_TURN = 32
+# Headers that the server answers for itself; Transfer-Encoding and Keep-Alive of an application are dropped.
+OWN = frozenset({"content-length", "connection", "date", "transfer-encoding", "keep-alive"})
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+Headers = list[tuple[str, str]]
+
+
+class Reply:
+    """The answer to one request. After it `keep_alive` says whether the connection may carry another."""
+
+    __slots__ = (
+        "keep_alive",
+        "status",
+        "headers",
+        "sent",
+        "begun",
+        "_connection",
+        "_bare",
+        "_modern",
+        "_length",
+        "_chunked",
+        "_dated",
+    )
+
+    def __init__(self, connection: Connection, head: Head, keep_alive: bool) -> None:
+        self._connection = connection
+        self._modern = head.modern
+        self._bare = head.method == "HEAD"
+        self.keep_alive = keep_alive
+        self.status = ""
+        self.headers: Headers = []
+        self.sent = 0
+        self.begun = False
+        self._length: int | None = None
+        self._chunked = False
+        self._dated = False
+
+    def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None) -> Callable[[bytes], None]:
+        """WSGI's start_response (PEP 3333): callable again only with `exc_info`, which is raised if the head is out."""
+        if exc_info is not None:
+            try:
+                if self.begun:
+                    raise exc_info[1].with_traceback(exc_info[2])
+            finally:
+                exc_info = None
+        elif self.status:
+            raise AssertionError("start_response was called twice")
+        self.status = status
+        self.headers = headers
+        return self.write
+
+    def deliver(self, result: Iterable[bytes]) -> None:
+        """Send the body: a list or a short declared body in one send with the head, anything else item by item."""
+        if self.status and not self.begun:
+            lines = self._read_headers()
+            if isinstance(result, list | tuple):
+                self._send_whole(lines, b"".join(result))
+                return
+            if self._bare or self._is_bodiless():
+                self._send_whole(lines, b"")
+                return
+            if self._length is not None and self._length <= JOIN_BYTES:
+                self._send_whole(lines, join(result, self._length))
+                return
+            self._begin(lines)
+        self._send_items(result)
+
+    def write(self, data: bytes) -> None:
+        """Send one piece; the head before the first. An empty piece is nothing."""
+        if not self.begun:
+            self._begin(self._read_headers())
+        if not data or self._bare or self._is_bodiless():
+            return
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        elif self._length is not None:
+            data = data[: self._length - self.sent]
+        self.sent += len(data)
+        if data:
+            self._connection.send(data)
+
+    def fail(self, error: GatewayError) -> None:
+        """Answer `error` where nothing was sent yet; a reply that has begun is cut, so that it cannot look whole."""
+        self.keep_alive = False
+        if not self.begun:
+            self.begun = True
+            self.status = write_status(error.status)
+            self._connection.send(write_refusal(error, self._connection.pulse.date, self._bare))
+
+    def _send_items(self, result: Iterable[bytes]) -> None:
+        count = 0
+        for item in result:
+            self.write(item)
+            count += 1
+            if count >= ITEMS_PER_TURN:
+                count = 0
+                gevent.sleep(0)
+        if not self.begun:
+            self.write(b"")
+        if self._chunked:
+            self._connection.send(b"0\r\n\r\n")
+        elif self._length is not None and not self._bare and self.sent < self._length:
+            self.keep_alive = False
+
+    def _send_whole(self, lines: list[str], body: bytes) -> None:
+        if self._bare or self._is_bodiless():
+            if body and self._length is None and not self._is_bodiless():
+                lines.append(f"Content-Length: {len(body)}\r\n")
+            body = b""
+        elif self._length is None:
+            lines.append(f"Content-Length: {len(body)}\r\n")
+        elif len(body) != self._length:
+            # Too long: cut as declared. Too short: the caller learns it from the end of the connection.
+            self.keep_alive = self.keep_alive and len(body) > self._length
+            body = body[: self._length]
+        head = self._write_head(lines)
+        self.begun = True
+        self.sent = len(body)
+        self._connection.send(head + body)
+
+    def _begin(self, lines: list[str]) -> None:
+        """Send the head of a body that comes in pieces."""
+        if self._length is None and not self._bare and not self._is_bodiless():
+            if self._modern:
+                self._chunked = True
+                lines.append("Transfer-Encoding: chunked\r\n")
+            else:
+                self.keep_alive = False
+        head = self._write_head(lines)
+        self.begun = True
+        self._connection.send(head)
+
+    def _read_headers(self) -> list[str]:
+        """The application's headers as lines; notes what they say of length, date and connection."""
+        if not self.status:
+            raise AssertionError("the application gave a body before start_response")
+        self._length, self._dated = None, False
+        lines = []
+        for name, value in self.headers:
+            lower = name.lower()
+            if lower not in OWN or self._note(lower, value):
+                lines.append(f"{name}: {value}\r\n")
+        return lines
+
+    def _note(self, name: str, value: str) -> bool:
+        """Take in one of OWN; whether it is sent as it is."""
+        if name == "content-length":
+            self._length = int(value)
+            return not self._is_bodiless() or self.status.startswith("304")
+        if name == "date":
+            self._dated = True
+            return True
+        if name == "connection" and "close" in value.lower():
+            self.keep_alive = False
+        return False
+
+    def _is_bodiless(self) -> bool:
+        """1xx, 204 and 304 have no body and the first two no length (RFC 9110, 8.6)."""
+        return self.status[:3] in ("204", "304") or self.status.startswith("1")
+
+    def _write_head(self, lines: list[str]) -> bytes:
+        pulse = self._connection.pulse
+        if not self._dated:
+            lines.append(pulse.date)
+        if pulse.leaving or not self.keep_alive:
+            self.keep_alive = False
+            lines.append("Connection: close\r\n")
+        elif not self._modern:
+            lines.append("Connection: keep-alive\r\n")
+        text = f"HTTP/1.1 {self.status}\r\n{''.join(lines)}\r\n"
+        # One line end a line: a header that carries its own would be a second header, or a second reply.
+        if text.count("\n") != len(lines) + 2 or text.count("\r") != len(lines) + 2 or "\0" in text:
+            raise ValueError("a response header holds a line end or a null")
+        return text.encode("latin-1")
+
+
+def join(result: Iterable[bytes], length: int) -> bytes:
+    """The pieces of `result` until `length` bytes are there."""
+    pieces: list[bytes] = []
+    missing = length
+    for item in result:
+        pieces.append(item)
+        missing -= len(item)
+        if missing <= 0:
+            break
+    return b"".join(pieces)
+
+
+def write_refusal(error: GatewayError, date: str, bare: bool = False) -> bytes:
+    """A whole reply for an error that no surface has seen; the connection ends with it."""
+    members: dict[str, Any] = {"message": error.message, "type": error.kind, "param": None, "code": error.code}
+    body = json.dumps({"error": members}).encode()
+    retry = f"Retry-After: {max(1, round(error.retry_after))}\r\n" if error.retry_after is not None else ""
+    head = (
+        f"HTTP/1.1 {write_status(error.status)}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n{retry}{date}Connection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (b"" if bare else body)

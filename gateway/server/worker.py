@@ -1,0 +1,268 @@
+"""The gunicorn worker: gunicorn's arbiter and signals, our own connections, hang-up sweep and drain."""
+
+import os
+import socket
+from datetime import timedelta
+from functools import partial
+from ipaddress import ip_address
+from typing import Any
+
+import gevent
+from gevent.pool import Pool
+from gevent.server import StreamServer
+from gunicorn.http.wsgi import base_environ
+from gunicorn.sock import ssl_context
+from gunicorn.workers.ggevent import GeventWorker
+
+from gateway.clock import Clock
+from gateway.errors import GatewayError, Internal, Unavailable
+from gateway.server.connection import Connection
+from gateway.server.drain import Drain, make_plan
+from gateway.server.http1 import CHUNKED, Head, attach_body, read_chunked, read_head, too_large
+from gateway.server.reply import Reply, write_refusal
+from gateway.server.sweeper import READ_S, TICK_S, Pulse, ServerStopping, Sweeper
+from gateway.surfaces.wsgi import MAX_BODY
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# A keep-alive caller that always has the next request ready never lets go, so after this many the others get a turn.
+REQUESTS_PER_TURN = 64
+TICKS_PER_NOTIFY = 4
+# A second SIGINT or SIGQUIT this long after the first is an operator in a hurry, not one signal come twice.
+HURRY_AFTER_S = 1.0
+
+
+class AccessLine:
+    """What gunicorn's access logger asks of a response."""
+
+    __slots__ = ("status", "headers", "sent")
+
+    def __init__(self, reply: Reply) -> None:
+        self.status = reply.status or "-"
+        self.headers = reply.headers
+        self.sent = reply.sent
+
+
+class GatewayWorker(GeventWorker):
+    """Serves one WSGI callable over HTTP/1.1; see the package for the attributes that the callable may have."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._clock = Clock()
+        self._connections: set[Connection] = set()
+        self._leaving_since: float | None = None
+        self._hurry = False
+
+    # Signals and the main loop.
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """SIGTERM: drain."""
+        self._leave()
+
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """SIGINT and SIGQUIT drain alike, for cutting requests at once would lose their accounts; again: hurry."""
+        since = self._leaving_since
+        if since is not None and self._clock.monotonic() - since > HURRY_AFTER_S:
+            self._hurry = True
+        self._leave()
+
+    def notify(self) -> None:
+        """Tell the arbiter that this worker lives; without its arbiter it leaves in order."""
+        self.tmp.notify()
+        if self.ppid != os.getppid():
+            self._leave()
+
+    def run(self) -> None:
+        """Serve until a signal, then drain within gunicorn's graceful_timeout."""
+        self._prepare()
+        servers = [self._serve_listener(listener) for listener in self.sockets]
+        while self._leaving_since is None:
+            self._beat()
+            gevent.sleep(TICK_S)
+        grace_s = float(self.cfg.graceful_timeout)
+        drain = Drain(
+            self.log,
+            self._clock,
+            make_plan(self._leaving_since, grace_s),
+            self._connections,
+            self._beat,
+            lambda: len(self._pool) > 0,
+            lambda: self._hurry,
+        )
+        drain.run(self._announce, lambda: stop_accepting(servers), self._close_application)
+
+    def _leave(self) -> None:
+        if self._leaving_since is None:
+            self._leaving_since = self._clock.monotonic()
+        self.alive = False
+
+    def _prepare(self) -> None:
+        self._pulse = Pulse(self._clock)
+        self._sweeper = Sweeper(self._pulse, self.cfg.keepalive or READ_S)
+        self._pool = Pool(self.worker_connections)
+        self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
+        self._logs_access = self.cfg.accesslog is not None
+        self._environs = {listener.fileno(): self._make_environ(listener) for listener in self.sockets}
+
+    def _make_environ(self, listener: Any) -> dict[str, Any]:
+        """What every request of one listener shares."""
+        name = listener.getsockname()
+        host, port = name[:2] if isinstance(name, tuple) else (name, "")
+        return base_environ(self.cfg) | {
+            "wsgi.multithread": True,
+            "wsgi.url_scheme": "https" if self.cfg.is_ssl else "http",
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": host,
+            "SERVER_PORT": str(port),
+        }
+
+    def _serve_listener(self, listener: Any) -> StreamServer:
+        listener.setblocking(True)
+        tls = {"ssl_context": ssl_context(self.cfg)} if self.cfg.is_ssl else {}
+        server = StreamServer(listener, handle=partial(self.handle, listener), spawn=self._pool, **tls)
+        if self.cfg.workers > 1:
+            # One accept a turn, so that a burst spreads over the workers.
+            server.max_accept = 1
+        server.start()
+        return server
+
+    def _beat(self) -> None:
+        self._sweeper.sweep(self._connections)
+        if self._pulse.tick % TICKS_PER_NOTIFY == 0:
+            self.notify()
+
+    def _announce(self) -> None:
+        self._pulse.leaving = True
+        self.log.info("Worker leaves after its %d connections", len(self._pool))
+        announce = getattr(self.wsgi, "draining", None)
+        if announce is not None:
+            announce(True)
+
+    def _close_application(self) -> None:
+        close = getattr(self.wsgi, "close", None)
+        if close is not None:
+            close()
+
+    # One connection.
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve one connection to its end; its errors stay here."""
+        connection = Connection(client, addr, self._pulse, peekable=not self.cfg.is_ssl)
+        self._connections.add(connection)
+        try:
+            if client.family != socket.AF_UNIX:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._serve_connection(connection, self._make_peer_environ(listener, addr))
+        except (OSError, gevent.GreenletExit) as end:
+            self.log.debug("Connection ended: %r", end)
+        finally:
+            self._connections.discard(connection)
+            client.close()
+
+    def _make_peer_environ(self, listener: Any, addr: Any) -> dict[str, Any]:
+        base = dict(self._environs[listener.fileno()])
+        if isinstance(addr, tuple):
+            base["REMOTE_ADDR"], base["REMOTE_PORT"] = addr[0], str(addr[1])
+        else:
+            base["REMOTE_ADDR"] = ""
+        base["gateway.trusted_peer"] = self._is_trusted(base["REMOTE_ADDR"])
+        return base
+
+    def _is_trusted(self, peer: str) -> bool:
+        """Whether the peer is a proxy of ours, whose X-Forwarded-Proto holds."""
+        allowed = self.cfg.forwarded_allow_ips
+        if "*" in allowed or not peer:
+            return True
+        address = ip_address(peer.partition("%")[0])
+        return any(address in network for network in self.cfg.forwarded_allow_networks())
+
+    def _serve_connection(self, connection: Connection, base: dict[str, Any]) -> None:
+        served = 0
+        while True:
+            environ = base.copy()
+            try:
+                head = self._read_request(connection, environ)
+            except GatewayError as error:
+                connection.send(write_refusal(error, self._pulse.date))
+                connection.linger()
+                return
+            if head is None or not self._answer(connection, head, environ):
+                return
+            connection.wait()
+            served += 1
+            if served % REQUESTS_PER_TURN == 0:
+                gevent.sleep(0)
+
+    def _read_request(self, connection: Connection, environ: dict[str, Any]) -> Head | None:
+        """The next request, its body in `environ`; None when the caller left between two."""
+        data = connection.take_head()
+        if data is None:
+            return None
+        head = read_head(data, environ)
+        attach_body(environ, self._read_body(connection, head) if head.length else b"")
+        environ["gunicorn.socket"] = connection.socket
+        if environ["gateway.trusted_peer"] and environ.get("HTTP_X_FORWARDED_PROTO", "").lower() == "https":
+            environ["wsgi.url_scheme"] = "https"
+        return head
+
+    def _read_body(self, connection: Connection, head: Head) -> bytes:
+        if head.length > self._max_body:
+            raise too_large(self._max_body)
+        if head.expects and not connection.surplus:
+            connection.send(CONTINUE)
+        if head.length == CHUNKED:
+            return read_chunked(connection, self._max_body)
+        return connection.take(head.length)
+
+    def _answer(self, connection: Connection, head: Head, environ: dict[str, Any]) -> bool:
+        """Call the application and send its answer; whether the connection may carry another request."""
+        connection.answer()
+        reply = Reply(connection, head, head.keep_alive and self.cfg.keepalive > 0)
+        began_at = self._clock.monotonic() if self._logs_access else 0.0
+        result = None
+        try:
+            result = self._call(environ, reply)
+            if result is None:
+                return False
+            reply.deliver(result)
+        except ServerStopping:
+            if "HTTP_UPGRADE" not in environ:
+                reply.fail(Unavailable("The server is restarting; try again."))
+            raise
+        except (Exception, gevent.Timeout, SystemExit):
+            self.log.exception("Error handling request %s %s", head.method, environ["PATH_INFO"])
+            reply.fail(Internal("An unexpected error occurred."))
+        finally:
+            self._end_answer(result, reply, environ, began_at)
+        return reply.keep_alive
+
+    def _call(self, environ: dict[str, Any], reply: Reply) -> Any:
+        """The application's body; None when it took the socket over (a websocket) and is done with it."""
+        try:
+            return self.wsgi(environ, reply.start)
+        except StopIteration:
+            if "HTTP_UPGRADE" not in environ:
+                raise
+            return None
+
+    def _end_answer(self, result: Any, reply: Reply, environ: dict[str, Any], began_at: float) -> None:
+        close = getattr(result, "close", None)
+        if close is not None:
+            try:
+                close()
+            except Exception:
+                self.log.exception("Error closing the answer to %s", environ["PATH_INFO"])
+        if self._logs_access:
+            took = timedelta(seconds=self._clock.monotonic() - began_at)
+            self.log.access(AccessLine(reply), [], environ, took)
+        self.nr += 1
+        if self.nr >= self.max_requests:
+            self._leave()
+
+
+def stop_accepting(servers: list[StreamServer]) -> None:
+    """Take in what the kernel has already accepted for us, then close: a closed backlog is a reset for each caller."""
+    for server in servers:
+        server.stop_accepting()
+        while (accepted := server.do_read()) is not None:
+            server.do_handle(*accepted)
+        server.close()

@@ -1,0 +1,114 @@
+"""An environ becomes an Inbound under the cap; an Outbound becomes headers and a body."""
+
+import gzip
+import io
+import zlib
+
+import pytest
+
+from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+from gateway.surfaces.exchange import Outbound
+from gateway.surfaces.wsgi import read_inbound, start
+
+BARE = zlib.compressobj(wbits=-15)
+BARE_DEFLATE = BARE.compress(b"hello") + BARE.flush()
+
+
+def environ(body=b"", **more):
+    made = {"REQUEST_METHOD": "POST", "PATH_INFO": "/v1/x", "wsgi.input": io.BytesIO(body), "HTTP_HOST": "here:1"}
+    return made | {"CONTENT_LENGTH": str(len(body)), "wsgi.url_scheme": "https", "REMOTE_ADDR": "10.0.0.1"} | more
+
+
+def test_request_is_read_with_lower_case_headers():
+    inbound = read_inbound(environ(b"hi", HTTP_X_API_KEY="k", CONTENT_TYPE="a/b", QUERY_STRING="a=1"), {"id": "7"})
+    assert inbound.headers == {"host": "here:1", "x-api-key": "k", "content-type": "a/b", "content-length": "2"}
+    assert (inbound.body, inbound.query, inbound.params) == (b"hi", "a=1", {"id": "7"})
+    assert (inbound.base_url, inbound.peer) == ("https://here:1", "10.0.0.1")
+
+
+def test_base_url_has_the_mount_point_and_yields_to_the_public_one():
+    assert read_inbound(environ(SCRIPT_NAME="/llm")).base_url == "https://here:1/llm"
+    assert read_inbound(environ(), public_url="https://llm.example/").base_url == "https://llm.example"
+
+
+def test_peer_is_the_first_entry_of_the_configured_header_only():
+    made = environ(HTTP_X_FORWARDED_FOR="1.2.3.4, 10.0.0.2")
+    assert read_inbound(made).peer == "10.0.0.1"
+    assert read_inbound(made, ip_header="x-forwarded-for").peer == "1.2.3.4"
+    assert read_inbound(environ(), ip_header="x-forwarded-for").peer == "10.0.0.1"
+
+
+def test_path_of_other_letters_is_text():
+    assert read_inbound(environ(PATH_INFO="/é".encode().decode("latin-1"))).path == "/é"
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(b"hello")),
+        ("X-GZIP", gzip.compress(b"hel") + gzip.compress(b"lo")),
+        ("deflate", zlib.compress(b"hello")),
+        ("deflate", BARE_DEFLATE),
+        ("identity", b"hello"),
+    ],
+)
+def test_encoded_body_is_decoded_and_its_header_taken(coding, body):
+    inbound = read_inbound(environ(body, HTTP_CONTENT_ENCODING=coding))
+    assert inbound.body == b"hello" and "content-encoding" not in inbound.headers
+    assert inbound.headers["content-length"] == "5"
+
+
+@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"hello")[:-3], gzip.compress(b"hello") + b"junk"])
+def test_broken_encoding_is_refused(body):
+    with pytest.raises(InvalidRequest):
+        read_inbound(environ(body, HTTP_CONTENT_ENCODING="gzip"))
+
+
+def test_unknown_encoding_is_refused_as_such():
+    with pytest.raises(UnsupportedMediaType):
+        read_inbound(environ(b"x", HTTP_CONTENT_ENCODING="zstd"))
+
+
+def test_cap_holds_for_the_sent_and_the_decoded_size():
+    bomb = gzip.compress(bytes(100_000))
+    assert len(read_inbound(environ(bomb, HTTP_CONTENT_ENCODING="gzip"), max_body=100_000).body) == 100_000
+    with pytest.raises(RequestTooLarge):
+        read_inbound(environ(bomb, HTTP_CONTENT_ENCODING="gzip"), max_body=99_999)
+    with pytest.raises(RequestTooLarge):
+        read_inbound(environ(b"abc"), max_body=2)
+
+
+def test_body_without_length_is_read_only_where_the_server_ends_it():
+    assert read_inbound(environ(b"abc", CONTENT_LENGTH="")).body == b""
+    assert read_inbound(environ(b"abc", **{"CONTENT_LENGTH": "", "wsgi.input_terminated": True})).body == b"abc"
+    with pytest.raises(RequestTooLarge):
+        read_inbound(environ(b"abc", **{"CONTENT_LENGTH": "", "wsgi.input_terminated": True}), max_body=2)
+
+
+@pytest.mark.parametrize("length", ["4", "-1", "3x"])
+def test_wrong_length_is_refused(length):
+    with pytest.raises(InvalidRequest):
+        read_inbound(environ(b"abc", CONTENT_LENGTH=length))
+
+
+def begin(outbound, **more):
+    seen = []
+    body = start(outbound, lambda status, headers: seen.extend((status, headers)), **more)
+    return seen[0], seen[1], body
+
+
+def test_bytes_are_sent_with_their_length_once():
+    assert begin(Outbound(200, [], b"abc")) == ("200 OK", [("Content-Length", "3")], [b"abc"])
+    assert begin(Outbound(200, [("content-length", "3")], b"abc"))[1] == [("content-length", "3")]
+    assert begin(Outbound(204, []))[1] == []
+
+
+def test_iterator_is_handed_on_as_it_is():
+    items = iter([b"a"])
+    assert begin(Outbound(529, [], items)) == ("529 Overloaded", [], items)
+
+
+def test_head_request_closes_the_iterator_unread():
+    items = (item for item in [b"a"])
+    assert begin(Outbound(200, [], items), head_only=True)[2] == []
+    assert items.gi_frame is None
