@@ -1,0 +1,134 @@
+"""Chat completions: answers written as `chat.completion` and `chat.completion.chunk` objects.
+
+Facts: Chat Completions API reference, "The chat completion object" and "The chat completion chunk object".
+"""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
+
+import orjson
+
+from gateway.providers.sandbox.answers import Answer, ToolUse, answer
+from gateway.providers.sandbox.counting import count, slice_text
+from gateway.providers.sandbox.directives import Directives
+from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.prompt import Prompt, read_prompt
+from gateway.providers.sandbox.response import Response
+
+CREATED = 1_735_689_600  # fixed, so that the same request gets the same answer
+FINGERPRINT = "fp_sandbox"
+
+
+def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
+    """The answer to a checked body, as a stream when it asks for one."""
+    prompt = read_prompt(body)
+    answers = answer(prompt, persona.voice, directives)
+    usage = None if directives.no_usage else write_usage(prompt, answers, directives.cached)
+    deltas = _interleave([_deltas(one, directives.chunk) for one in answers])
+    if prompt.stream:
+        frames = tuple(_frames(prompt, deltas, usage, directives.no_choices))
+        return Response(frames=frames, streamed=True)
+    whole = write_completion(prompt, answers, usage)
+    bare = orjson.dumps({**whole, "choices": []})
+    return Response(orjson.dumps(whole), pieces=len(deltas), bare=bare)
+
+
+def write_completion(prompt: Prompt, answers: tuple[Answer, ...], usage: dict[str, Any] | None) -> dict[str, Any]:
+    """A `chat.completion` object; `usage` is left out when None."""
+    choices = [
+        {"index": index, "message": _message(one), "logprobs": None, "finish_reason": one.finish}
+        for index, one in enumerate(answers)
+    ]
+    whole = {**_head(prompt, "chat.completion"), "choices": choices}
+    return {**whole, "usage": usage} if usage else whole
+
+
+def write_usage(prompt: Prompt, answers: tuple[Answer, ...], cached: int) -> dict[str, Any]:
+    """The `usage` object by the sandbox's token rule; `cached` is capped by the prompt."""
+    completion = sum(one.tokens for one in answers)
+    details: dict[str, int] = {"cached_tokens": min(cached, prompt.tokens)}
+    details["audio_tokens"] = prompt.extra.get("audio", 0)
+    return {
+        "prompt_tokens": prompt.tokens,
+        "completion_tokens": completion,
+        "total_tokens": prompt.tokens + completion,
+        "prompt_tokens_details": details,
+        "completion_tokens_details": {
+            "reasoning_tokens": sum(count(one.reasoning) for one in answers),
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def _head(prompt: Prompt, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{prompt.digest[:32]}",
+        "object": kind,
+        "created": CREATED,
+        "model": prompt.model,
+        "service_tier": prompt.service_tier,
+        "system_fingerprint": FINGERPRINT,
+    }
+
+
+def _message(one: Answer) -> dict[str, Any]:
+    hollow = not one.text and (one.uses or one.refusal)
+    message: dict[str, Any] = {"role": "assistant", "content": None if hollow else one.text}
+    message["refusal"] = one.refusal or None
+    if one.reasoning:
+        message["reasoning_content"] = one.reasoning
+    if one.uses:
+        message["tool_calls"] = [_write_use(use) for use in one.uses]
+    return message
+
+
+def _write_use(use: ToolUse) -> dict[str, Any]:
+    if use.custom:
+        return {"id": use.id, "type": "custom", "custom": {"name": use.name, "input": use.arguments}}
+    return {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": use.arguments}}
+
+
+Delta = tuple[int, dict[str, Any], str | None]  # choice, delta, finish reason
+
+
+def _interleave(streams: list[list[tuple[dict[str, Any], str | None]]]) -> list[Delta]:
+    """The deltas of all choices in turn, as parallel sampling sends them."""
+    rounds = zip_longest(*streams)
+    return [(index, *pair) for some in rounds for index, pair in enumerate(some) if pair is not None]
+
+
+def _deltas(one: Answer, size: int) -> list[tuple[dict[str, Any], str | None]]:
+    """An opening delta, pieces of at most `size` tokens, and a closing one with the finish reason."""
+    opening = {"role": "assistant", "content": None if one.uses and not one.text else "", "refusal": None}
+    deltas = [opening]
+    for name, text in (("reasoning_content", one.reasoning), ("refusal", one.refusal), ("content", one.text)):
+        deltas.extend({name: piece} for piece in slice_text(text, size))
+    for place, use in enumerate(one.uses):
+        deltas.extend({"tool_calls": [part]} for part in _use_deltas(use, place, size))
+    return [*((delta, None) for delta in deltas), ({}, one.finish)]
+
+
+def _use_deltas(use: ToolUse, place: int, size: int) -> Iterator[dict[str, Any]]:
+    kind, field = ("custom", "input") if use.custom else ("function", "arguments")
+    yield {"index": place, "id": use.id, "type": kind, kind: {"name": use.name, field: ""}}
+    for piece in slice_text(use.arguments, size):
+        yield {"index": place, kind: {field: piece}}
+
+
+def _frames(prompt: Prompt, deltas: list[Delta], usage: dict[str, Any] | None, hollow: bool) -> Iterator[bytes]:
+    """Server-sent events without the closing mark. With `include_usage` every chunk has the field, null but once."""
+    head = _head(prompt, "chat.completion.chunk")
+    tail: dict[str, Any] = {"usage": None} if prompt.include_usage else {}
+    for index, delta, finish in [] if hollow else deltas:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+        yield write_frame({**head, "choices": [choice], **tail})
+    if prompt.include_usage and usage:
+        yield write_frame({**head, "choices": [], "usage": usage})
+
+
+def write_frame(value: dict[str, Any]) -> bytes:
+    """One server-sent event with a JSON value."""
+    return b"data: " + orjson.dumps(value) + b"\n\n"

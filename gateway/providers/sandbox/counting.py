@@ -1,0 +1,36 @@
+"""The sandbox's token rule: a token is four bytes of UTF-8, the last one may be short."""
+
+TOKEN_BYTES = 4
+IMAGE_TOKENS = 85
+MEDIA_BYTES_A_TOKEN = 1000
+
+
+def count(text: str) -> int:
+    """Tokens of a text: its UTF-8 bytes / 4, rounded up."""
+    size = len(text) if text.isascii() else len(text.encode())
+    return -(-size // TOKEN_BYTES)
+
+
+def count_media(size: int) -> int:
+    """Tokens of an audio clip or a file: a token per started 1,000 bytes."""
+    return -(-size // MEDIA_BYTES_A_TOKEN)
+
+
+def clip(text: str, tokens: int) -> str:
+    """The longest beginning of the text that is at most `tokens` long; no character is cut in two."""
+    if count(text) <= tokens:
+        return text
+    return text.encode()[: tokens * TOKEN_BYTES].decode(errors="ignore")
+
+
+def slice_text(text: str, tokens: int) -> list[str]:
+    """The text in pieces of at most `tokens` each."""
+    size = tokens * TOKEN_BYTES
+    if text.isascii():
+        return [text[start : start + size] for start in range(0, len(text), size)]
+    data, pieces, start = text.encode(), [], 0
+    while start < len(data):
+        piece = data[start : start + size].decode(errors="ignore")
+        pieces.append(piece)
+        start += len(piece.encode())
+    return pieces

@@ -1,0 +1,197 @@
+"""Directives: `[[sandbox: name=value flag]]` in a prompt, read into one frozen value."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.providers.sandbox.refusals import refuse
+
+BRACKET = re.compile(r"\[\[sandbox:([^\[\]]*)\]\]", re.IGNORECASE)
+FINISHES = ("stop", "length", "tool_calls", "content_filter")
+MAX_TOKENS = 20_000
+MAX_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """What the sandbox was asked to do beside answering; docs/sandbox.md has the table.
+
+    Places in a stream (`malformed`, `cut`, `close`, `stall`, `error_event`) count chunks from 1, the opening chunk
+    included; None = not asked for. `timeout` is seconds, 0 = until the caller's deadline.
+    """
+
+    status: int = 0
+    code: str = ""
+    retry_after: float | None = None
+    refuse_connection: bool = False
+    timeout: float | None = None
+    wrong_content_type: bool = False
+    empty: bool = False
+    no_choices: bool = False
+    malformed: int | None = None
+    cut: int | None = None
+    close: int | None = None
+    stall: int | None = None
+    error_event: int | None = None
+    no_usage: bool = False
+    no_done: bool = False
+    slow_start: float = 0.0
+    silent: float = 0.0
+    pace: float = 0.0
+    rate: float = 0.0
+    chunk: int = 1
+    tokens: int | None = None
+    tool: tuple[str, ...] = ()
+    parallel: int = 0
+    reasoning: int | None = None
+    cached: int = 0
+    finish: str = ""
+    refusal: bool = False
+    flag: tuple[str, ...] = ()
+
+    @property
+    def pace_s(self) -> float:
+        """Seconds between two chunks: `pace`, else what `rate` (tokens a second) makes of `chunk`."""
+        if self.pace:
+            return self.pace / 1000
+        return self.chunk / self.rate if self.rate else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """One pair of brackets: its settings, and the conditions under which they count."""
+
+    settings: Mapping[str, Any]
+    only: tuple[str, ...] = ()
+    attempt: int = 0
+    key: str = ""
+
+
+Reader = Callable[[str, str], Any]
+
+
+def _whole(low: int, high: int) -> Reader:
+    def read(name: str, value: str) -> int:
+        if not (value.isascii() and value.isdigit() and low <= int(value[:9]) <= high):
+            raise _bad(name, f"a whole number from {low} to {high}")
+        return int(value[:9])
+
+    return read
+
+
+def _number(high: float) -> Reader:
+    def read(name: str, value: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", value) or float(value) > high:
+            raise _bad(name, f"a number from 0 to {high:g}")
+        return float(value)
+
+    return read
+
+
+def _names(name: str, value: str) -> tuple[str, ...]:
+    return tuple(part for part in value.split(",") if part)
+
+
+def _word(name: str, value: str) -> str:
+    if not re.fullmatch(r"[\w.:-]{1,64}", value):
+        raise _bad(name, "a word of at most 64 letters, digits and . : _ -")
+    return value
+
+
+def _finish(name: str, value: str) -> str:
+    if value not in FINISHES:
+        raise _bad(name, "one of " + ", ".join(FINISHES))
+    return value
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise _bad(name, "true or false, or the bare name")
+    return value == "true"
+
+
+# name -> (reader, the value that the bare name stands for; "" = a value is needed)
+READERS: dict[str, tuple[Reader, str]] = {
+    "status": (_whole(400, 599), ""),
+    "code": (_word, ""),
+    "retry_after": (_number(86_400), ""),
+    "refuse_connection": (_flag, "true"),
+    "timeout": (_number(MAX_SECONDS), "0"),
+    "wrong_content_type": (_flag, "true"),
+    "empty": (_flag, "true"),
+    "no_choices": (_flag, "true"),
+    "malformed": (_whole(1, MAX_TOKENS), "1"),
+    "cut": (_whole(0, MAX_TOKENS), "0"),
+    "close": (_whole(0, MAX_TOKENS), "0"),
+    "stall": (_whole(0, MAX_TOKENS), "0"),
+    "error_event": (_whole(0, MAX_TOKENS), "0"),
+    "no_usage": (_flag, "true"),
+    "no_done": (_flag, "true"),
+    "slow_start": (_number(MAX_SECONDS), ""),
+    "silent": (_number(MAX_SECONDS), ""),
+    "pace": (_number(600_000), ""),
+    "rate": (_number(1_000_000), ""),
+    "chunk": (_whole(1, 10_000), ""),
+    "tokens": (_whole(0, MAX_TOKENS), ""),
+    "tool": (_names, ""),
+    "parallel": (_whole(1, 32), "2"),
+    "reasoning": (_whole(0, MAX_TOKENS), "64"),
+    "cached": (_whole(0, 10_000_000), ""),
+    "finish": (_finish, ""),
+    "refusal": (_flag, "true"),
+    "flag": (_names, ""),
+    "only": (_names, ""),
+    "attempt": (_whole(1, 1000), "1"),
+    "key": (_word, ""),
+}
+
+
+def read_brackets(text: str) -> tuple[Bracket, ...]:
+    """All directives of a text in order. InvalidRequest names what is unknown or out of range."""
+    return tuple(_bracket(match.group(1)) for match in BRACKET.finditer(text))
+
+
+def strip(text: str) -> str:
+    """The text without its directives."""
+    return BRACKET.sub("", text).strip() if "[[" in text else text
+
+
+def apply(base: Directives, brackets: Iterable[Bracket], model: str, attempts: Mapping[str, int]) -> Directives:
+    """`base` with every bracket that counts for `model`; `attempts` tells the number of this attempt by key."""
+    result = base
+    for bracket in brackets:
+        spent = bracket.attempt and attempts.get(bracket.key, 0) > bracket.attempt
+        if concerns(bracket, model) and not spent:
+            result = replace(result, **bracket.settings)
+    return result
+
+
+def concerns(bracket: Bracket, model: str) -> bool:
+    """Whether the bracket speaks of this model."""
+    return not bracket.only or model in bracket.only
+
+
+def _bracket(inside: str) -> Bracket:
+    settings = dict(_setting(word) for word in inside.split())
+    only, attempt, key = settings.pop("only", ()), settings.pop("attempt", 0), settings.pop("key", "")
+    if bool(attempt) != bool(key):
+        raise refuse(
+            "Sandbox directives `attempt` and `key` go together, e.g. [[sandbox: status=503 attempt=1 key=a]]."
+        )
+    return Bracket(settings, only, attempt, key)
+
+
+def _setting(word: str) -> tuple[str, Any]:
+    name, _, value = word.partition("=")
+    name = name.lower()
+    if name not in READERS:
+        raise refuse(f"Unknown sandbox directive {name[:64]!r}. Known are: {', '.join(READERS)}.")
+    reader, bare = READERS[name]
+    if not (value or bare):
+        raise refuse(f"The sandbox directive {name!r} needs a value.")
+    return name, reader(name, value or bare)
+
+
+def _bad(name: str, wanted: str) -> Exception:
+    return refuse(f"The sandbox directive {name!r} must be {wanted}.")

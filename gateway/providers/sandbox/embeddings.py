@@ -1,0 +1,96 @@
+"""Embeddings: vectors from hashed words, so that texts with words in common are near each other.
+
+Facts: Embeddings API reference, "Create embeddings".
+"""
+
+import base64
+import hashlib
+import struct
+from typing import Any
+
+import orjson
+
+from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of, wrong_type
+from gateway.providers.sandbox.counting import count
+from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.refusals import refuse
+from gateway.providers.sandbox.response import Response
+
+DIMENSIONS = 256
+MOST_DIMENSIONS = 4096
+MOST_INPUTS = 2048
+
+Input = str | list[int]
+
+
+def check_embeddings(body: dict[str, Any]) -> None:
+    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    check_fields(body, FIELDS, ("model", "input"))
+
+
+def directive_text(body: dict[str, Any]) -> str:
+    """Where directives are looked for: every text to embed."""
+    return "\n".join(one for one in _read_inputs(body["input"]) if isinstance(one, str))
+
+
+def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
+    """The answer to a checked body."""
+    inputs = _read_inputs(body["input"])
+    size = body.get("dimensions") or DIMENSIONS
+    packed = body.get("encoding_format") == "base64"
+    data = []
+    for index, one in enumerate(inputs):
+        vector = embed(one, size)
+        value = base64.b64encode(struct.pack(f"<{size}f", *vector)).decode() if packed else vector
+        data.append({"object": "embedding", "index": index, "embedding": value})
+    whole: dict[str, Any] = {"object": "list", "data": data, "model": body["model"]}
+    if not directives.no_usage:
+        tokens = sum(count(strip(one)) if isinstance(one, str) else len(one) for one in inputs)
+        whole["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "data": []}))
+
+
+def embed(one: Input, size: int) -> list[float]:
+    """A vector of length 1: each word (or token number) adds or takes one at a place that its hash tells."""
+    vector = [0.0] * size
+    words = strip(one).lower().split() if isinstance(one, str) else [str(token) for token in one]
+    for word in words or [""]:
+        number = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
+        vector[(number >> 1) % size] += 1.0 if number & 1 else -1.0
+    length = sum(value * value for value in vector) ** 0.5
+    if not length:  # two words may cancel each other out
+        vector[0] = length = 1.0
+    return [value / length for value in vector]
+
+
+def _read_inputs(value: Any) -> list[Input]:
+    if isinstance(value, str) or (value and isinstance(value[0], int)):
+        return [value]
+    return value
+
+
+def _input(value: Any, param: str) -> None:
+    of(str, list)(value, param)
+    if value in ("", []):
+        raise refuse(f"Invalid '{param}': it cannot be an empty string or array.", param)
+    inputs = _read_inputs(value)
+    if len(inputs) > MOST_INPUTS:
+        text = f"Invalid '{param}': array too long. Expected an array with maximum length {MOST_INPUTS}."
+        raise refuse(text, param, "array_above_max_length")
+    for place, one in enumerate(inputs):
+        where = param if inputs is not value else f"{param}[{place}]"
+        tokens = isinstance(one, list) and all(type(token) is int for token in one)
+        if not (tokens or isinstance(one, str)):
+            raise wrong_type(one, where, "a string or an array of integers")
+        if not one:
+            raise refuse(f"Invalid '{where}': it is empty.", where)
+
+
+FIELDS: dict[str, Check] = {
+    "model": of(str),
+    "input": _input,
+    "dimensions": between(1, MOST_DIMENSIONS, whole=True),
+    "encoding_format": one_of("float", "base64"),
+    "user": of(str),
+}

@@ -1,0 +1,261 @@
+"""JSON values that satisfy a JSON Schema (drafts 7 to 2020-12: the parts that tools and response formats use).
+
+Built from the schema alone; `not`, `if` and `patternProperties` are not looked at.
+"""
+
+from math import ceil, floor
+from typing import Any
+
+from gateway.providers.sandbox.patterns import write_match
+from gateway.providers.sandbox.refusals import refuse
+
+Schema = dict[str, Any]
+
+LEAN_DEPTH = 6  # below it only what is required is made, so a schema that contains itself comes to an end
+LEAN_NODES = 2_000
+MOST_DEPTH = 60
+MOST_NODES = 20_000
+MOST_ITEMS = 1_000
+MOST_CHARACTERS = 100_000
+
+FORMATS = {
+    "date-time": "2025-01-15T08:30:00Z",
+    "date": "2025-01-15",
+    "time": "08:30:00Z",
+    "duration": "PT1H30M",
+    "email": "person@example.com",
+    "idn-email": "person@example.com",
+    "hostname": "example.com",
+    "idn-hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.com/page",
+    "uri-reference": "/page",
+    "iri": "https://example.com/page",
+    "uuid": "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+    "json-pointer": "/name",
+    "regex": "^a+$",
+    "byte": "c2FuZGJveA==",
+}
+HINTS = {
+    "object": ("properties", "required", "additionalProperties", "minProperties"),
+    "array": ("items", "prefixItems", "minItems", "contains"),
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+
+
+def write_instance(schema: Schema | bool | None, name: str = "value") -> Any:
+    """A value of the schema; None stands for an object of no known fields. `name` flavours its strings.
+
+    InvalidRequest when the schema cannot be satisfied, points nowhere or asks for something huge.
+    """
+    if schema is None:
+        return {}
+    try:
+        return _Maker(schema).make(schema, name, 0, 0)
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        # The schema is a stranger's JSON: any keyword may hold a value of the wrong kind.
+        raise refuse("The schema is not a valid JSON Schema: a keyword has a value of the wrong kind.") from error
+
+
+class _Maker:
+    def __init__(self, root: Schema | bool) -> None:
+        self._root = root
+        self._nodes = 0
+
+    def make(self, schema: Schema | bool, name: str, depth: int, turn: int) -> Any:
+        """One value; `turn` numbers the items of an array, so that they differ where they can."""
+        self._nodes += 1
+        if depth > MOST_DEPTH or self._nodes > MOST_NODES:
+            raise refuse("The sandbox finds no finite value for this schema, or only a huge one.")
+        if schema is True:
+            return f"sample {name}"
+        if not isinstance(schema, dict):
+            raise refuse("The sandbox can make no value for a schema that nothing satisfies.")
+        flat = self._flatten(schema, depth)
+        if "const" in flat:
+            return flat["const"]
+        if flat.get("enum"):
+            return flat["enum"][turn % len(flat["enum"])]
+        return self._typed(flat, name, depth, turn)
+
+    def _typed(self, flat: Schema, name: str, depth: int, turn: int) -> Any:
+        match _kind(flat):
+            case "object":
+                return self._object(flat, depth)
+            case "array":
+                return self._array(flat, name, depth)
+            case "integer":
+                return _number(flat, turn, True)
+            case "number":
+                return _number(flat, turn, False)
+            case "boolean":
+                return turn % 2 == 0
+            case "null":
+                return None
+            case "string":
+                return _string(flat, name, turn)
+            case other:
+                raise refuse(f"The schema has an unknown type {str(other)[:60]!r}.")
+
+    def _lean(self, depth: int) -> bool:
+        return depth >= LEAN_DEPTH or self._nodes > LEAN_NODES
+
+    def _flatten(self, schema: Schema, depth: int) -> Schema:
+        """The schema with references followed, `allOf` merged and one alternative chosen."""
+        flat, steps = schema, 0
+        while any(key in flat for key in ("$ref", "allOf", "anyOf", "oneOf")):
+            steps += 1
+            if steps > MOST_DEPTH:
+                raise refuse("The schema refers to itself without end.")
+            rest = {key: value for key, value in flat.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
+            for part in self._parts(flat, depth):
+                rest = _merge(rest, part)
+            flat = rest
+        return flat
+
+    def _parts(self, flat: Schema, depth: int) -> list[Schema]:
+        parts = [self._follow(flat["$ref"])] if "$ref" in flat else []
+        parts.extend(flat.get("allOf", ()))
+        for key in ("anyOf", "oneOf"):
+            if flat.get(key):
+                parts.append(self._choose(flat[key], depth))
+        return [part for part in parts if isinstance(part, dict)]
+
+    def _choose(self, options: list[Any], depth: int) -> Any:
+        """The first alternative that is no null; deep down, one that ends: null or without a reference."""
+        usable = [one for one in options if one is not False]
+        if not usable:
+            raise refuse("The schema offers no alternative that can be satisfied.")
+        if self._lean(depth):
+            return next((one for one in usable if _ends(one)), usable[0])
+        return next((one for one in usable if not (isinstance(one, dict) and one.get("type") == "null")), usable[0])
+
+    def _follow(self, reference: Any) -> Any:
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            raise refuse("The sandbox follows references within the schema only ('#/…').")
+        found: Any = self._root
+        for step in reference[1:].split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            found = found[int(key)] if isinstance(found, list) and key.isdigit() and int(key) < len(found) else (
+                found.get(key) if isinstance(found, dict) else None
+            )  # fmt: skip
+        if found is None:
+            raise refuse(f"The schema's reference {reference[:100]!r} points nowhere.")
+        return found
+
+    def _object(self, flat: Schema, depth: int) -> dict[str, Any]:
+        properties = flat.get("properties") or {}
+        required = flat.get("required") or []
+        names = list(required) if self._lean(depth) else list(dict.fromkeys([*properties, *required]))
+        most = flat.get("maxProperties", len(names))
+        chosen = [*required, *(name for name in names if name not in required)][: max(most, len(required))]
+        others = flat.get("additionalProperties", True)
+        made = {
+            name: self.make(properties.get(name, others), name, depth + 1, 0)
+            for name in names
+            if name in chosen and properties.get(name, others) is not False
+        }
+        least = min(flat.get("minProperties", 0), MOST_ITEMS)
+        while len(made) < least and others is not False:
+            extra = f"key{len(made) + 1}"
+            made[extra] = self.make(others, extra, depth + 1, 0)
+        return made
+
+    def _array(self, flat: Schema, name: str, depth: int) -> list[Any]:
+        first = list(flat.get("prefixItems") or ())
+        items = flat.get("items", True)
+        if isinstance(items, list):
+            first, items = items, flat.get("additionalItems", True)
+        least = flat.get("minItems", 0)
+        wanted = max(least, len(first), 0 if self._lean(depth) else 1)
+        wanted = min(wanted, flat.get("maxItems", wanted), len(first) if items is False else wanted)
+        if wanted > MOST_ITEMS:
+            raise refuse(f"The sandbox makes no array of more than {MOST_ITEMS} items.")
+        made = [self.make(first[at] if at < len(first) else items, name, depth + 1, at) for at in range(wanted)]
+        if "contains" in flat:
+            made[-1:] = [self.make(flat["contains"], name, depth + 1, 0)]
+        return made
+
+
+def _kind(flat: Schema) -> Any:
+    kind = flat.get("type")
+    if isinstance(kind, list):
+        return next((one for one in kind if one != "null"), "null")
+    if kind is not None:
+        return kind
+    return next((name for name, keys in HINTS.items() if any(key in flat for key in keys)), "string")
+
+
+def _ends(option: Any) -> bool:
+    return not isinstance(option, dict) or not any(key in option for key in ("$ref", "properties", "items", "anyOf"))
+
+
+def _merge(left: Schema, right: Schema) -> Schema:
+    """Both schemas at once; of two limits the tighter one."""
+    merged = {**left, **right}
+    if "properties" in left and "properties" in right:
+        merged["properties"] = {**left["properties"], **right["properties"]}
+    if "required" in left and "required" in right:
+        merged["required"] = list(dict.fromkeys([*left["required"], *right["required"]]))
+    for key in set(left) & set(right):
+        if key.startswith(("min", "exclusiveMin")):
+            merged[key] = max(left[key], right[key])
+        elif key.startswith(("max", "exclusiveMax")):
+            merged[key] = min(left[key], right[key])
+    return merged
+
+
+def _number(flat: Schema, turn: int, whole: bool) -> int | float:
+    step = flat.get("multipleOf") or (1 if whole else 0)
+    low, high = _limits(flat, 1 if whole else 0.5)
+    value = 1 if whole else 1.5
+    if low is not None and value < low:
+        value = low
+    if high is not None and value > high:
+        value = high
+    value += turn if high is None or value + turn <= high else 0
+    if step:
+        value = _on_grid(value, step, low, high)
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise refuse("The schema's limits leave no number between them.")
+    return int(value) if whole else value
+
+
+def _limits(flat: Schema, step: float) -> tuple[float | None, float | None]:
+    """Inclusive limits; an exclusive one is moved inwards, by no more than half the space to the other."""
+    lows = [flat[key] for key in ("minimum", "exclusiveMinimum") if _is_number(flat.get(key))]
+    highs = [flat[key] for key in ("maximum", "exclusiveMaximum") if _is_number(flat.get(key))]
+    low, high = max(lows, default=None), min(highs, default=None)
+    inset = step if step == 1 or low is None or high is None else min(step, (high - low) / 4)
+    if low is not None and low == flat.get("exclusiveMinimum"):
+        low += inset
+    if high is not None and high == flat.get("exclusiveMaximum"):
+        high -= inset
+    return low, high
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _on_grid(value: float, step: float, low: float | None, high: float | None) -> float:
+    below = floor(value / step) * step
+    if low is None or below >= low:
+        return below
+    return ceil(value / step) * step
+
+
+def _string(flat: Schema, name: str, turn: int) -> str:
+    least, most = flat.get("minLength", 0), flat.get("maxLength", MOST_CHARACTERS)
+    if least > MOST_CHARACTERS:
+        raise refuse(f"The sandbox makes no string longer than {MOST_CHARACTERS} characters.")
+    if "pattern" in flat:
+        return write_match(flat["pattern"], least)
+    if flat.get("format") in FORMATS:
+        return FORMATS[flat["format"]]
+    text = f"sample {name}" if not turn else f"sample {name} {turn + 1}"
+    if len(text) > most:
+        text = str(turn + 1).rjust(min(most, 1 + len(str(turn))), "s")[:most]
+    return text.ljust(least, ".")

@@ -1,0 +1,206 @@
+"""Strings that match a regular expression of the common kind, made without running it.
+
+A schema's pattern comes from a stranger: running it could take forever, building from it takes linear time.
+"""
+
+from dataclasses import dataclass
+
+from gateway.providers.sandbox.refusals import refuse
+
+LONGEST = 10_000
+CLASSES = {"d": "0", "w": "a", "s": " ", "D": "a", "W": "-", "S": "a"}
+CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
+ANY_CHARACTER = "a"
+LAST = "\U0010ffff"
+SHORTHANDS = {
+    "w": (("a", "z"), ("A", "Z"), ("0", "9"), ("_", "_")),
+    "d": (("0", "9"),),
+    "s": ((" ", " "), ("\t", "\r")),
+    "W": (("-", "-"), (" ", "/"), (":", "@"), ("[", "^"), ("`", "`"), ("{", LAST)),
+    "D": (("a", "z"), (" ", "/"), (":", LAST)),
+    "S": (("a", "z"), ("!", LAST)),
+}
+OTHERS = "a0A-_ ~"
+
+
+@dataclass(slots=True)
+class _Pattern:
+    """A pattern being read. `extra` is how often more than needed an open-ended piece is repeated."""
+
+    text: str
+    extra: int = 0
+    place: int = 0
+
+    def peek(self) -> str:
+        return self.text[self.place : self.place + 1]
+
+    def take(self) -> str:
+        self.place += 1
+        return self.text[self.place - 1 : self.place]
+
+
+def write_match(pattern: str, shortest: int = 0) -> str:
+    """A string that matches `pattern`, at least `shortest` long where its open repeats allow it.
+
+    InvalidRequest for look-arounds, back references and what else is not plainly regular.
+    """
+    made = _make(pattern, 0)
+    if len(made) < shortest:
+        made = _make(pattern, min(shortest, LONGEST))[:LONGEST]
+        made = _shorten(pattern, shortest, made)
+    return made
+
+
+def _shorten(pattern: str, shortest: int, longest: str) -> str:
+    low, high, best = 1, min(shortest, LONGEST), longest
+    while low <= high:
+        middle = (low + high) // 2
+        made = _make(pattern, middle)
+        if len(made) >= shortest:
+            best, high = made, middle - 1
+        else:
+            low = middle + 1
+    return best
+
+
+def _make(pattern: str, extra: int) -> str:
+    state = _Pattern(pattern, extra)
+    made = _alternatives(state)
+    if state.peek():
+        raise _unsupported(pattern)
+    return made
+
+
+def _alternatives(state: _Pattern) -> str:
+    first = _sequence(state)
+    while state.peek() == "|":
+        state.take()
+        _sequence(state)
+    return first
+
+
+def _sequence(state: _Pattern) -> str:
+    made: list[str] = []
+    size = 0
+    while (head := state.peek()) and head not in "|)":
+        piece = _atom(state)
+        made.append(_repeat(state, piece))
+        size += len(made[-1])
+        if size > LONGEST:
+            raise refuse(f"The sandbox makes no string longer than {LONGEST} characters.")
+    return "".join(made)
+
+
+def _atom(state: _Pattern) -> str:
+    head = state.take()
+    if head in "^$":
+        return ""
+    if head == ".":
+        return ANY_CHARACTER
+    if head == "\\":
+        return _escape(state)
+    if head == "[":
+        return _class(state)
+    if head == "(":
+        return _group(state)
+    if head in "*+?":
+        raise _unsupported(state.text)
+    return head
+
+
+def _escape(state: _Pattern) -> str:
+    head = state.take()
+    if head in ("b", "B", "A", "Z", "z"):
+        return ""
+    if head == "u":
+        digits = state.text[state.place : state.place + 4]
+        state.place += 4
+        return _unicode(state, digits)
+    if not head or head.isdigit() or head in "kpPx":
+        raise _unsupported(state.text)
+    return CLASSES.get(head) or CONTROLS.get(head) or head
+
+
+def _unicode(state: _Pattern, digits: str) -> str:
+    try:
+        made = chr(int(digits, 16))
+        made.encode()
+    except ValueError as error:
+        raise _unsupported(state.text) from error
+    return made
+
+
+def _group(state: _Pattern) -> str:
+    if state.peek() == "?":
+        state.take()
+        if state.take() != ":":
+            raise _unsupported(state.text)
+    made = _alternatives(state)
+    if state.take() != ")":
+        raise _unsupported(state.text)
+    return made
+
+
+def _class(state: _Pattern) -> str:
+    negated = state.peek() == "^"
+    if negated:
+        state.take()
+    spans: list[tuple[str, str]] = []
+    while not spans or state.peek() != "]":
+        if not state.peek():
+            raise _unsupported(state.text)
+        spans.extend(_spans(state))
+    state.take()
+    if not negated:
+        return spans[0][0]
+    return next((one for one in OTHERS if not any(low <= one <= high for low, high in spans)), "é")
+
+
+def _spans(state: _Pattern) -> tuple[tuple[str, str], ...]:
+    """One member of a class as ranges (first and last character); a shorthand such as \\w counts as its ASCII ones."""
+    shorthand = state.text[state.place + 1 : state.place + 2] if state.peek() == "\\" else ""
+    if shorthand in SHORTHANDS:
+        state.place += 2
+        return SHORTHANDS[shorthand]
+    low = _member(state)
+    following = state.text[state.place + 1 : state.place + 2]
+    if state.peek() != "-" or following in ("]", ""):
+        return ((low, low),)
+    state.take()
+    return ((low, _member(state)),)
+
+
+def _member(state: _Pattern) -> str:
+    head = state.take()
+    return _escape(state) if head == "\\" else head
+
+
+def _repeat(state: _Pattern, piece: str) -> str:
+    bounds = _bounds(state)
+    if bounds is None:
+        return piece
+    if state.peek() in ("?", "+"):
+        state.take()
+    least, most = bounds
+    times = least + state.extra if most is None else min(most, least + state.extra)
+    if times * len(piece) > LONGEST:
+        raise refuse(f"The sandbox makes no string longer than {LONGEST} characters.")
+    return piece * times
+
+
+def _bounds(state: _Pattern) -> tuple[int, int | None] | None:
+    head = state.peek()
+    simple = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(head)
+    if simple:
+        state.take()
+        return simple
+    end = state.text.find("}", state.place)
+    low, comma, high = state.text[state.place + 1 : end].partition(",")
+    if head != "{" or end < 0 or not low.isdigit() or not (high.isdigit() or high == "") or len(low + high) > 12:
+        return None
+    state.place = end + 1
+    return int(low), (int(high) if high else None) if comma else int(low)
+
+
+def _unsupported(pattern: str) -> Exception:
+    return refuse(f"The sandbox can make no value for the pattern {pattern[:200]!r}.")

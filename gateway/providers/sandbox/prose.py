@@ -1,0 +1,71 @@
+"""Templated prose: plausible, repeatable and of a chosen length."""
+
+from collections.abc import Iterator
+from random import Random
+
+from gateway.providers.sandbox.counting import clip, count
+
+DEFAULT_TOKENS = 64
+MOST_TOKENS = 1000
+
+OPENINGS = ("In short", "As a rule", "In practice", "To begin with", "Put simply", "On balance", "At first sight")
+SUBJECTS = ("the first step", "a careful plan", "the usual answer", "a small change", "the main question", "the team")
+VERBS = ("depends on", "follows from", "leads to", "rests on", "benefits from", "comes before", "explains")
+OBJECTS = (
+    "a clear goal",
+    "good measurements",
+    "the weather of the day",
+    "steady work",
+    "an open mind",
+    "a second look",
+)
+ENDINGS = ("most of the time", "in nearly every case", "sooner or later", "without much effort", "as one would hope")
+THOUGHTS = ("First", "Next", "Then", "After that", "Besides", "Finally")
+
+
+def write_answer(subject: str, seed: str, tokens: int | None, limit: int | None) -> str:
+    """Prose about `subject`.
+
+    `tokens` fixes its exact length; else it is the whole sentences (at least one) that fit into `limit`, at most
+    1,000 tokens, or into 64 tokens when there is no limit.
+    """
+    lead = f'Here is a sandbox answer about "{clip(subject, 12)}". ' if subject else "Here is a sandbox answer. "
+    sentences = _sentences(seed)
+    if tokens is not None:
+        return fill(lead, sentences, tokens)
+    most = min(limit or DEFAULT_TOKENS, MOST_TOKENS)
+    text = lead
+    for sentence in sentences:
+        if count((text + sentence).rstrip()) > most:
+            return text.rstrip()
+        text += sentence
+    return text
+
+
+def write_thoughts(subject: str, seed: str, tokens: int) -> str:
+    """Reasoning text of exactly `tokens` tokens."""
+    lead = f'The question is "{clip(subject, 12)}". ' if subject else "The question is short. "
+    rest = (f"{word}, {sentence[0].lower()}{sentence[1:]}" for word, sentence in _steps(seed))
+    return fill(lead, rest, tokens)
+
+
+def fill(lead: str, more: Iterator[str], tokens: int) -> str:
+    """`lead` and as much of `more` as makes exactly `tokens` tokens."""
+    parts, size = [lead], len(lead.encode())
+    while size < tokens * 4:
+        part = next(more)
+        parts.append(part)
+        size += len(part.encode())
+    return clip("".join(parts), tokens)
+
+
+def _sentences(seed: str) -> Iterator[str]:
+    dice = Random(seed)
+    while True:
+        words = [dice.choice(words) for words in (OPENINGS, SUBJECTS, VERBS, OBJECTS, ENDINGS)]
+        yield "{}, {} {} {} {}. ".format(*words)
+
+
+def _steps(seed: str) -> Iterator[tuple[str, str]]:
+    for place, sentence in enumerate(_sentences(seed)):
+        yield THOUGHTS[min(place, place % 4 + 1)], sentence

@@ -1,0 +1,57 @@
+"""What the sandbox answers when it refuses: error objects of the chat completions format."""
+
+from typing import Any
+
+import orjson
+
+from gateway.errors import GatewayError, InvalidRequest
+
+# status -> (type, code, message); other statuses take the nearest class.
+WORDS: dict[int, tuple[str, str | None, str]] = {
+    400: ("invalid_request_error", None, "The sandbox was asked to refuse this request."),
+    401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided: the sandbox refuses this key."),
+    402: ("insufficient_quota", "insufficient_quota", "The sandbox account has no funds left."),
+    403: ("invalid_request_error", "permission_denied", "The sandbox project has no access to this model."),
+    404: ("invalid_request_error", "model_not_found", "The sandbox model does not exist or is not yours to use."),
+    408: ("server_error", "request_timeout", "The sandbox gave up waiting for the request."),
+    413: ("invalid_request_error", "request_too_large", "The request is larger than the sandbox takes."),
+    422: ("invalid_request_error", None, "The sandbox cannot process this request."),
+    429: ("requests", "rate_limit_exceeded", "Rate limit reached for the sandbox model. Try again later."),
+    500: ("server_error", None, "The sandbox had an error while processing the request."),
+    502: ("server_error", "bad_gateway", "The sandbox got no usable answer from its own upstream."),
+    503: ("server_error", "service_unavailable", "The sandbox model is overloaded. Try again later."),
+    504: ("server_error", "timeout", "The sandbox model did not answer in time."),
+    529: ("overloaded_error", "overloaded", "The sandbox is overloaded. Try again later."),
+}
+CODES = {
+    "context_length_exceeded": "This sandbox model's maximum context length is exceeded. Shorten the messages.",
+    "content_filter": "The sandbox's content policy refuses this prompt.",
+    "content_policy_violation": "The sandbox's content policy refuses this prompt.",
+    "insufficient_quota": "You exceeded the sandbox account's quota. Check its plan and billing.",
+}
+
+
+def refuse(message: str, param: str = "", code: str = "", status: int = 400) -> InvalidRequest:
+    """The exception by which a check stops; the server turns it into an answer with `write_refusal`."""
+    return InvalidRequest(message, param=param, code=code, status=status)
+
+
+def write_refusal(error: GatewayError) -> bytes:
+    """A failed check as its wire body."""
+    kind = WORDS[401][0] if error.status < 500 else WORDS[500][0]
+    return orjson.dumps(_envelope(error.message, kind, error.param or None, error.code or None))
+
+
+def write_fault(status: int, code: str = "") -> bytes:
+    """The body of a simulated failure with `status`; `code` replaces the status's usual one."""
+    kind, usual, message = WORDS.get(status) or WORDS[400 if status < 500 else 500]
+    return orjson.dumps(_envelope(CODES.get(code, message), kind, None, code or usual))
+
+
+def event_fault() -> dict[str, Any]:
+    """The error object that a broken stream carries in the place of a chunk."""
+    return _envelope("The sandbox had an error while it was answering.", "server_error", None, "server_error")
+
+
+def _envelope(message: str, kind: str, param: str | None, code: str | None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}

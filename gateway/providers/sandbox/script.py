@@ -1,0 +1,98 @@
+"""The course of one reply: what is sent when, and how it ends, faults included."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.providers.sandbox.chat import write_frame
+from gateway.providers.sandbox.directives import Directives
+from gateway.providers.sandbox.refusals import event_fault, write_fault
+from gateway.providers.sandbox.response import EVENTS, JSON, Response
+
+DONE = b"data: [DONE]\n\n"
+BROKEN_FRAME = b'data: {"id": "chatcmpl-sandbox", "object": "chat.completion.chunk", "choices": [{"index": 0, \n\n'
+HTML = b"<!DOCTYPE html>\n<html><head><title>Sandbox</title></head><body>This page is no answer.</body></html>\n"
+
+Ending = Literal["whole", "cut", "stall"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Silence of `wait_s` seconds, then `data` in one piece."""
+
+    wait_s: float
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A reply to play. After the last step the transfer is whole, is cut, or stalls until the deadline."""
+
+    status: int
+    headers: dict[str, str]
+    steps: tuple[Step, ...] = ()
+    ending: Ending = "whole"
+    start_s: float = 0.0  # before the headers
+
+
+def stage(response: Response, directives: Directives) -> Script:
+    """The script of a 2xx answer with the faults that were asked for."""
+    if directives.wrong_content_type:
+        return Script(200, {"content-type": "text/html; charset=utf-8"}, (Step(directives.silent, HTML),))
+    headers = {"content-type": EVENTS if response.streamed else JSON}
+    if directives.empty:
+        return Script(200, headers)
+    if response.streamed:
+        return _stage_stream(response, directives, headers)
+    return _stage_plain(response, directives, headers)
+
+
+def stage_status(directives: Directives) -> Script:
+    """The script of an answer with a simulated error status."""
+    headers = {"content-type": JSON}
+    if directives.retry_after is not None:
+        headers["retry-after"] = f"{directives.retry_after:g}"
+    return Script(directives.status, headers, (Step(0.0, write_fault(directives.status, directives.code)),))
+
+
+def _stage_plain(response: Response, directives: Directives, headers: dict[str, str]) -> Script:
+    if directives.error_event is not None:
+        return stage_body(200, headers, write_frame(event_fault())[6:].strip())
+    body = response.bare if directives.no_choices else response.body
+    wait_s = directives.silent + directives.pace_s * response.pieces
+    half = body[: len(body) // 2]
+    if directives.cut is not None:
+        return Script(200, headers, (Step(wait_s, half),), "cut")
+    if directives.stall is not None:
+        return Script(200, headers, (Step(wait_s, half),), "stall")
+    if directives.malformed is not None or directives.close is not None:
+        body = half
+    return Script(200, headers, (Step(wait_s, body),))
+
+
+def stage_body(status: int, headers: dict[str, str], body: bytes) -> Script:
+    """The script of a short answer that comes at once."""
+    return Script(status, headers, (Step(0.0, body),))
+
+
+def _stage_stream(response: Response, directives: Directives, headers: dict[str, str]) -> Script:
+    frames = list(response.frames)
+    place = directives.malformed
+    if place is not None and place <= len(frames):
+        frames[place - 1] = BROKEN_FRAME
+    ending: Ending = "whole"
+    if directives.error_event is not None:
+        frames[directives.error_event :] = [write_frame(event_fault())]
+    elif directives.cut is not None:
+        frames, ending = frames[: directives.cut], "cut"
+    elif directives.stall is not None:
+        frames, ending = frames[: directives.stall], "stall"
+    elif directives.close is not None:
+        frames = frames[: directives.close]
+    elif not directives.no_done:
+        frames.append(DONE)
+    return Script(200, headers, _pace(frames, directives), ending)
+
+
+def _pace(frames: list[bytes], directives: Directives) -> tuple[Step, ...]:
+    first = Step(directives.silent, frames[0]) if frames else Step(directives.silent, b"")
+    return (first, *(Step(directives.pace_s, frame) for frame in frames[1:]))

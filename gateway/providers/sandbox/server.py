@@ -1,0 +1,141 @@
+"""The sandbox as an upstream: a call in, a reply out."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from gateway.clock import Clock
+from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
+from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.sandbox import chat, embeddings, moderations, prompt, requests
+from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
+from gateway.providers.sandbox.personas import Persona, find
+from gateway.providers.sandbox.refusals import refuse, write_refusal
+from gateway.providers.sandbox.reply import TIMED_OUT, SandboxReply, Timeline
+from gateway.providers.sandbox.response import JSON, Response
+from gateway.providers.sandbox.script import Script, stage, stage_body, stage_status
+
+KEYS_REMEMBERED = 1_000
+REFUSED = "The sandbox refused the connection."
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What is served at a path: the check of a body, where its directives are, and the answer."""
+
+    name: str
+    check: Callable[[dict[str, Any]], None]
+    directive_text: Callable[[dict[str, Any]], str]
+    respond: Callable[[dict[str, Any], Persona, Directives], Response]
+
+
+OPERATIONS = {
+    "/chat/completions": Operation("chat", requests.check_chat, prompt.directive_text, chat.respond),
+    "/embeddings": Operation(
+        "embeddings", embeddings.check_embeddings, embeddings.directive_text, embeddings.respond
+    ),
+    "/moderations": Operation(
+        "moderations", moderations.check_moderations, moderations.directive_text, moderations.respond
+    ),
+}  # fmt: skip
+
+
+class Attempts:
+    """How often each key of an `attempt` directive was seen; the oldest of 1,000 keys is forgotten."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, int] = OrderedDict()
+
+    def count(self, keys: Iterable[str]) -> dict[str, int]:
+        """One attempt more for each of the keys; the numbers of these attempts."""
+        for key in set(keys):
+            self._seen[key] = self._seen.pop(key, 0) + 1
+            if len(self._seen) > KEYS_REMEMBERED:
+                self._seen.popitem(last=False)
+        return {key: self._seen[key] for key in keys}
+
+
+class SandboxServer:
+    """An upstream within the process. One object serves all requests of a worker."""
+
+    def __init__(self, clock: Clock, pause: Callable[[float], None]) -> None:
+        self._clock = clock
+        self._pause = pause
+        self._attempts = Attempts()
+
+    def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> Reply:
+        """Answer a call as a transport would: returns when the headers are there.
+
+        `deadline` is in `Clock.monotonic()` seconds. Raises UpstreamUnreachable for a refused connection and
+        UpstreamTimeout when no headers come in time; whatever else is wrong with the call is an answer with a status.
+        """
+        timeline = Timeline(self._clock, self._pause, deadline, heartbeat_s)
+        try:
+            script = self._script(call, timeline)
+        except InvalidRequest as error:
+            script = stage_body(error.status, {"content-type": JSON}, write_refusal(error))
+        timeline.sit_out(script.start_s)
+        return SandboxReply(script, timeline, f"req_{hashlib.sha256(call.body).hexdigest()[:32]}")
+
+    def _script(self, call: Call, timeline: Timeline) -> Script:
+        operation = _operation(call)
+        body = _read_body(call.body)
+        persona = find(body["model"], operation.name)
+        operation.check(body)
+        directives = self._directives(body, persona, read_brackets(operation.directive_text(body)))
+        if directives.refuse_connection:
+            raise UpstreamUnreachable(REFUSED)
+        if directives.timeout is not None:
+            timeline.sit_out(directives.timeout or float("inf"))
+            raise UpstreamTimeout(TIMED_OUT)
+        if directives.status:
+            return _late(stage_status(directives), directives)
+        return _late(stage(operation.respond(body, persona, directives), directives), directives)
+
+    def _directives(self, body: dict[str, Any], persona: Persona, brackets: tuple[Bracket, ...]) -> Directives:
+        model = body["model"]
+        keys = [one.key for one in brackets if one.key and concerns(one, model)]
+        return apply(persona.directives, brackets, model, self._attempts.count(keys))
+
+
+class SandboxOpener:
+    """The sandbox as an Opener of `upstream.py`, with the heartbeat time that the network's opener has."""
+
+    def __init__(self, server: SandboxServer, heartbeat_s: float) -> None:
+        self._server = server
+        self._heartbeat_s = heartbeat_s
+
+    def open(self, call: Call, target: Target, deadline: float) -> Reply:
+        """As SandboxServer.open; the target matters to networks only."""
+        return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
+
+
+def _late(script: Script, directives: Directives) -> Script:
+    return replace(script, start_s=directives.slow_start)
+
+
+def _operation(call: Call) -> Operation:
+    path = urlsplit(call.url).path
+    found = next((operation for end, operation in OPERATIONS.items() if path.endswith(end)), None)
+    if found is None:
+        raise refuse(f"Invalid URL ({call.method} {path[:200]})", "", "unknown_url", 404)
+    if call.method != "POST":
+        raise refuse(f"Not allowed to {call.method} on {path[-40:]}", "", "method_not_supported", 405)
+    return found
+
+
+def _read_body(raw: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise refuse("The JSON body of the request could not be parsed.") from error
+    if not isinstance(body, dict):
+        raise refuse("The JSON body of the request is not an object.")
+    if not isinstance(body.get("model"), str):
+        raise refuse("You must provide a model parameter.", "model", "missing_required_parameter")
+    return body

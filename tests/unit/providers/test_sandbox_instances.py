@@ -1,0 +1,160 @@
+"""Values made from schemas satisfy them, as an independent validator sees it."""
+
+import re
+
+import fastjsonschema
+import pytest
+
+from gateway.errors import InvalidRequest
+from gateway.providers.sandbox.instances import write_instance
+from gateway.providers.sandbox.patterns import write_match
+
+TREE = {
+    "$ref": "#/$defs/node",
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "left": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+                "right": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            },
+            "required": ["name", "left", "right", "children"],
+            "additionalProperties": False,
+        }
+    },
+}
+SCHEMAS = {
+    "const": {"const": {"a": 1}},
+    "enum": {"enum": ["red", "green"]},
+    "nullable type": {"type": ["null", "string"], "minLength": 40},
+    "short string": {"type": "string", "maxLength": 2},
+    "empty string": {"type": "string", "maxLength": 0},
+    "pattern": {"type": "string", "pattern": r"^[A-Z]{2}-\d{4}$"},
+    "pattern with length": {"type": "string", "pattern": "^a+b*$", "minLength": 12, "maxLength": 13},
+    "integer range": {"type": "integer", "minimum": 5, "maximum": 7},
+    "negative integer": {"type": "integer", "maximum": -3},
+    "exclusive integer": {"type": "integer", "exclusiveMinimum": 4, "exclusiveMaximum": 6},
+    "fractional limits": {"type": "integer", "minimum": 1.2, "maximum": 2.9},
+    "exclusive number": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.1},
+    "open number": {"type": "number", "exclusiveMinimum": 7},
+    "multiple": {"type": "integer", "multipleOf": 7, "minimum": 15},
+    "multiple of a fraction": {"type": "number", "multipleOf": 0.5, "minimum": 2.6},
+    "array size": {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 4},
+    "unique items": {"type": "array", "items": {"type": "string"}, "minItems": 3, "uniqueItems": True},
+    "unique enum": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "minItems": 3, "uniqueItems": True},
+    "no items": {"type": "array", "maxItems": 0},
+    "contains": {"type": "array", "contains": {"const": 5}},
+    "untyped object": {"properties": {"a": {"type": "boolean"}}, "required": ["a"]},
+    "required only": {"type": "object", "required": ["a", "b"]},
+    "map": {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 2},
+    "few properties": {
+        "type": "object",
+        "properties": {"a": {"type": "null"}, "b": {"type": "null"}},
+        "required": ["b"],
+        "maxProperties": 1,
+    },
+    "all of": {
+        "allOf": [
+            {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+            {"properties": {"b": {"type": "string"}}, "required": ["b"]},
+        ]
+    },
+    "one of": {"oneOf": [{"type": "string", "format": "date"}, {"type": "integer"}]},
+    "reference with siblings": {
+        "definitions": {"a/b": {"type": "string"}},
+        "properties": {"x": {"$ref": "#/definitions/a~1b", "description": "d"}},
+    },
+    "tree": TREE,
+    "anything": {},
+}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+def test_value_satisfies_its_schema(schema):
+    fastjsonschema.compile(schema)(write_instance(schema))
+
+
+@pytest.mark.parametrize(
+    "name", ["date-time", "date", "time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "regex", "json-pointer"]
+)
+def test_format_is_kept(name):
+    schema = {"type": "string", "format": name}
+    fastjsonschema.compile(schema)(write_instance(schema))
+
+
+def test_no_schema_is_an_empty_object():
+    assert write_instance(None) == {}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        False,
+        {"$ref": "#/$defs/nowhere"},
+        {"$ref": "https://example.com/schema"},
+        {"$ref": "#"},
+        {"type": "integer", "minimum": 5, "maximum": 4},
+        {"type": "integer", "minimum": 1.2, "maximum": 1.8},
+        {"type": "shape"},
+        {"type": "array", "minItems": 10**9},
+        {"type": "string", "minLength": 10**9},
+        {"type": "string", "minLength": "x"},
+        {"type": "object", "properties": ["a"]},
+        {"type": "string", "pattern": "(?=a)b"},
+        {"type": "string", "pattern": "a{999999}"},
+        {"anyOf": [False]},
+    ],
+)
+def test_schema_without_a_value_is_refused(schema):
+    with pytest.raises(InvalidRequest):
+        write_instance(schema)
+
+
+def test_schema_that_demands_itself_is_refused():
+    schema = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+    with pytest.raises(InvalidRequest):
+        write_instance(schema)
+
+
+def test_wide_schema_that_contains_itself_stays_small():
+    node = {"type": "object", "properties": {f"p{number}": {"$ref": "#"} for number in range(12)}}
+    assert len(str(write_instance(node))) < 200_000
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^abc$",
+        r"^\+?[1-9]\d{1,14}$",
+        r"^(red|green|blue)$",
+        r"^[^a-z]+$",
+        r"^[^\w]{3}$",
+        r"^\w+@\w+\.[a-z]{2,}$",
+        r"^(?:[0-9a-f]{2}:){5}[0-9a-f]{2}$",
+        r"^[\d.,-]*$",
+        r"^[^\S]{2}$",
+        r"^[\s\S]+$",
+        r"^[\W][\D]$",
+        r"^[\-a]+[^\d\s]$",
+        r"^[]a]$",
+        r"^a?b*?c+?$",
+        r"^\u00e9$",
+        r"^\d{3,}\s\S$",
+        "x{y}",
+    ],
+)
+def test_made_string_matches_its_pattern(pattern):
+    assert re.search(pattern, write_match(pattern))
+
+
+def test_open_repeats_grow_to_the_shortest_length():
+    made = write_match("^[a-z]+$", 50)
+    assert len(made) == 50
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "a)", "*a", r"(a)\1", r"\p{L}", "(?<n>a)", "(" * 5000])
+def test_irregular_pattern_is_refused(pattern):
+    with pytest.raises(InvalidRequest):
+        write_instance({"type": "string", "pattern": pattern})
