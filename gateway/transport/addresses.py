@@ -1,0 +1,76 @@
+"""Which network addresses a URL that somebody else chose may lead to, and how names are looked up."""
+
+import ipaddress
+import re
+from collections.abc import Callable
+
+from gevent import socket
+
+from gateway.errors import UpstreamUnreachable
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolver = Callable[[str, int], list[str]]
+
+GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Inside the public ranges by number, yet not public: IETF protocol assignments (RFC 6890; a cloud's metadata lives
+# there), the retired 6to4 relays (RFC 7526), a cloud's host services, Teredo (RFC 4380), 6to4 (RFC 3056) and the
+# second documentation prefix (RFC 9637).
+REFUSED_NETWORKS = tuple(
+    ipaddress.ip_network(text)
+    for text in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "2002::/16", "3fff::/20")
+)
+# The "ends in a number" rule of the WHATWG URL standard, section 3.5: such a host is an IPv4 address or a mistake.
+NUMERIC_END = re.compile(r"(?:^|\.)(?:\d+|0[xX][0-9a-fA-F]*)\.?$")
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """Addresses of `host` in the system's order, each once. UpstreamUnreachable when there is none."""
+    literal = read_literal(host)
+    if literal is not None:
+        return [str(literal)]
+    try:
+        found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise UpstreamUnreachable(f"The name {host} cannot be resolved.") from None
+    return list(dict.fromkeys(entry[4][0] for entry in found))
+
+
+def check_public(host: str, addresses: list[str]) -> None:
+    """Refuse a host of odd spelling, or one of whose addresses is not public (so none can be swapped in later).
+
+    Raises UpstreamUnreachable, code address_not_allowed; the text never tells the address that was found.
+    """
+    odd = NUMERIC_END.search(host) and read_literal(host) is None
+    if odd or not addresses or not all(is_public(text) for text in addresses):
+        raise UpstreamUnreachable(
+            f"The host {host} does not lead to a public address. "
+            "The operator can allow private ones with GATEWAY_ALLOW_PRIVATE_UPSTREAMS.",
+            code="address_not_allowed",
+        )
+
+
+def is_public(text: str) -> bool:
+    """Whether an address belongs to the public internet; forms that wrap an IPv4 address in IPv6 do not.
+
+    NAT64's well-known prefix (RFC 6052) is judged by what it wraps, since networks with IPv6 alone need it.
+    """
+    address = read_literal(text)
+    if address is None:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address in NAT64:
+        address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if any(address in network for network in REFUSED_NETWORKS if network.version == address.version):
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address not in GLOBAL_V6:
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def read_literal(text: str) -> Address | None:
+    """The address that `text` spells in its strict form (dotted quad, RFC 4291 without zone), else None."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return None if getattr(address, "scope_id", None) else address

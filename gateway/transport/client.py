@@ -1,0 +1,282 @@
+"""The HTTP client: opens calls to upstreams within deadlines, over guarded and pooled connections."""
+
+import ssl
+from collections.abc import Mapping
+from functools import cached_property
+from urllib.parse import urljoin
+
+import gevent
+from gevent import socket as sockets
+from gevent.ssl import SSLContext, create_default_context
+
+from gateway.clock import Clock
+from gateway.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.settings import Security, Timeouts
+from gateway.transport.addresses import Resolver, check_public, resolve
+from gateway.transport.connections import Connection, Lease, Pool
+from gateway.transport.messages import Origin, Place, read_url, write_request
+from gateway.transport.replies import BODY_LIMIT, SHORTEST_S, Answer, Patience, Pending, Reply
+
+NOTHING: Mapping[str, str] = {}
+PER_ORIGIN = 2000  # connections at once to one origin
+IDLE_PER_ORIGIN = 256
+IDLE_S = 50.0  # below the 60 s at which common load balancers drop a silent connection
+ORIGINS_KEPT = 1000
+PLACES_KEPT = 1000
+REDIRECTS = 5
+REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+RESENT_METHODS = frozenset({"GET", "HEAD"})  # RFC 9110, section 9.2.2: harmless to ask twice
+
+
+class Transport:
+    """The only HTTP client of the gateway; one serves a whole worker.
+
+    `tls` and `resolver` replace the system's certificate store and name service. Every call takes `trusted`: True
+    for an address that the operator configured, which may be private; any other must lead to the public internet
+    unless settings allow private upstreams. Redirects are never followed, proxy variables never read.
+    """
+
+    def __init__(
+        self,
+        timeouts: Timeouts,
+        security: Security,
+        *,
+        clock: Clock | None = None,
+        tls: SSLContext | None = None,
+        resolver: Resolver = resolve,
+        per_origin: int = PER_ORIGIN,
+    ) -> None:
+        self._timeouts = timeouts
+        self._guarded = not security.allow_private_upstreams
+        self._clock = clock or Clock()
+        self._given_tls = tls
+        self._resolve = resolver
+        self._per_origin = per_origin
+        self._pools: dict[Origin, Pool] = {}
+        self._places: dict[tuple[str, bool], Place] = {}
+        self._trim_at = 0.0
+
+    def open(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        stream: bool = False,
+        deadline: float,
+        trusted: bool = False,
+    ) -> Reply:
+        """Send a request and wait for the head of its answer, whatever its status.
+
+        `deadline` is on the monotonic clock, in seconds; the settings' limits for plain and streamed answers also
+        hold. Raises UpstreamUnreachable (no name, connection or answer; codes fetch_failed, address_not_allowed,
+        invalid_address), UpstreamTimeout, UpstreamFailed (not HTTP). The reply must be read to its end or closed.
+        """
+        pending = self.send(method, url, headers, body, stream=stream, deadline=deadline, trusted=trusted)
+        reply = pending.wait()
+        assert reply is not None  # without a limit of its own `wait` returns a reply or raises
+        return reply
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        stream: bool = False,
+        deadline: float,
+        trusted: bool = False,
+    ) -> Pending:
+        """As `open`, without waiting for the answer, so that the caller can do something in its silences."""
+        place = self._place(url, trusted)
+        patience = self._patience(stream, deadline)
+        message = write_request(method, place, headers, body)
+        lease = self._transmit(method, place.origin, message, patience)
+        resend = None
+        if method in RESENT_METHODS:
+
+            def resend() -> Lease:
+                return self._transmit(method, place.origin, message, patience, fresh=True)
+
+        return Pending(lease, patience, resend)
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] = NOTHING,
+        body: bytes = b"",
+        *,
+        timeout_s: float = 30.0,
+        max_bytes: int = BODY_LIMIT,
+        trusted: bool = False,
+    ) -> Answer:
+        """A whole exchange for background work: status, headers, body. Raises as `open`, and beyond `max_bytes`."""
+        deadline = self._clock.monotonic() + timeout_s
+        reply = self.open(method, url, headers, body, deadline=deadline, trusted=trusted)
+        return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
+
+    def fetch(self, url: str, max_bytes: int, *, timeout_s: float = 30.0) -> Answer:
+        """GET what a user's URL names; each of at most five redirects passes the address guard anew.
+
+        Raises as `open`; UpstreamFailed for too many redirects (too_many_redirects) or bytes (response_too_large).
+        """
+        deadline = self._clock.monotonic() + timeout_s
+        for _ in range(REDIRECTS + 1):
+            reply = self.open("GET", url, NOTHING, deadline=deadline)
+            if reply.status not in REDIRECT_STATUSES or "location" not in reply.headers:
+                _refuse_announced(reply, max_bytes)
+                return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
+            reply.close()
+            url = _follow(url, reply.headers["location"])
+        raise UpstreamFailed("The URL redirects too often.", code="too_many_redirects")
+
+    def close(self) -> None:
+        """Close every idle connection; those in use end with their replies."""
+        for pool in self._pools.values():
+            pool.clear()
+
+    def _place(self, url: str, trusted: bool) -> Place:
+        place = self._places.get((url, trusted))
+        if place is None:
+            place = read_url(url, trusted or not self._guarded)
+            if len(self._places) >= PLACES_KEPT:
+                self._places.clear()
+            self._places[url, trusted] = place
+        return place
+
+    def _patience(self, stream: bool, deadline: float) -> Patience:
+        limits = self._timeouts
+        total = limits.stream_s if stream else limits.plain_s
+        end = min(deadline, self._clock.monotonic() + total)
+        # A plain answer is silent while the model thinks, however long that is: only its deadline bounds it.
+        first = limits.silence_s if stream else total
+        return Patience(self._clock, end, first, limits.silence_s, limits.heartbeat_s)
+
+    def _transmit(self, method: str, origin: Origin, message: bytes, patience: Patience, fresh: bool = False) -> Lease:
+        """Send over a pooled connection, or a new one when none is good or the pooled one takes not one byte."""
+        lease = self._lease(origin, patience, fresh)
+        try:
+            while not self._try_send(lease, method, message, patience):
+                if lease.fresh:
+                    raise UpstreamUnreachable(f"{origin.host} closed the connection before it took the request.")
+                lease.replace(self._connect(origin, patience))
+        except BaseException:
+            lease.end()
+            raise
+        return lease
+
+    def _try_send(self, lease: Lease, method: str, message: bytes, patience: Patience) -> bool:
+        connection = lease.connection
+        connection.begin(method)
+        try:
+            return connection.send(message, patience.left(connection.host))
+        except TimeoutError:
+            raise UpstreamTimeout(f"{connection.host} did not take the request in time.") from None
+
+    def _lease(self, origin: Origin, patience: Patience, fresh: bool) -> Lease:
+        pool = self._pool(origin)
+        pool.enter(min(patience.left(origin.host), self._timeouts.connect_s), origin.host)
+        try:
+            connection = None if fresh else pool.pop(self._clock.monotonic())
+            if connection is not None:
+                return Lease(pool, connection, self._clock, fresh=False)
+            return Lease(pool, self._connect(origin, patience), self._clock, fresh=True)
+        except BaseException:
+            pool.leave()
+            raise
+
+    def _pool(self, origin: Origin) -> Pool:
+        now = self._clock.monotonic()
+        if now >= self._trim_at:
+            self._trim(now)
+        pool = self._pools.get(origin)
+        if pool is None:
+            pool = self._pools[origin] = Pool(self._per_origin, IDLE_PER_ORIGIN, IDLE_S)
+        return pool
+
+    def _trim(self, now: float) -> None:
+        self._trim_at = now + IDLE_S
+        for pool in self._pools.values():
+            pool.trim(now)
+        if len(self._pools) > ORIGINS_KEPT:
+            self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.unused}
+
+    def _connect(self, origin: Origin, patience: Patience) -> Connection:
+        """A new connection to an address that was looked up and checked here: no second look-up can change it."""
+        end = self._clock.monotonic() + min(patience.left(origin.host), self._timeouts.connect_s)
+        addresses = self._look_up(origin, end)
+        failure: Exception = UpstreamUnreachable(f"The name {origin.host} has no address.")
+        for index, address in enumerate(addresses):
+            # Each address gets its share of what is left, so that a dead first one cannot use it up.
+            seconds = (end - self._clock.monotonic()) / (len(addresses) - index)
+            try:
+                return self._dial(origin, address, max(seconds, SHORTEST_S))
+            except (UpstreamUnreachable, UpstreamTimeout) as error:
+                failure = error
+        raise failure
+
+    def _look_up(self, origin: Origin, end: float) -> list[str]:
+        seconds = max(end - self._clock.monotonic(), SHORTEST_S)
+        try:
+            with gevent.Timeout(seconds, TimeoutError):
+                addresses = self._resolve(origin.host, origin.port)
+        except TimeoutError:
+            raise UpstreamTimeout(f"The name {origin.host} was not resolved in time.") from None
+        if not origin.trusted:
+            check_public(origin.host, addresses)
+        return addresses
+
+    def _dial(self, origin: Origin, address: str, seconds: float) -> Connection:
+        host = origin.host
+        end = self._clock.monotonic() + seconds
+        family = sockets.AF_INET6 if ":" in address else sockets.AF_INET
+        sock = sockets.socket(family, sockets.SOCK_STREAM)
+        try:
+            sock.settimeout(seconds)
+            sock.connect((address, origin.port))
+            if origin.scheme == "https":
+                sock.settimeout(max(end - self._clock.monotonic(), SHORTEST_S))
+                sock = self._tls.wrap_socket(sock, server_hostname=host)
+            return Connection(sock, host)
+        except BaseException as error:
+            sock.close()
+            if isinstance(error, OSError):
+                raise _explain(error, host) from None
+            raise
+
+    @cached_property
+    def _tls(self) -> SSLContext:
+        """Made on first use, since reading the certificate store takes some 20 ms."""
+        if self._given_tls is not None:
+            return self._given_tls
+        context = create_default_context()
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+
+def _explain(error: OSError, host: str) -> UpstreamUnreachable | UpstreamTimeout:
+    """What kept a connection from being made, without any address."""
+    if isinstance(error, TimeoutError):
+        return UpstreamTimeout(f"No connection to {host} could be made in time.")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return UpstreamUnreachable(f"The TLS certificate of {host} is not valid: {error.verify_message.rstrip('.')}.")
+    if isinstance(error, ssl.SSLError):
+        return UpstreamUnreachable(f"TLS with {host} failed: {error.reason or 'connection closed'}.")
+    return UpstreamUnreachable(f"No connection to {host} could be made: {error.strerror or 'connection closed'}.")
+
+
+def _refuse_announced(reply: Reply, max_bytes: int) -> None:
+    size = reply.headers.get("content-length", "")
+    if size.isdigit() and int(size) > max_bytes:
+        reply.close()
+        raise UpstreamFailed(f"The URL leads to more than {max_bytes} bytes.", code="response_too_large")
+
+
+def _follow(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError:
+        raise UpstreamFailed("The URL redirects to an invalid address.", code="invalid_address") from None

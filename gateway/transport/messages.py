@@ -1,0 +1,89 @@
+"""What goes out: the parts of a URL and the bytes of a request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from gateway.errors import UpstreamUnreachable
+
+PORTS = {"http": 80, "https": 443}
+BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
+PRODUCT = "llmgateway"
+# Ours alone: a second length or a transfer coding beside it would let one request be read as two.
+FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "expect", "te", "trailer", "upgrade"})
+
+
+class Origin(NamedTuple):
+    """Where connections go. `trusted` is part of it, so a call under the guard never meets an unguarded socket."""
+
+    scheme: str
+    host: str
+    port: int
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A URL taken apart. `host` is the Host header, `target` path and query as they stand in the request line."""
+
+    origin: Origin
+    host: str
+    target: str
+
+
+def read_url(url: str, trusted: bool) -> Place:
+    """Take an absolute http or https URL apart. UpstreamUnreachable (code invalid_address) for anything else.
+
+    The text of the error never holds the URL: its query may be a credential.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or PORTS[parts.scheme]
+        host = _ascii_host(parts.hostname or "")
+        url.encode("ascii")
+    except (ValueError, KeyError):
+        raise _invalid("The provider's address is not a valid http or https URL.") from None
+    if "@" in parts.netloc:
+        raise _invalid("The provider's address must not hold a user name or password.")
+    if any(c <= " " or c == "\x7f" for c in url):
+        raise _invalid("The provider's address holds a space or control character.")
+    shown = f"[{host}]" if ":" in host else host
+    header = shown if port == PORTS[parts.scheme] else f"{shown}:{port}"
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Place(Origin(parts.scheme, host, port, trusted), header, target)
+
+
+def write_request(method: str, place: Place, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Head and body as one message (RFC 9112). UpstreamUnreachable when a header could break out of its line."""
+    lines = [f"{method} {place.target} HTTP/1.1", f"host: {place.host}"]
+    names = set()
+    for name, value in headers.items():
+        lowered = name.lower()
+        names.add(lowered)
+        if lowered != "host" and lowered not in FRAMING:
+            lines.append(f"{lowered}: {value}")
+    if "accept-encoding" not in names:
+        lines.append("accept-encoding: identity")
+    if "user-agent" not in names:
+        lines.append(f"user-agent: {PRODUCT}")
+    if body or method in BODY_METHODS:
+        lines.append(f"content-length: {len(body)}")
+    head = "\r\n".join(lines)
+    breaks = len(lines) - 1
+    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
+        raise _invalid("A header for the provider holds a line break; check the configured key.")
+    try:
+        return head.encode("latin-1") + b"\r\n\r\n" + body
+    except UnicodeEncodeError:
+        raise _invalid("A header for the provider holds a character outside Latin-1; check the key.") from None
+
+
+def _ascii_host(host: str) -> str:
+    if not host or "%" in host:
+        raise ValueError("no host")
+    return host if host.isascii() else host.encode("idna").decode("ascii").lower()
+
+
+def _invalid(message: str) -> UpstreamUnreachable:
+    return UpstreamUnreachable(message, code="invalid_address")
