@@ -89,7 +89,10 @@ class Provider:
     """`credential` names environment variables that may hold its keys, in order; LLM_<ID>_API_KEY comes first.
 
     `protocol` is a name of providers/. `address` may hold `{region}`, `{project}`, `{resource}` …, filled from
-    `settings` (name → environment variable). `headers` are fixed request headers.
+    `settings` (name → environment variables, see credentials.py). `headers` are fixed request headers. `auth` tells
+    how the key travels: "bearer", "sigv4", "google-oauth", "none", "query:<parameter>", or else a header's name.
+    `version_path` is the end of `address` that an operator's base URL may leave out ("" in a file: the last segment
+    of `address` when it is a version such as /v1). `sources` names it in the open data sets (read by build.py alone).
     """
 
     id: str
@@ -108,11 +111,17 @@ class Provider:
     service_tiers: dict[str, str] = field(default_factory=dict)  # tier → multiplier of token prices
     data_policy: DataPolicy = DataPolicy()
     headquarters: str = ""
+    auth: str = "bearer"
+    version_path: str = ""
+    sources: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or ""."""
+    """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or "".
+
+    `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices.
+    """
 
     provider: str
     model: str

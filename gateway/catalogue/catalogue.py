@@ -1,0 +1,103 @@
+"""The catalogue as the gateway holds it: immutable, found by id or alias, swapped whole."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.clock import to_iso
+
+Lifecycle = Literal["active", "deprecated", "deactivated"]
+LONGEST_ASKED = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Everything that is served. `models` and `providers` are by id, `aliases` other names of models.
+
+    `version` changes with any byte of the files that it was loaded from.
+    """
+
+    models: dict[str, Model]
+    providers: dict[str, Provider]
+    aliases: dict[str, str]
+    version: str
+    _grams: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __init__(
+        self, models: Iterable[Model], providers: Iterable[Provider], aliases: dict[str, str], version: str = ""
+    ) -> None:
+        put = object.__setattr__
+        put(self, "models", {model.id: model for model in models})
+        put(self, "providers", {provider.id: provider for provider in providers})
+        put(self, "aliases", {alias.lower(): ident for alias, ident in aliases.items()})
+        put(self, "version", version)
+        put(self, "_grams", {})
+
+    def find(self, name: str) -> Model | None:
+        """The model of a canonical id or an alias, in any case of letters; None when there is none."""
+        found = self.models.get(name)
+        if found is not None:
+            return found
+        lower = name.lower()
+        return self.models.get(self.aliases.get(lower, lower))
+
+    def provider(self, ident: str) -> Provider | None:
+        return self.providers.get(ident)
+
+    def mappings_of(self, name: str, operation: str = "") -> tuple[Mapping, ...]:
+        """Who serves the model of this id or alias, only those that offer `operation` ("" = any)."""
+        model = self.find(name)
+        if model is None:
+            return ()
+        return tuple(m for m in model.mappings if not operation or operation in m.operations)
+
+    def suggest(self, text: str, n: int = 3) -> list[str]:
+        """Up to `n` ids or aliases that look most like `text`, best first, for error texts."""
+        asked = _grams(text.lower()[:LONGEST_ASKED].rsplit("/", 1)[-1])
+        if not asked:
+            return []
+        ranked = []
+        for name, grams in self._all_grams().items():
+            score = len(asked & grams) / len(asked | grams)
+            if score >= 0.25:
+                ranked.append((-score, name))
+        return [name for _, name in sorted(ranked)[:n]]
+
+    def _all_grams(self) -> dict[str, frozenset[str]]:
+        """Three-letter pieces of every name, made on first use: most processes never need them."""
+        if not self._grams:
+            self._grams.update((name, _grams(name)) for name in (*self.models, *self.aliases))
+        return self._grams
+
+
+class Current:
+    """Holds the catalogue in force; a reload swaps it whole, so a request sees one version throughout."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def current(self) -> Catalogue:
+        return self._catalogue
+
+    def swap(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+
+def state_on(entry: Model | Mapping, day: str) -> Lifecycle:
+    """Where a model or mapping stands on `day` ("YYYY-MM-DD"): its dates are the first day of the new state."""
+    if entry.deactivated and entry.deactivated <= day:
+        return "deactivated"
+    if entry.deprecated and entry.deprecated <= day:
+        return "deprecated"
+    return "active"
+
+
+def day_of(at_us: int) -> str:
+    """The UTC day ("YYYY-MM-DD") of a time in microseconds."""
+    return to_iso(at_us)[:10]
+
+
+def _grams(name: str) -> frozenset[str]:
+    padded = f"^{name}$"
+    return frozenset(padded[i : i + 3] for i in range(len(padded) - 2)) if name else frozenset()

@@ -1,0 +1,79 @@
+"""What the environment says of a provider: its keys, its base URL and its settings. The environment is passed in."""
+
+from collections.abc import Mapping
+
+from gateway.catalogue.entries import Provider
+from gateway.settings import read_secret
+
+PREFIX = "LLM_"
+
+
+def variable_of(provider_id: str, suffix: str) -> str:
+    """LLM_<ID>_<SUFFIX>: the id in capitals, "-" and "." as "_"."""
+    return f"{PREFIX}{provider_id.upper().replace('-', '_').replace('.', '_')}_{suffix}"
+
+
+def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[str]:
+    """The platform's keys for `provider`, in the order in which they are tried; empty when it has none.
+
+    LLM_<ID>_API_KEY first, then the entry's names; the first that is set counts. A comma list is several keys, and
+    NAME_FILE names a file that holds the value. A name of the form "A:B:C?" joins the values of several variables
+    with colons, those with "?" only when set. Raises SettingsError for a file that cannot be read.
+    """
+    for name in (variable_of(provider.id, "API_KEY"), *provider.credential):
+        if ":" in name:
+            keys = _joined(name, environment)
+        else:
+            keys = _split(read_secret(environment, name))
+        if keys:
+            return keys
+    return []
+
+
+def base_url_for(provider: Provider, environment: Mapping[str, str]) -> str:
+    """LLM_<ID>_BASE_URL, "" when unset; with or without the version path (addresses.join_base)."""
+    return environment.get(variable_of(provider.id, "BASE_URL"), "").strip()
+
+
+def settings_for(provider: Provider, environment: Mapping[str, str]) -> dict[str, str]:
+    """The provider's settings (region, project …) by name, "" where the environment has none.
+
+    An entry reads "NAME|OTHER_NAME=default". A secret setting may be named by NAME_FILE.
+    """
+    return {setting: _setting(sources, environment) for setting, sources in provider.settings.items()}
+
+
+def is_configured(provider: Provider, environment: Mapping[str, str]) -> bool:
+    """Whether the platform can use `provider`: it has a key, or it needs none and its address is known."""
+    if credentials_for(provider, environment):
+        return True
+    return not provider.key_required and bool(
+        provider.address or provider.protocol == "sandbox" or base_url_for(provider, environment)
+    )
+
+
+def _setting(sources: str, environment: Mapping[str, str]) -> str:
+    names, _, default = sources.partition("=")
+    for name in names.split("|"):
+        value = read_secret(environment, name).strip()
+        if value:
+            return value
+    return default
+
+
+def _joined(names: str, environment: Mapping[str, str]) -> list[str]:
+    values = []
+    for name in names.split(":"):
+        value = read_secret(environment, name.removesuffix("?")).strip()
+        if value:
+            values.append(value)
+        elif not name.endswith("?"):
+            return []
+    return [":".join(values)]
+
+
+def _split(text: str) -> list[str]:
+    """A service account's JSON is one key whatever commas are in it."""
+    if text.lstrip().startswith("{"):
+        return [text.strip()]
+    return [key.strip() for key in text.split(",") if key.strip()]

@@ -1,0 +1,152 @@
+"""Loads the catalogue: snapshot < config/catalogue < the operator's folder, all of it checked, every mistake told."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.fields import DEFAULT_AUTH
+from gateway.catalogue.layers import Layer, overlay, read_folder, read_snapshot
+from gateway.settings import CONFIG
+
+FOLDER = CONFIG / "catalogue"
+SNAPSHOT = "snapshot.json.gz"
+VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
+
+
+class CatalogueError(Exception):
+    """All that is wrong with the catalogue, one line a mistake."""
+
+
+def load(path: str = "", *, sandbox: bool = True, folder: Path = FOLDER) -> Catalogue:
+    """The catalogue of `folder`, corrected by the operator's folder `path` ("" = none). CatalogueError lists every
+    mistake. `sandbox` False leaves the built-in provider out."""
+    catalogue, problems = _assemble(path, sandbox, folder)
+    if problems:
+        raise CatalogueError("\n".join(problems))
+    return catalogue
+
+
+def check(path: str = "", *, folder: Path = FOLDER) -> list[str]:
+    """Every mistake in all catalogue files, one line each; empty when all is well."""
+    return _assemble(path, True, folder)[1]
+
+
+def _assemble(path: str, sandbox: bool, folder: Path) -> tuple[Catalogue, list[str]]:
+    layers = [read_snapshot(folder / SNAPSHOT), read_folder(folder)]
+    missing = [] if not path or Path(path).is_dir() else [f"{path}: no such folder (GATEWAY_CATALOGUE_PATH)"]
+    if path and not missing:
+        layers.append(read_folder(Path(path)))
+    merged = overlay(layers)
+    problems = missing + merged.problems
+    providers = _build_providers(merged, sandbox, problems)
+    models = _build_models(merged, providers, problems)
+    aliases = _resolve_aliases(merged, models, problems)
+    return Catalogue(models.values(), providers.values(), aliases, merged.digest), problems
+
+
+def _build_providers(merged: Layer, sandbox: bool, problems: list[str]) -> dict[str, Provider]:
+    ready = {}
+    for ident, fields in merged.providers.items():
+        if not _complete(Provider, fields, f"provider {ident}", problems):
+            continue
+        provider = Provider(**_with_defaults(fields))
+        problems.extend(_provider_mistakes(provider))
+        if sandbox or provider.protocol != "sandbox":
+            ready[ident] = provider
+    return ready
+
+
+def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    found = VERSION_END.search(fields.get("address", ""))
+    defaults = {
+        "auth": DEFAULT_AUTH.get(fields["protocol"], "bearer"),
+        "version_path": found.group() if found else "",
+    }
+    return defaults | fields
+
+
+def _provider_mistakes(provider: Provider) -> list[str]:
+    where = f"provider {provider.id}"
+    told = [
+        f"{where}: address has {{{name}}} but settings does not"
+        for name in PLACEHOLDER.findall(provider.address)
+        if name not in provider.settings
+    ]
+    if not provider.address.endswith(provider.version_path):
+        told.append(f"{where}: address does not end with version_path {provider.version_path}")
+    if any(not text for text in provider.service_tiers.values()):
+        told.append(f"{where}: service_tiers needs a multiplier for each tier")
+    return told
+
+
+def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[str]) -> dict[str, Model]:
+    served: dict[str, list[Mapping]] = {}
+    for (provider_id, model_id, region), fields in merged.mappings.items():
+        where = f"mapping {provider_id}/{model_id}{':' + region if region else ''}"
+        provider = providers.get(provider_id)
+        if provider is None:
+            if provider_id not in merged.providers:
+                problems.append(f"{where}: no such provider")
+            continue
+        if model_id not in merged.models:
+            problems.append(f"{where}: no such model; define it in models/*.toml")
+        elif _complete(Mapping, fields, where, problems):
+            served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
+    return {
+        ident: _finish_model(fields, tuple(served[ident])) for ident, fields in merged.models.items() if ident in served
+    }
+
+
+def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, problems: list[str]) -> Mapping:
+    tiers = fields.get("service_tiers")
+    if tiers:
+        full = {name: text or provider.service_tiers.get(name, "") for name, text in tiers.items()}
+        problems.extend(f"{where}: no multiplier for tier {name}" for name, text in full.items() if not text)
+        fields = fields | {"service_tiers": {name: text for name, text in full.items() if text}}
+    return Mapping(**fields)
+
+
+def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Model:
+    """The model with what is derived from its mappings: limits, inputs and the last day that any of them serves it."""
+    model = Model(**fields)
+    return dataclasses.replace(
+        model,
+        name=model.name or model.id,
+        context_length=model.context_length or max(m.context_length for m in mappings),
+        max_output=model.max_output or max(m.max_output for m in mappings),
+        deprecated=model.deprecated or _last_date(m.deprecated for m in mappings),
+        deactivated=model.deactivated or _last_date(m.deactivated for m in mappings),
+        mappings=mappings,
+    )
+
+
+def _last_date(dates: Any) -> str:
+    known = list(dates)
+    return max(known) if all(known) else ""
+
+
+def _complete(kind: type, fields: dict[str, Any], where: str, problems: list[str]) -> bool:
+    absent = [name for name in REQUIRED[kind] if name not in fields]
+    problems.extend(f"{where}: {name} is missing" for name in absent)
+    return not absent
+
+
+def _resolve_aliases(merged: Layer, models: dict[str, Model], problems: list[str]) -> dict[str, str]:
+    """Alias → model id. An alias of the file wins over a model's own; a model's id over any alias of that name."""
+    aliases: dict[str, str] = {}
+    for model in models.values():
+        for alias in model.aliases:
+            other = aliases.setdefault(alias, model.id)
+            if other != model.id and alias not in merged.aliases:
+                problems.append(f"alias {alias}: claimed by {other} and {model.id}")
+    for alias, ident in merged.aliases.items():
+        if ident in models:
+            aliases[alias] = ident
+        elif ident not in merged.models:
+            problems.append(f"aliases.toml: {alias} means an unknown model {ident}")
+    return {alias: ident for alias, ident in aliases.items() if alias not in models}

@@ -1,0 +1,193 @@
+"""Usage × prices = nano-dollars: what a request costs and the most that it can cost. Pure.
+
+Each component is rounded once, half up; the total is their sum, so parts always add up. Where a rate is absent the
+next more general one counts: cached input, cache writes, audio and images in fall back to the prompt's rate, a write
+for one hour to the five-minute write's, audio and images out to the completion's.
+"""
+
+from dataclasses import dataclass
+
+from gateway.catalogue.entries import Mapping, Rates
+from gateway.catalogue.rates import multiplier, rates_at, reachable_rates
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+
+HOUR_MS = 3_600_000
+SECOND_MS = 1_000
+# Each component may be rounded up by half a nano-dollar; a bound over all of them leaves room for that.
+ROUNDING_ROOM = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What was used, in nano-dollars by component; `total` is their exact sum.
+
+    `output` has no reasoning in it when reasoning is priced apart. `web_search`, `request`, `ocr`, `characters`,
+    `audio_seconds` (sound by the hour), `images` and `video_output` are priced by units, the others by tokens.
+    """
+
+    input: int = 0
+    cached_input: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
+    audio_input: int = 0
+    audio_cached_input: int = 0
+    image_input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    audio_output: int = 0
+    image_output: int = 0
+    request: int = 0
+    web_search: int = 0
+    ocr: int = 0
+    characters: int = 0
+    audio_seconds: int = 0
+    images: int = 0
+    video_output: int = 0
+    total: int = 0
+
+
+FREE = Charge()
+
+
+def cost_of(
+    usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "", image_key: str = "", video_key: str = ""
+) -> Charge:
+    """What `usage` costs at `mapping`, billed at the tier that served it, at the time when it was asked for.
+
+    `image_key` is `quality/size` of made images, `video_key` `<resolution>[_audio|_video]` of made video; an unpriced
+    key costs `default`, else the dearest listed. An unpriced mapping costs nothing.
+    """
+    rates = rates_at(mapping, at_us, usage.input_total)
+    parts = _token_parts(usage, rates, *multiplier(mapping, service_tier))
+    parts.update(_unit_parts(usage, rates, image_key, video_key))
+    return Charge(**parts, total=sum(parts.values()))
+
+
+def upper_bound(
+    mapping: Mapping,
+    input_tokens: int,
+    output_tokens: int,
+    *,
+    at_us: int,
+    service_tier: str = "",
+    media: bool = True,
+    searches: int = 0,
+    images: int = 0,
+    pages: int = 0,
+    characters: int = 0,
+    audio_ms: int = 0,
+    video_ms: int = 0,
+    image_key: str = "",
+    video_key: str = "",
+) -> int:
+    """The most that a request within these counts can cost, in nano-dollars; no real cost within them is higher.
+
+    It takes the dearest bucket of the dearest reachable tier, peak and price list. `media` False leaves sound and
+    image rates out, for requests known to be text in and text out; the caches always count.
+    """
+    numerator, denominator = multiplier(mapping, service_tier)
+    units = Usage(
+        searches=searches, images=images, pages=pages, characters=characters, audio_ms=audio_ms, video_ms=video_ms
+    )
+    highest = 0
+    for rates in reachable_rates(mapping, at_us, input_tokens):
+        tokens = input_tokens * _dearest_input(rates, media) + output_tokens * _dearest_output(rates, media)
+        # A served tier below the asked one is never dearer, so the ordinary price is a floor of the bound.
+        scaled = max(-(-tokens * numerator // (MILLION * denominator)), -(-tokens // MILLION))
+        highest = max(highest, scaled + sum(_unit_parts(units, rates, image_key, video_key).values()))
+    return highest + ROUNDING_ROOM if highest else 0
+
+
+def _token_parts(usage: Usage, rates: Rates, numerator: int, denominator: int) -> dict[str, int]:
+    """Components priced by tokens. Most requests have few of them, so absent buckets cost nothing to compute."""
+    prompt = rates.prompt or 0
+    completion = rates.completion or 0
+    spent = _output_split(usage, rates)
+    buckets = [("input", usage.input, prompt), ("output", spent[0], completion)]
+    if usage.cache_read:
+        buckets.append(("cached_input", usage.cache_read, _first(rates.input_cache_read, prompt)))
+    if usage.cache_write or usage.cache_write_1h:
+        write = _first(rates.input_cache_write, prompt)
+        buckets.append(("cache_write", usage.cache_write, write))
+        buckets.append(("cache_write_1h", usage.cache_write_1h, _first(rates.input_cache_write_1h, write)))
+    if spent[1]:
+        buckets.append(("reasoning", spent[1], rates.internal_reasoning or 0))
+    buckets.extend(_media_buckets(usage, rates, prompt, completion))
+    scale = MILLION * denominator
+    half = scale // 2
+    return {name: (units * rate * numerator + half) // scale for name, units, rate in buckets if units}
+
+
+def _output_split(usage: Usage, rates: Rates) -> tuple[int, int]:
+    """Output tokens at the completion's rate, and reasoning tokens where those are priced apart."""
+    if rates.internal_reasoning is None or not usage.reasoning:
+        return usage.output, 0
+    reasoning = min(usage.reasoning, usage.output)
+    return usage.output - reasoning, reasoning
+
+
+def _media_buckets(usage: Usage, rates: Rates, prompt: int, completion: int) -> list[tuple[str, int, int]]:
+    buckets = []
+    if usage.input_audio or usage.input_audio_cached:
+        # Sound priced by the hour is billed by its length; its tokens then only tell how long the prompt was.
+        by_hour = rates.input_audio_hour is not None and usage.audio_ms > 0
+        audio = _first(rates.input_audio, 0 if by_hour else prompt)
+        buckets.append(("audio_input", usage.input_audio, audio))
+        buckets.append(("audio_cached_input", usage.input_audio_cached, _first(rates.input_audio_cache_read, audio)))
+    if usage.input_image:
+        buckets.append(("image_input", usage.input_image, _first(rates.image, prompt)))
+    if usage.output_audio:
+        buckets.append(("audio_output", usage.output_audio, _first(rates.output_audio, completion)))
+    if usage.output_image and not (rates.per_image and usage.images):
+        buckets.append(("image_output", usage.output_image, _first(rates.output_image, completion)))
+    return buckets
+
+
+def _unit_parts(usage: Usage, rates: Rates, image_key: str, video_key: str) -> dict[str, int]:
+    """Components priced by units; service tiers leave them alone."""
+    parts: dict[str, int] = {}
+    if rates.request:
+        parts["request"] = _rounded(rates.request, MILLION)
+    if usage.searches and rates.web_search:
+        parts["web_search"] = _rounded(usage.searches * rates.web_search, MILLION)
+    if usage.pages and rates.ocr_page:
+        parts["ocr"] = _rounded(usage.pages * rates.ocr_page, MILLION)
+    if usage.characters and rates.character:
+        parts["characters"] = _rounded(usage.characters * rates.character, MILLION)
+    if usage.audio_ms and rates.input_audio_hour and rates.input_audio is None:
+        parts["audio_seconds"] = _rounded(usage.audio_ms * rates.input_audio_hour, MILLION * HOUR_MS)
+    if usage.images and rates.per_image:
+        parts["images"] = _rounded(usage.images * _keyed(rates.per_image, image_key), MILLION)
+    if usage.video_ms and rates.per_second:
+        parts["video_output"] = _rounded(usage.video_ms * _keyed(rates.per_second, video_key), MILLION * SECOND_MS)
+    return parts
+
+
+def _keyed(table: dict[str, int], key: str) -> int:
+    """The price under `key`, else `default`, else the dearest: an unknown size is never billed too low."""
+    if key in table:
+        return table[key]
+    return table["default"] if "default" in table else max(table.values())
+
+
+def _dearest_input(rates: Rates, media: bool) -> int:
+    rest = (rates.image, rates.input_audio, rates.input_audio_cache_read) if media else ()
+    return max(_known(rates.prompt, rates.input_cache_read, rates.input_cache_write, rates.input_cache_write_1h, *rest))
+
+
+def _dearest_output(rates: Rates, media: bool) -> int:
+    rest = (rates.output_audio, rates.output_image) if media else ()
+    return max(_known(rates.completion, rates.internal_reasoning, *rest))
+
+
+def _known(*rates: int | None) -> list[int]:
+    return [rate or 0 for rate in rates]
+
+
+def _first(rate: int | None, fallback: int) -> int:
+    return fallback if rate is None else rate
+
+
+def _rounded(amount: int, scale: int) -> int:
+    return (amount + scale // 2) // scale

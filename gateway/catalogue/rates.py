@@ -1,0 +1,89 @@
+"""Which rates are in force: dated lists, tiers by input tokens, daily peaks and service tiers. Pure."""
+
+import functools
+from collections.abc import Iterable
+from datetime import date
+from decimal import Decimal
+
+from gateway.catalogue.entries import Mapping, Prices, Rates
+
+DAY_US = 86_400_000_000
+MINUTE_US = 60_000_000
+EPOCH = date(1970, 1, 1).toordinal()
+UNPRICED = Rates()
+
+# Names that mean the ordinary tier, in the words of the providers that echo one.
+ORDINARY_TIERS = frozenset(("", "auto", "default", "standard", "standard_only", "on_demand"))
+
+
+def rates_at(mapping: Mapping, at_us: int, input_tokens: int) -> Rates:
+    """The rates of a request made at `at_us` with `input_tokens` tokens in, cached ones included."""
+    prices = prices_at(mapping.prices, at_us)
+    if prices is None:
+        return UNPRICED
+    if prices.peaks:
+        minute = at_us % DAY_US // MINUTE_US
+        for peak in prices.peaks:
+            if _within(minute, peak.start, peak.end):
+                return peak.rates
+    for tier in prices.tiers:
+        if tier.up_to is None or input_tokens <= tier.up_to:
+            return tier.rates
+    return prices.base
+
+
+def prices_at(lists: tuple[Prices, ...], at_us: int) -> Prices | None:
+    """The dated list in force, the newest that has begun; before the first date the oldest list, None without any."""
+    if len(lists) < 2:
+        return lists[0] if lists else None
+    found = lists[0]
+    for prices in lists[1:]:
+        if _starts_us(prices.from_date) > at_us:
+            break
+        found = prices
+    return found
+
+
+def reachable_rates(mapping: Mapping, at_us: int, input_tokens: int) -> Iterable[Rates]:
+    """All rates that a request of at most `input_tokens` may be billed at when it begins at `at_us`.
+
+    A list that begins within the next day counts too: a long request may end under it.
+    """
+    current = prices_at(mapping.prices, at_us)
+    for prices in mapping.prices:
+        if prices is current or at_us < _starts_us(prices.from_date) <= at_us + DAY_US:
+            yield from _rates_of(prices, input_tokens)
+
+
+def multiplier(mapping: Mapping, service_tier: str) -> tuple[int, int]:
+    """The token price multiplier of a service tier as an exact fraction; (1, 1) for the ordinary or an unknown one."""
+    if service_tier in ORDINARY_TIERS:
+        return 1, 1
+    text = mapping.service_tiers.get(service_tier)
+    return _fraction(text) if text else (1, 1)
+
+
+def _rates_of(prices: Prices, input_tokens: int) -> Iterable[Rates]:
+    for peak in prices.peaks:
+        yield peak.rates
+    for tier in prices.tiers:
+        yield tier.rates
+        if tier.up_to is None or input_tokens <= tier.up_to:
+            return
+    yield prices.base
+
+
+def _within(minute: int, start: int, end: int) -> bool:
+    return start <= minute < end if start <= end else minute >= start or minute < end
+
+
+@functools.lru_cache(maxsize=4096)
+def _starts_us(from_date: str) -> int:
+    if not from_date:
+        return -(2**63)
+    return (date.fromisoformat(from_date).toordinal() - EPOCH) * DAY_US
+
+
+@functools.lru_cache(maxsize=256)
+def _fraction(text: str) -> tuple[int, int]:
+    return Decimal(text).as_integer_ratio()
