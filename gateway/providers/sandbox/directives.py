@@ -73,16 +73,16 @@ Reader = Callable[[str, str], Any]
 
 def _whole(low: int, high: int) -> Reader:
     def read(name: str, value: str) -> int:
-        if not (value.isascii() and value.isdigit() and low <= int(value[:9]) <= high):
+        if not re.fullmatch(r"[0-9]{1,9}", value) or not low <= int(value) <= high:
             raise _bad(name, f"a whole number from {low} to {high}")
-        return int(value[:9])
+        return int(value)
 
     return read
 
 
 def _number(high: float) -> Reader:
     def read(name: str, value: str) -> float:
-        if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", value) or float(value) > high:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", value) or float(value) > high:
             raise _bad(name, f"a number from 0 to {high:g}")
         return float(value)
 
