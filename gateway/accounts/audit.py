@@ -1,0 +1,115 @@
+"""The audit trail: appended only, every entry bound to the one before it by a hash."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.accounts.models import Audit, AuditHead
+from gateway.store.database import Database
+
+GENESIS = "0" * 64
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change: who (`actor`: a user id, a key id or "operator") did what (`action`: "api_key.roll") to whom."""
+
+    seq: int
+    at_us: int
+    organization_id: str
+    actor: str
+    action: str
+    subject: str
+    detail: str
+
+
+def append(
+    action: str,
+    subject: str,
+    *,
+    actor: str,
+    at_us: int,
+    organization_id: str = "",
+    detail: Mapping[str, object] | None = None,
+) -> None:
+    """Add an entry; to be called within the transaction of the change itself. `detail` holds no secret."""
+    # The update comes first because its row lock puts concurrent appends in order.
+    AuditHead.update(seq=AuditHead.seq + 1).where(AuditHead.id == 1).execute()
+    head = AuditHead.get_by_id(1)
+    text = json.dumps(detail or {}, sort_keys=True, separators=(",", ":"))
+    entry = Entry(head.seq, at_us, organization_id, actor, action, subject, text)
+    digest = hash_entry(entry, head.hash)
+    Audit.insert(
+        seq=entry.seq,
+        at=at_us,
+        organization=organization_id,
+        actor=actor,
+        action=action,
+        subject=subject,
+        detail=text,
+        previous_hash=head.hash,
+        hash=digest,
+    ).execute()
+    AuditHead.update(hash=digest).where(AuditHead.id == 1).execute()
+
+
+def hash_entry(entry: Entry, previous: str) -> str:
+    """SHA-256 over the previous hash and every field, as hex."""
+    fields = [previous, entry.seq, entry.at_us, entry.organization_id, entry.actor, entry.action, entry.subject]
+    return hashlib.sha256(json.dumps([*fields, entry.detail]).encode()).hexdigest()
+
+
+def list_entries(database: Database, organization_id: str = "", *, limit: int = 100, before: int = 0) -> list[Entry]:
+    """The newest `limit` entries first, of one organization or ("") of all, older than entry `before` if given."""
+
+    def read() -> list[Entry]:
+        query = Audit.select().order_by(Audit.seq.desc()).limit(limit)
+        if organization_id:
+            query = query.where(Audit.organization == organization_id)
+        if before:
+            query = query.where(Audit.seq < before)
+        return [_entry(row) for row in query]
+
+    return database.read(read)
+
+
+def verify(database: Database) -> tuple[int, list[str]]:
+    """Walk the whole chain: (entries seen, problems). Tells a changed, missing, added or cut-off entry."""
+    # The head is read first: entries added during the walk lie behind it and are not looked at.
+    last, head_hash = database.read(_read_head)
+    problems: list[str] = []
+    seq, previous = 0, GENESIS
+    while seq < last and not problems:
+        page = database.read(lambda after=seq: _page(after, last))
+        if not page:
+            problems.append(f"entries {seq + 1} to {last} are missing")
+        for row in page:
+            seq, previous = _check(row, seq, previous, problems)
+    if not problems and previous != head_hash:
+        problems.append(f"entry {last} is not the one that was written last")
+    return seq, problems
+
+
+def _check(row: Audit, seq: int, previous: str, problems: list[str]) -> tuple[int, str]:
+    if row.seq != seq + 1:
+        problems.append(f"entry {seq + 1} is missing")
+    elif row.previous_hash != previous:
+        problems.append(f"entry {row.seq} does not follow entry {seq}")
+    elif row.hash != hash_entry(_entry(row), previous):
+        problems.append(f"entry {row.seq} was changed")
+    return row.seq, row.hash
+
+
+def _page(after: int, last: int) -> list[Audit]:
+    return list(Audit.select().where(Audit.seq > after, Audit.seq <= last).order_by(Audit.seq).limit(PAGE))
+
+
+def _read_head() -> tuple[int, str]:
+    head = AuditHead.get_by_id(1)
+    return head.seq, head.hash
+
+
+def _entry(row: Audit) -> Entry:
+    return Entry(row.seq, row.at, row.organization, row.actor, row.action, row.subject, row.detail)

@@ -1,0 +1,205 @@
+"""From a token to its caller: from memory under the control lease, from the store on a miss."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import peewee
+
+from gateway.accounts import tokens
+from gateway.accounts.access import Level
+from gateway.accounts.compliance import read_policy
+from gateway.accounts.memory import Memory
+from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, TeamMember, User
+from gateway.accounts.rule_values import RuleInfo, compile_levels
+from gateway.clock import Clock
+from gateway.control import Control
+from gateway.errors import GatewayError, Gone, Unauthenticated, Unavailable
+from gateway.store.database import Database
+from gateway.store.installation import Secrets
+
+REMEMBERED = 50_000  # callers a worker remembers, about 1 KB each
+REFUSALS = 10_000
+LOOKUPS = 4  # reads at a time: a flood of unknown tokens must leave connections to others
+LOOKUP_WAIT_S = 2.0
+
+MISSING = "No API key was given: send Authorization: Bearer <key> or x-api-key: <key>."
+UNKNOWN = "The API key is not valid."
+EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
+
+KEY_REFUSALS = {
+    "inactive": "The API key is inactive; activate it or use another one.",
+    "revoked": "The API key was revoked; use another one.",
+    "deleted": "The API key was deleted; use another one.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request, with all that the request path needs of its key, project and rules.
+
+    `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted.
+    `retention` is none or retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid.
+    `version` is the control version under which it was read.
+    """
+
+    key_id: str
+    key_kind: str
+    key_name: str
+    organization_id: str
+    project_id: str
+    user_id: str
+    member_id: str
+    role: str
+    mode: str
+    cache_enabled: bool = False
+    cache_ttl_s: int = 60
+    retention: str = "none"
+    retention_days: int = 30
+    cache_markers: str = "automatic"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rules: tuple[Level, ...] = ()
+    expires_at_us: int | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A remembered refusal; every request gets an exception of its own from it."""
+
+    kind: type[GatewayError]
+    message: str
+    code: str | None = None
+
+    def error(self) -> GatewayError:
+        return self.kind(self.message, code=self.code)
+
+
+class Authentication:
+    """Knows callers by their tokens. Memory holds digests, never a token."""
+
+    def __init__(self, database: Database, control: Control, secrets: Secrets, clock: Clock) -> None:
+        self._database = database
+        self._hash_keys = secrets.hash_keys
+        self._clock = clock
+        self._memory: Memory[bytes, Caller | Refused] = Memory(
+            control, REMEMBERED, lambda value: isinstance(value, Refused), REFUSALS
+        )
+        self._lookups = threading.BoundedSemaphore(LOOKUPS)
+
+    def caller(self, token: str) -> Caller:
+        """The caller of `token`.
+
+        Unauthenticated (401, invalid_api_key): missing, unknown, inactive, expired, revoked or deleted key, or one
+        whose member or user was deactivated. Gone (410): archived project, blocked organization. Unavailable (503):
+        the store cannot be asked; never a 401 then.
+        """
+        # An unkeyed digest is enough for memory: it stands for 240 random bits and never leaves the process.
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        found = self._memory.get(digest, lambda version: self._read(token, version))
+        if isinstance(found, Refused):
+            raise found.error()
+        if found.expires_at_us is not None and self._clock.now_us() >= found.expires_at_us:
+            raise Unauthenticated(EXPIRED)
+        return found
+
+    def _read(self, token: str, version: int) -> Caller | Refused:
+        if not token:
+            return Refused(Unauthenticated, MISSING)
+        if not tokens.well_formed(token):
+            return Refused(Unauthenticated, UNKNOWN)
+        hashes = tokens.candidates(token, self._hash_keys)
+        if not self._lookups.acquire(timeout=LOOKUP_WAIT_S):
+            raise Unavailable("Too many unknown API keys are being looked up; try again.")
+        try:
+            rows = self._database.read(lambda: list(_query(hashes)))
+        finally:
+            self._lookups.release()
+        return _judge(rows, version)
+
+
+def _query(hashes: Sequence[str]) -> peewee.Select:
+    """Key, project, organization, member and user of a token, once for each active rule that concerns them."""
+    teams = TeamMember.select(TeamMember.team).where(TeamMember.member == ApiKey.member)
+    rule = AccessRule
+    places = (
+        ((rule.scope == "organization") & (rule.scope_id == Organization.id))
+        | ((rule.scope == "team") & rule.scope_id.in_(teams))
+        | ((rule.scope == "member") & (rule.scope_id == Member.id))
+        | ((rule.scope == "key") & (rule.scope_id == ApiKey.id))
+    )
+    concerning = (rule.organization == Organization.id) & (rule.active == True) & places  # noqa: E712
+    return (
+        ApiKey.select(*COLUMNS)
+        .join(Project)
+        .join(Organization)
+        .switch(ApiKey)
+        .join(Member)
+        .join(User)
+        .join(AccessRule, peewee.JOIN.LEFT_OUTER, on=concerning)
+        .where(ApiKey.token_hash.in_(list(hashes)))
+        .dicts()
+    )
+
+
+COLUMNS = (
+    ApiKey.id.alias("key_id"),
+    ApiKey.kind.alias("key_kind"),
+    ApiKey.description.alias("key_name"),
+    ApiKey.status.alias("key_status"),
+    ApiKey.expires_at.alias("expires_at_us"),
+    Organization.id.alias("organization_id"),
+    Organization.status.alias("organization_status"),
+    Organization.policy.alias("policy"),
+    Project.id.alias("project_id"),
+    Project.status.alias("project_status"),
+    Project.mode.alias("mode"),
+    Project.cache_enabled.alias("cache_enabled"),
+    Project.cache_ttl_s.alias("cache_ttl_s"),
+    Project.retention.alias("retention"),
+    Project.retention_days.alias("retention_days"),
+    Project.cache_markers.alias("cache_markers"),
+    Project.settings.alias("settings"),
+    Member.id.alias("member_id"),
+    Member.role.alias("role"),
+    Member.status.alias("member_status"),
+    User.id.alias("user_id"),
+    User.status.alias("user_status"),
+    AccessRule.id.alias("rule_id"),
+    AccessRule.scope.alias("rule_scope"),
+    AccessRule.scope_id.alias("rule_scope_id"),
+    AccessRule.type.alias("rule_type"),
+    AccessRule.value.alias("rule_value"),
+)
+
+DIRECT = (
+    *("key_id", "key_kind", "key_name", "organization_id", "project_id", "user_id", "member_id", "role", "mode"),
+    *("cache_enabled", "cache_ttl_s", "retention", "retention_days", "cache_markers", "expires_at_us"),
+)
+
+
+def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
+    """What the rows of one token (one for each rule) say of it. Expiry is left to the moment of use."""
+    if not rows:
+        return Refused(Unauthenticated, UNKNOWN)
+    row = rows[0]
+    if row["key_status"] != "active":
+        return Refused(Unauthenticated, KEY_REFUSALS[row["key_status"]])
+    if row["member_status"] != "active" or row["user_status"] != "active":
+        return Refused(Unauthenticated, "The member who owns the API key was deactivated.")
+    if row["organization_status"] != "active":
+        return Refused(Gone, "The organization of this API key is blocked.", "organization_blocked")
+    if row["project_status"] != "active":
+        return Refused(Gone, "The project of this API key is archived.", "project_archived")
+    rules = [_rule(line) for line in rows if line["rule_id"]]
+    levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), rules)
+    known = {name: row[name] for name in DIRECT}
+    return Caller(**known, settings=json.loads(row["settings"]), rules=levels, version=version)
+
+
+def _rule(row: Mapping[str, Any]) -> RuleInfo:
+    place = (row["rule_scope"], row["rule_scope_id"])
+    return RuleInfo(row["rule_id"], row["organization_id"], *place, row["rule_type"], json.loads(row["rule_value"]))

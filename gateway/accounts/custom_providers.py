@@ -1,0 +1,127 @@
+"""Providers that only one organization knows: a name, an address that speaks chat completions, and its models.
+
+Their credential is a provider key of provider "custom:<name>". Calls to them are unbilled unless a model has prices.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.access import CUSTOM
+from gateway.accounts.changes import commit
+from gateway.accounts.memory import Memory
+from gateway.accounts.models import CustomProvider, Organization, ProviderKey
+from gateway.control import Control
+from gateway.errors import Conflict, InvalidRequest, NotFound
+from gateway.store.database import Database
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CustomProviderInfo:
+    """`models` are objects with an `id` and, where the operator set them, `prices` as in the catalogue's files;
+    () = every model id is passed on."""
+
+    id: str
+    organization_id: str
+    name: str
+    base_url: str
+    models: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def provider_id(self) -> str:
+        """How rules, mappings and provider keys name it."""
+        return f"{CUSTOM}:{self.name}"
+
+
+class CustomProviders:
+    """The custom providers of all organizations: kept in the store, read from memory."""
+
+    def __init__(self, database: Database, control: Control) -> None:
+        self._database = database
+        self._control = control
+        self._memory: Memory[str, dict[str, CustomProviderInfo]] = Memory(control, REMEMBERED)
+
+    def providers_of(self, organization_id: str) -> Mapping[str, CustomProviderInfo]:
+        """The organization's providers by name. Unavailable when the store cannot be asked."""
+        return self._memory.get(organization_id, lambda version: self._read(organization_id))
+
+    def add(
+        self, organization_id: str, name: str, base_url: str, models: Sequence[Mapping[str, Any]] = (), *, actor: str
+    ) -> CustomProviderInfo:
+        """Make one. InvalidRequest (name, address, models), NotFound (organization), Conflict (name taken)."""
+        _check(name, base_url, models)
+        info = CustomProviderInfo(ids.new("cprov"), organization_id, name, base_url.rstrip("/"), tuple(models))
+        return commit(self._database, self._control, lambda now: _insert(info, actor, now))
+
+    def list_providers(self, organization_id: str) -> list[CustomProviderInfo]:
+        """The organization's providers as the store has them now, oldest first."""
+        return list(self._read(organization_id).values())
+
+    def remove(self, organization_id: str, name: str, *, actor: str) -> None:
+        """Remove one together with its keys; unused everywhere when this returns. NotFound."""
+
+        def work(now: int) -> None:
+            row = CustomProvider.get_or_none(
+                CustomProvider.organization == organization_id, CustomProvider.name == name
+            )
+            if row is None:
+                raise NotFound(f"There is no custom provider {name} in this organization.")
+            row.delete_instance()
+            keys = (ProviderKey.organization == organization_id) & (ProviderKey.provider == f"{CUSTOM}:{name}")
+            ProviderKey.update(status="deleted", secret="", updated_at=now).where(keys).execute()
+            _audit("custom_provider.delete", _info(row), actor, now)
+
+        commit(self._database, self._control, work)
+
+    def _read(self, organization_id: str) -> dict[str, CustomProviderInfo]:
+        query = (
+            CustomProvider.select().where(CustomProvider.organization == organization_id).order_by(CustomProvider.id)
+        )
+        return {row.name: _info(row) for row in self._database.read(lambda: list(query))}
+
+
+def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidRequest("name takes 1 to 64 of a-z, 0-9, '.', '_' and '-'.", param="name")
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise InvalidRequest("base_url must be an http(s) address without credentials and query.", param="baseUrl")
+    if not all(isinstance(model.get("id"), str) and model["id"] for model in models):
+        raise InvalidRequest("Every model needs an id.", param="models")
+
+
+def _insert(info: CustomProviderInfo, actor: str, now: int) -> CustomProviderInfo:
+    organization_id = info.organization_id
+    if not Organization.select().where(Organization.id == organization_id).exists():
+        raise NotFound(f"There is no organization {organization_id}.")
+    same = (CustomProvider.organization == organization_id) & (CustomProvider.name == info.name)
+    if CustomProvider.select().where(same).exists():
+        raise Conflict(f"There is already a custom provider {info.name}.", code="custom_provider_exists")
+    CustomProvider.insert(
+        id=info.id,
+        organization=organization_id,
+        name=info.name,
+        base_url=info.base_url,
+        models=json.dumps(list(info.models)),
+        created_at=now,
+        updated_at=now,
+    ).execute()
+    _audit("custom_provider.create", info, actor, now)
+    return info
+
+
+def _audit(action: str, info: CustomProviderInfo, actor: str, now: int) -> None:
+    detail = {"name": info.name, "base_url": info.base_url}
+    audit.append(action, info.id, actor=actor, at_us=now, organization_id=info.organization_id, detail=detail)
+
+
+def _info(row: CustomProvider) -> CustomProviderInfo:
+    return CustomProviderInfo(row.id, row.organization_id, row.name, row.base_url, tuple(json.loads(row.models)))

@@ -1,0 +1,333 @@
+"""API keys: their states and moves, making and rolling.
+
+The table follows the service document ("States and transitions") with "revoked" as the state without return.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import peewee
+
+from gateway import ids
+from gateway.accounts import audit, tokens
+from gateway.accounts.changes import commit
+from gateway.accounts.models import ApiKey, Member, Project, User
+from gateway.control import Control
+from gateway.errors import Conflict, InvalidRequest, NotFound
+from gateway.ids import mask
+from gateway.store.database import Database
+
+State = Literal["", "active", "inactive", "expired", "revoked", "deleted"]
+
+# "" is a key before it was made. "expired" is never stored: an active key is expired from `expires_at` on.
+MOVES: dict[tuple[str, str], State] = {
+    ("", "create"): "active",
+    ("active", "expire"): "expired",
+    ("active", "activate"): "active",
+    ("inactive", "activate"): "active",
+    ("expired", "activate"): "active",  # with a new expiry only
+    ("active", "deactivate"): "inactive",
+    ("inactive", "deactivate"): "inactive",
+    ("expired", "deactivate"): "inactive",
+    ("active", "update"): "active",
+    ("inactive", "update"): "inactive",
+    ("expired", "update"): "expired",
+    ("active", "roll"): "active",
+    ("inactive", "roll"): "inactive",
+    ("expired", "roll"): "expired",
+    ("active", "revoke"): "revoked",
+    ("inactive", "revoke"): "revoked",
+    ("expired", "revoke"): "revoked",
+    ("revoked", "revoke"): "revoked",
+    ("active", "delete"): "deleted",
+    ("inactive", "delete"): "deleted",
+    ("expired", "delete"): "deleted",
+    ("revoked", "delete"): "deleted",
+}
+
+AUDITED = {
+    "activate": "api_key.update_status",
+    "deactivate": "api_key.update_status",
+    "update": "api_key.update",
+    "roll": "api_key.roll",
+    "revoke": "api_key.revoke",
+    "delete": "api_key.delete",
+}
+
+LONGEST_DESCRIPTION = 255
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """A key as it may be shown. `state` is the effective one; times in µs, `expires_at_us` None = never."""
+
+    id: str
+    organization_id: str
+    project_id: str
+    member_id: str
+    creator_id: str
+    creator_email: str
+    creator_name: str
+    kind: tokens.Kind
+    description: str
+    mask: str
+    state: State
+    expires_at_us: int | None
+    created_at_us: int
+    updated_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key and its token, which exists nowhere else and is not shown again."""
+
+    info: KeyInfo
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a key is made from; `member_id` owns it and must belong to the project's organization."""
+
+    project_id: str
+    member_id: str
+    description: str
+    kind: tokens.Kind = "user"
+    expires_at_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """A new expiry; None = never."""
+
+    at_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to update: None leaves a thing as it is, `action` "" leaves the state."""
+
+    action: Literal["", "activate", "deactivate"] = ""
+    description: str | None = None
+    expiry: Expiry | None = None
+
+
+def move(state: str, action: str) -> State:
+    """The state after `action`. NotFound for a deleted key, Conflict for a move that the table does not have."""
+    if state == "deleted":
+        raise NotFound("The API key was deleted.")
+    if (state, action) not in MOVES:
+        raise Conflict(f"A key that is {state} does not take: {action}.", code="key_state_conflict")
+    return MOVES[state, action]
+
+
+def create(database: Database, control: Control, hash_keys: Sequence[bytes], draft: Draft, *, actor: str) -> NewKey:
+    """Make a key. InvalidRequest (description, expiry in the past), NotFound (project, member)."""
+    description = read_description(draft.description)
+    key_id, token = ids.new("key"), tokens.make(draft.kind)
+    return commit(
+        database,
+        control,
+        lambda now: insert(hash_keys, draft, key_id, token, description=description, actor=actor, now=now),
+        confirm=False,
+    )
+
+
+def insert(
+    hash_keys: Sequence[bytes], draft: Draft, key_id: str, token: str, *, description: str, actor: str, now: int
+) -> NewKey:
+    """The part of `create` that runs within a transaction; changes of several packages call it in theirs."""
+    _check_expiry(draft.expires_at_us, now)
+    organization_id = _check_owner(draft)
+    ApiKey.insert(
+        id=key_id,
+        project=draft.project_id,
+        member=draft.member_id,
+        kind=draft.kind,
+        description=description,
+        token_hash=tokens.hash_token(token, hash_keys[0]),
+        mask=mask(token),
+        status=MOVES["", "create"],
+        expires_at=draft.expires_at_us,
+        created_at=now,
+        updated_at=now,
+    ).execute()
+    detail = {"project": draft.project_id, "kind": draft.kind}
+    audit.append("api_key.create", key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+    return NewKey(_load(key_id, now), token)
+
+
+def find(database: Database, key_id: str) -> KeyInfo:
+    """One key, whatever its state but deleted. NotFound."""
+    now = database.now_us()
+    info = database.read(lambda: _load(key_id, now))
+    if info.state == "deleted":
+        raise NotFound(f"There is no API key {key_id}.")
+    return info
+
+
+def knows(database: Database, hash_keys: Sequence[bytes], token: str) -> bool:
+    """Whether a key with this token was ever made here, whatever its state."""
+    hashes = tokens.candidates(token, hash_keys)
+    return database.read(lambda: ApiKey.select().where(ApiKey.token_hash.in_(hashes)).exists())
+
+
+def list_keys(
+    database: Database,
+    *,
+    project_ids: Sequence[str] | None = None,
+    organization_id: str = "",
+    member_id: str = "",
+    deleted: bool = False,
+) -> list[KeyInfo]:
+    """Keys, oldest first, narrowed by what is given; deleted ones only when asked for."""
+    now = database.now_us()
+
+    def read() -> list[KeyInfo]:
+        query = _select().order_by(ApiKey.id)
+        if project_ids is not None:
+            query = query.where(ApiKey.project.in_(list(project_ids)))
+        if organization_id:
+            query = query.where(Project.organization == organization_id)
+        if member_id:
+            query = query.where(ApiKey.member == member_id)
+        if not deleted:
+            query = query.where(ApiKey.status != "deleted")
+        return [_info(row, now) for row in query]
+
+    return database.read(read)
+
+
+def update(database: Database, control: Control, key_id: str, change: Change, *, actor: str) -> KeyInfo:
+    """Change state, description or expiry. NotFound, Conflict (revoked), InvalidRequest (nothing to do, bad value)."""
+    if change == Change():
+        raise InvalidRequest("Give at least one of status, expiresAt and description.")
+    values: dict[str, object] = {}
+    if change.description is not None:
+        values["description"] = read_description(change.description)
+    if change.expiry is not None:
+        values["expires_at"] = change.expiry.at_us
+
+    def work(now: int) -> KeyInfo:
+        before = _load(key_id, now)
+        if change.expiry is not None:
+            _check_expiry(change.expiry.at_us, now)
+        if before.state == "expired" and change.action != "deactivate":
+            _check_revival(change)
+        if change.action == "activate":
+            _check_expiry(change.expiry.at_us if change.expiry else before.expires_at_us, now)
+        return _apply(before, change.action or "update", values, actor, now)
+
+    return commit(database, control, work)
+
+
+def roll(database: Database, control: Control, hash_keys: Sequence[bytes], key_id: str, *, actor: str) -> NewKey:
+    """Give the key a new token; the old one is refused everywhere when this returns. NotFound, Conflict (revoked)."""
+    fresh = {kind: tokens.make(kind) for kind in tokens.PREFIXES}
+
+    def work(now: int) -> NewKey:
+        before = _load(key_id, now)
+        token = fresh[before.kind]
+        values = {"token_hash": tokens.hash_token(token, hash_keys[0]), "mask": mask(token)}
+        return NewKey(_apply(before, "roll", values, actor, now), token)
+
+    return commit(database, control, work)
+
+
+def revoke(database: Database, control: Control, key_id: str, *, actor: str) -> KeyInfo:
+    """End the key for good; it is refused everywhere when this returns. NotFound."""
+    return commit(database, control, lambda now: _apply(_load(key_id, now), "revoke", {}, actor, now))
+
+
+def delete(database: Database, control: Control, key_id: str, *, actor: str) -> None:
+    """Delete the key (its row stays for the history); refused everywhere when this returns. NotFound."""
+    commit(database, control, lambda now: _apply(_load(key_id, now), "delete", {}, actor, now))
+
+
+def read_description(text: str) -> str:
+    """The description, trimmed. InvalidRequest unless 1 to 255 characters are left."""
+    description = text.strip()
+    if not 1 <= len(description) <= LONGEST_DESCRIPTION:
+        raise InvalidRequest(f"description needs 1 to {LONGEST_DESCRIPTION} characters.", param="description")
+    return description
+
+
+def state_of(status: str, expires_at_us: int | None, now: int) -> State:
+    """The effective state of a stored status."""
+    expired = expires_at_us is not None and expires_at_us <= now
+    return MOVES.get((status, "expire"), status) if expired else status  # type: ignore[return-value]
+
+
+def _apply(before: KeyInfo, action: str, values: dict[str, object], actor: str, now: int) -> KeyInfo:
+    after = move(before.state, action)
+    status = "active" if after == "expired" else after
+    ApiKey.update(status=status, updated_at=now, **values).where(ApiKey.id == before.id).execute()
+    detail = {"from": before.state, "to": after}
+    if "expires_at" in values:
+        detail["expires_at"] = values["expires_at"]
+    audit.append(
+        AUDITED[action], before.id, actor=actor, at_us=now, organization_id=before.organization_id, detail=detail
+    )
+    return _load(before.id, now)
+
+
+def _check_revival(change: Change) -> None:
+    if change.action == "activate" and change.expiry is None:
+        raise InvalidRequest("The key has expired: activate it together with a new expiry.", param="expiresAt")
+    if change.action == "" and change.expiry is not None:
+        raise InvalidRequest("The key has expired: send status active with the new expiry.", param="status")
+
+
+def _check_expiry(expires_at_us: int | None, now: int) -> None:
+    if expires_at_us is not None and expires_at_us <= now:
+        raise InvalidRequest("expiresAt must lie in the future.", param="expiresAt")
+
+
+def _check_owner(draft: Draft) -> str:
+    project = Project.get_or_none(Project.id == draft.project_id)
+    if project is None:
+        raise NotFound(f"There is no project {draft.project_id}.")
+    if project.status != "active":
+        raise Conflict(f"Project {draft.project_id} is archived.", code="project_archived")
+    member = Member.get_or_none(Member.id == draft.member_id, Member.organization == project.organization_id)
+    if member is None or member.status != "active":
+        raise NotFound(f"There is no active member {draft.member_id} in the project's organization.")
+    return project.organization_id
+
+
+def _select() -> peewee.ModelSelect:
+    return (
+        ApiKey.select(ApiKey, Project.organization.alias("owner"), User.id.alias("by"), User.email, User.name)
+        .join(Project)
+        .switch(ApiKey)
+        .join(Member)
+        .join(User)
+        .objects()
+    )
+
+
+def _load(key_id: str, now: int) -> KeyInfo:
+    row = _select().where(ApiKey.id == key_id).first()
+    if row is None:
+        raise NotFound(f"There is no API key {key_id}.")
+    return _info(row, now)
+
+
+def _info(row: ApiKey, now: int) -> KeyInfo:
+    return KeyInfo(
+        id=row.id,
+        organization_id=row.owner,
+        project_id=row.project_id,
+        member_id=row.member_id,
+        creator_id=row.by,
+        creator_email=row.email,
+        creator_name=row.name,
+        kind=row.kind,
+        description=row.description,
+        mask=row.mask,
+        state=state_of(row.status, row.expires_at, now),
+        expires_at_us=row.expires_at,
+        created_at_us=row.created_at,
+        updated_at_us=row.updated_at,
+    )

@@ -1,0 +1,287 @@
+"""People: users, their membership in organizations, and teams."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import peewee
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.accounts.models import Member, Organization, Team, TeamMember, User
+from gateway.accounts.organizations import read_name
+from gateway.accounts.passwords import check_password, hash_password
+from gateway.control import Control
+from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
+from gateway.store.database import Database
+from gateway.threads import Threads
+
+Role = Literal["owner", "admin", "developer"]
+ROLES: tuple[Role, ...] = ("owner", "admin", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    id: str
+    email: str
+    name: str
+    status: Literal["active", "inactive"]
+    created_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """A user in an organization; `role` decides what the management surfaces let them do."""
+
+    id: str
+    organization_id: str
+    user_id: str
+    email: str
+    name: str
+    role: Role
+    status: Literal["active", "inactive"]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamInfo:
+    id: str
+    organization_id: str
+    name: str
+
+
+def sign_in(database: Database, threads: Threads, email: str, password: str) -> UserInfo:
+    """The user with this password. Unauthenticated alike for a wrong password and an unknown address; Forbidden
+    (code account_deactivated) for a deactivated account whose password is right."""
+    row = database.read(lambda: User.get_or_none(User.email == email.strip().lower()))
+    if not check_password(threads, password, row.password_hash if row else ""):
+        raise Unauthenticated("The e-mail address or the password is wrong.", code="invalid_credentials")
+    if row.status != "active":
+        raise Forbidden("This account was deactivated.", code="account_deactivated")
+    return _user(row)
+
+
+def find_user(database: Database, user_id: str) -> UserInfo:
+    """One user. NotFound."""
+    row = database.read(lambda: User.get_or_none(User.id == user_id))
+    if row is None:
+        raise NotFound(f"There is no user {user_id}.")
+    return _user(row)
+
+
+def set_password(
+    database: Database, control: Control, threads: Threads, user_id: str, password: str, *, actor: str
+) -> None:
+    """Replace the password. NotFound, InvalidRequest (12 to 1024 characters)."""
+    hashed = hash_password(threads, password)
+
+    def work(now: int) -> None:
+        count = User.update(password_hash=hashed, updated_at=now).where(User.id == user_id).execute()
+        if not count:
+            raise NotFound(f"There is no user {user_id}.")
+        audit.append("user.update_password", user_id, actor=actor, at_us=now)
+
+    commit(database, control, work)
+
+
+def add_member(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    email: str,
+    role: Role = "developer",
+    *,
+    name: str = "",
+    password_hash: str = "",
+    actor: str,
+) -> MemberInfo:
+    """Add a person to an organization; the user is made when the address is new (`name` and `password_hash` are
+    for that case only). InvalidRequest (address, role), NotFound (organization), Conflict (already a member)."""
+    email = read_email(email)
+    _check_role(role)
+    new_ids = (ids.new("member"), ids.new("user"))
+    return commit(
+        database,
+        control,
+        lambda now: insert_member(
+            new_ids, organization_id, email, role, name=name, password_hash=password_hash, actor=actor, now=now
+        ),
+        confirm=False,
+    )
+
+
+def insert_member(
+    new_ids: tuple[str, str],
+    organization_id: str,
+    email: str,
+    role: Role,
+    *,
+    name: str,
+    password_hash: str,
+    actor: str,
+    now: int,
+) -> MemberInfo:
+    """The part of `add_member` that runs within a transaction; `new_ids` are for the member and a new user."""
+    if not Organization.select().where(Organization.id == organization_id).exists():
+        raise NotFound(f"There is no organization {organization_id}.")
+    member_id, user_id = new_ids
+    user = User.get_or_none(User.email == email)
+    if user is None:
+        User.insert(
+            id=user_id, email=email, name=name, password_hash=password_hash, created_at=now, updated_at=now
+        ).execute()
+    else:
+        user_id = user.id
+    if Member.select().where(Member.organization == organization_id, Member.user == user_id).exists():
+        raise Conflict(f"{email} is already a member of this organization.", code="member_exists")
+    Member.insert(
+        id=member_id, organization=organization_id, user=user_id, role=role, created_at=now, updated_at=now
+    ).execute()
+    _audit("member.create", member_id, organization_id, {"email": email, "role": role}, actor, now)
+    return _load(member_id)
+
+
+def find_member(database: Database, organization_id: str, user_id: str) -> MemberInfo:
+    """The membership of a user. NotFound."""
+
+    def read() -> MemberInfo:
+        row = _select().where(Member.organization == organization_id, Member.user == user_id).first()
+        if row is None:
+            raise NotFound(f"User {user_id} is no member of this organization.")
+        return _info(row)
+
+    return database.read(read)
+
+
+def list_members(database: Database, organization_id: str = "", *, user_id: str = "") -> list[MemberInfo]:
+    """Members of an organization, or the memberships of a user; inactive ones too, oldest first."""
+
+    def read() -> list[MemberInfo]:
+        query = _select().order_by(Member.id)
+        if organization_id:
+            query = query.where(Member.organization == organization_id)
+        if user_id:
+            query = query.where(Member.user == user_id)
+        return [_info(row) for row in query]
+
+    return database.read(read)
+
+
+def update_member(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    member_id: str,
+    *,
+    role: Role | None = None,
+    active: bool | None = None,
+    actor: str,
+) -> MemberInfo:
+    """Change a member's role, or switch the member and all their keys off or on; in force when this returns.
+
+    NotFound; Conflict (code last_owner) when no active owner would be left.
+    """
+    if role is not None:
+        _check_role(role)
+
+    def work(now: int) -> MemberInfo:
+        before = _load(member_id)
+        if before.organization_id != organization_id:
+            raise NotFound(f"There is no member {member_id} in this organization.")
+        status = before.status if active is None else ("active" if active else "inactive")
+        values = {"role": role or before.role, "status": status}
+        Member.update(updated_at=now, **values).where(Member.id == member_id).execute()
+        _check_owner_left(organization_id)
+        _audit("member.update", member_id, organization_id, values, actor, now)
+        return _load(member_id)
+
+    return commit(database, control, work)
+
+
+def create_team(database: Database, control: Control, organization_id: str, name: str, *, actor: str) -> TeamInfo:
+    """Make a team. InvalidRequest (name), NotFound (organization), Conflict (name taken)."""
+    info = TeamInfo(ids.new("team"), organization_id, read_name(name))
+
+    def work(now: int) -> TeamInfo:
+        if not Organization.select().where(Organization.id == organization_id).exists():
+            raise NotFound(f"There is no organization {organization_id}.")
+        if Team.select().where(Team.organization == organization_id, Team.name == info.name).exists():
+            raise Conflict(f"There is already a team {info.name}.", code="team_exists")
+        Team.insert(id=info.id, organization=organization_id, name=info.name, created_at=now).execute()
+        _audit("team.create", info.id, organization_id, {"name": info.name}, actor, now)
+        return info
+
+    return commit(database, control, work, confirm=False)
+
+
+def list_teams(database: Database, organization_id: str) -> list[TeamInfo]:
+    """The organization's teams, oldest first."""
+
+    def read() -> list[TeamInfo]:
+        query = Team.select().where(Team.organization == organization_id).order_by(Team.id)
+        return [TeamInfo(row.id, row.organization_id, row.name) for row in query]
+
+    return database.read(read)
+
+
+def set_team_member(
+    database: Database, control: Control, team_id: str, member_id: str, belongs: bool, *, actor: str
+) -> None:
+    """Put a member into a team or take them out; the team's rules hold for their keys. NotFound."""
+
+    def work(now: int) -> None:
+        team = Team.get_or_none(Team.id == team_id)
+        if team is None or _load(member_id).organization_id != team.organization_id:
+            raise NotFound(f"There is no team {team_id} in the organization of member {member_id}.")
+        link = (TeamMember.team == team_id) & (TeamMember.member == member_id)
+        TeamMember.delete().where(link).execute()
+        if belongs:
+            TeamMember.insert(team=team_id, member=member_id).execute()
+        detail = {"member": member_id, "belongs": belongs}
+        _audit("team.update", team_id, team.organization_id, detail, actor, now)
+
+    commit(database, control, work)
+
+
+def read_email(text: str) -> str:
+    """An e-mail address in lower case. InvalidRequest unless it has the form name@host."""
+    email = text.strip().lower()
+    name, _, host = email.partition("@")
+    if not name or not host or "@" in host or any(c.isspace() for c in email) or len(email) > 255:
+        raise InvalidRequest(f"Not an e-mail address: {text!r}.", param="email")
+    return email
+
+
+def _check_role(role: str) -> None:
+    if role not in ROLES:
+        raise InvalidRequest(f"role must be one of {', '.join(ROLES)}.", param="role")
+
+
+def _check_owner_left(organization_id: str) -> None:
+    owners = Member.select().where(
+        Member.organization == organization_id, Member.role == "owner", Member.status == "active"
+    )
+    if not owners.exists():
+        raise Conflict("An organization keeps at least one active owner.", code="last_owner")
+
+
+def _audit(action: str, subject: str, organization_id: str, detail: dict[str, object], actor: str, now: int) -> None:
+    audit.append(action, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+
+
+def _select() -> peewee.ModelSelect:
+    return Member.select(Member, User.email, User.name).join(User).objects()
+
+
+def _load(member_id: str) -> MemberInfo:
+    row = _select().where(Member.id == member_id).first()
+    if row is None:
+        raise NotFound(f"There is no member {member_id}.")
+    return _info(row)
+
+
+def _info(row: Member) -> MemberInfo:
+    return MemberInfo(row.id, row.organization_id, row.user_id, row.email, row.name, row.role, row.status)
+
+
+def _user(row: User) -> UserInfo:
+    return UserInfo(row.id, row.email, row.name, row.status, row.created_at)

@@ -1,0 +1,213 @@
+"""The tables of the accounts: organizations, people, keys, rules and the audit trail."""
+
+from collections.abc import Sequence
+
+import peewee
+
+from gateway.store.database import Base, NanoField, TimeField
+
+
+class Organization(Base):
+    """`policy` is the compliance policy as JSON text, "{}" when there is none."""
+
+    id = peewee.CharField(40, primary_key=True)
+    name = peewee.CharField(255)
+    status = peewee.CharField(16, default="active")
+    policy = peewee.TextField(default="{}")
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "organization"
+
+
+class Project(Base):
+    """`callback_secret` is encrypted; `settings` is JSON text for what has no column of its own."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    name = peewee.CharField(255)
+    mode = peewee.CharField(16, default="credits")
+    status = peewee.CharField(16, default="active")
+    cache_enabled = peewee.BooleanField(default=False)
+    cache_ttl_s = peewee.IntegerField(default=60)
+    retention = peewee.CharField(16, default="none")
+    retention_days = peewee.IntegerField(default=30)
+    cache_markers = peewee.CharField(16, default="automatic")
+    settings = peewee.TextField(default="{}")
+    callback_secret = peewee.TextField(default="")
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "project"
+
+
+class User(Base):
+    """`email` is kept in lower case; `password_hash` is "" for who cannot sign in by password."""
+
+    id = peewee.CharField(40, primary_key=True)
+    email = peewee.CharField(255, unique=True)
+    name = peewee.CharField(255, default="")
+    password_hash = peewee.CharField(255, default="")
+    status = peewee.CharField(16, default="active")
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "user"
+
+
+class Member(Base):
+    """A user in an organization."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    user = peewee.ForeignKeyField(User, on_delete="RESTRICT", backref="+")
+    role = peewee.CharField(16, default="developer")
+    status = peewee.CharField(16, default="active")
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "member"
+        indexes = ((("organization", "user"), True),)
+
+
+class Team(Base):
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    name = peewee.CharField(255)
+    created_at = TimeField()
+
+    class Meta:
+        table_name = "team"
+        indexes = ((("organization", "name"), True),)
+
+
+class TeamMember(Base):
+    team = peewee.ForeignKeyField(Team, on_delete="CASCADE", backref="+")
+    member = peewee.ForeignKeyField(Member, on_delete="CASCADE", backref="+")
+
+    class Meta:
+        table_name = "team_member"
+        primary_key = peewee.CompositeKey("team", "member")
+
+
+class ApiKey(Base):
+    """`member` made and owns the key. "expired" is never stored: it follows from `expires_at`, µs or null."""
+
+    id = peewee.CharField(40, primary_key=True)
+    project = peewee.ForeignKeyField(Project, on_delete="RESTRICT", backref="+")
+    member = peewee.ForeignKeyField(Member, on_delete="RESTRICT", backref="+")
+    kind = peewee.CharField(16, default="user")
+    description = peewee.CharField(255)
+    token_hash = peewee.CharField(64, unique=True)
+    mask = peewee.CharField(32)
+    status = peewee.CharField(16, default="active")
+    expires_at = TimeField(null=True)
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "api_key"
+
+
+class ProviderKey(Base):
+    """An organization's own credential at a provider; `secret` is encrypted, `allowed_models` a JSON list."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    provider = peewee.CharField(80)
+    secret = peewee.TextField()
+    mask = peewee.CharField(32)
+    label = peewee.CharField(255, default="")
+    base_url = peewee.TextField(default="")
+    region = peewee.CharField(40, default="")
+    allowed_models = peewee.TextField(default="[]")
+    max_spend_nusd = NanoField(null=True)
+    status = peewee.CharField(16, default="active")
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "provider_key"
+        indexes = ((("organization", "provider"), False),)
+
+
+class CustomProvider(Base):
+    """A provider that only one organization knows; `models` is a JSON list of objects with an `id`."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    name = peewee.CharField(64)
+    base_url = peewee.TextField()
+    models = peewee.TextField(default="[]")
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "custom_provider"
+        indexes = ((("organization", "name"), True),)
+
+
+class AccessRule(Base):
+    """One rule at one place: `scope` organization, team, member or key, `scope_id` the id there."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    scope = peewee.CharField(16)
+    scope_id = peewee.CharField(40)
+    type = peewee.CharField(24)
+    value = peewee.TextField()
+    active = peewee.BooleanField(default=True)
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "access_rule"
+        indexes = ((("scope", "scope_id"), False),)
+
+
+class AuditHead(Base):
+    """The one row (id 1) that appends lock; it names the newest entry, so a cut-off tail shows."""
+
+    id = peewee.IntegerField(primary_key=True)
+    seq = peewee.BigIntegerField()
+    hash = peewee.CharField(64)
+
+    class Meta:
+        table_name = "audit_head"
+
+
+class Audit(Base):
+    """One change; `organization` is "" for changes above any, `detail` JSON text without secrets."""
+
+    seq = peewee.BigIntegerField(primary_key=True)
+    at = TimeField()
+    organization = peewee.CharField(40, default="", index=True)
+    actor = peewee.CharField(80)
+    action = peewee.CharField(64)
+    subject = peewee.CharField(80)
+    detail = peewee.TextField(default="{}")
+    previous_hash = peewee.CharField(64)
+    hash = peewee.CharField(64)
+
+    class Meta:
+        table_name = "audit"
+
+
+MODELS: Sequence[type[Base]] = (
+    Organization,
+    Project,
+    User,
+    Member,
+    Team,
+    TeamMember,
+    ApiKey,
+    ProviderKey,
+    CustomProvider,
+    AccessRule,
+    AuditHead,
+    Audit,
+)

@@ -1,0 +1,137 @@
+"""Organizations: making, listing, blocking, and their compliance policy."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.accounts.compliance import read_policy
+from gateway.accounts.models import Member, Organization
+from gateway.control import Control
+from gateway.errors import InvalidRequest, NotFound
+from gateway.store.database import Database
+
+LONGEST_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationInfo:
+    """`policy` is the JSON object of the compliance policy, {} when there is none."""
+
+    id: str
+    name: str
+    status: Literal["active", "blocked"]
+    policy: Mapping[str, Any]
+    created_at_us: int
+
+
+def create_organization(database: Database, control: Control, name: str, *, actor: str) -> OrganizationInfo:
+    """Make an organization without members. InvalidRequest (name)."""
+    name, organization_id = read_name(name), ids.new("org")
+    return commit(
+        database,
+        control,
+        lambda now: insert_organization(organization_id, name, actor=actor, now=now),
+        confirm=False,
+    )
+
+
+def insert_organization(organization_id: str, name: str, *, actor: str, now: int) -> OrganizationInfo:
+    """The part of `create_organization` that runs within a transaction."""
+    Organization.insert(id=organization_id, name=name, created_at=now, updated_at=now).execute()
+    audit.append(
+        "organization.create",
+        organization_id,
+        actor=actor,
+        at_us=now,
+        organization_id=organization_id,
+        detail={"name": name},
+    )
+    return _load(organization_id)
+
+
+def any_organization() -> bool:
+    """Whether there is one at all; within a database read or write."""
+    return Organization.select().exists()
+
+
+def find_organization(database: Database, organization_id: str) -> OrganizationInfo:
+    """One organization. NotFound."""
+    return database.read(lambda: _load(organization_id))
+
+
+def list_organizations(database: Database, user_id: str = "") -> list[OrganizationInfo]:
+    """All organizations, or those in which the user is an active member; oldest first."""
+
+    def read() -> list[OrganizationInfo]:
+        query = Organization.select().order_by(Organization.id)
+        if user_id:
+            mine = Member.select(Member.organization).where(Member.user == user_id, Member.status == "active")
+            query = query.where(Organization.id.in_(mine))
+        return [_info(row) for row in query]
+
+    return database.read(read)
+
+
+def set_organization_status(
+    database: Database, control: Control, organization_id: str, status: Literal["active", "blocked"], *, actor: str
+) -> OrganizationInfo:
+    """Block an organization (its keys are answered 410 when this returns) or let it in again. NotFound."""
+    return _update(database, control, organization_id, "update_status", {"status": status}, actor)
+
+
+def rename_organization(
+    database: Database, control: Control, organization_id: str, name: str, *, actor: str
+) -> OrganizationInfo:
+    """Give it another name. NotFound, InvalidRequest."""
+    return _update(database, control, organization_id, "update", {"name": read_name(name)}, actor)
+
+
+def set_policy(
+    database: Database, control: Control, organization_id: str, policy: Mapping[str, Any], *, actor: str
+) -> OrganizationInfo:
+    """Replace the compliance policy; {} removes it. NotFound, InvalidRequest (unknown or ill-typed flag)."""
+    read_policy(policy)
+    values = {"policy": json.dumps(dict(policy), sort_keys=True)}
+    return _update(database, control, organization_id, "update_policy", values, actor)
+
+
+def read_name(text: str) -> str:
+    """A name, trimmed. InvalidRequest unless 1 to 255 characters are left."""
+    name = text.strip()
+    if not 1 <= len(name) <= LONGEST_NAME:
+        raise InvalidRequest(f"name needs 1 to {LONGEST_NAME} characters.", param="name")
+    return name
+
+
+def _update(
+    database: Database, control: Control, organization_id: str, action: str, values: dict[str, Any], actor: str
+) -> OrganizationInfo:
+    def work(now: int) -> OrganizationInfo:
+        _load(organization_id)
+        Organization.update(updated_at=now, **values).where(Organization.id == organization_id).execute()
+        audit.append(
+            f"organization.{action}",
+            organization_id,
+            actor=actor,
+            at_us=now,
+            organization_id=organization_id,
+            detail=values,
+        )
+        return _load(organization_id)
+
+    return commit(database, control, work)
+
+
+def _load(organization_id: str) -> OrganizationInfo:
+    row = Organization.get_or_none(Organization.id == organization_id)
+    if row is None:
+        raise NotFound(f"There is no organization {organization_id}.")
+    return _info(row)
+
+
+def _info(row: Organization) -> OrganizationInfo:
+    return OrganizationInfo(row.id, row.name, row.status, json.loads(row.policy), row.created_at)

@@ -1,0 +1,198 @@
+"""Projects: making, listing, settings, archiving."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.accounts.models import Organization, Project
+from gateway.accounts.organizations import read_name
+from gateway.accounts.vault import Vault
+from gateway.control import Control
+from gateway.errors import Conflict, InvalidRequest, NotFound
+from gateway.store.database import Database
+
+CHOICES = {
+    "mode": ("credits", "api-keys", "hybrid"),
+    "status": ("active", "archived"),
+    "retention": ("none", "retain"),
+    "cache_markers": ("automatic", "client", "disabled"),
+}
+RANGES = {"cache_ttl_s": (10, 31_536_000), "retention_days": (1, 3650)}
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectInfo:
+    """`has_callback_secret` tells whether callbacks are signed with the project's own secret."""
+
+    id: str
+    organization_id: str
+    name: str
+    mode: str
+    status: str
+    cache_enabled: bool
+    cache_ttl_s: int
+    retention: str
+    retention_days: int
+    cache_markers: str
+    settings: Mapping[str, Any]
+    has_callback_secret: bool
+    created_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectChange:
+    """What to set; None leaves a thing as it is. Ranges: cache 10 to 31536000 s, retention 1 to 3650 days."""
+
+    name: str | None = None
+    mode: str | None = None
+    status: str | None = None
+    cache_enabled: bool | None = None
+    cache_ttl_s: int | None = None
+    retention: str | None = None
+    retention_days: int | None = None
+    cache_markers: str | None = None
+    settings: Mapping[str, Any] | None = None
+
+
+def create_project(
+    database: Database, control: Control, organization_id: str, name: str, *, mode: str = "credits", actor: str
+) -> ProjectInfo:
+    """Make a project. NotFound (organization), InvalidRequest (name, mode)."""
+    values = read_change(ProjectChange(name=name, mode=mode))
+    project_id = ids.new("proj")
+    return commit(
+        database,
+        control,
+        lambda now: insert_project(project_id, organization_id, values, actor=actor, now=now),
+        confirm=False,
+    )
+
+
+def insert_project(
+    project_id: str, organization_id: str, values: Mapping[str, Any], *, actor: str, now: int
+) -> ProjectInfo:
+    """The part of `create_project` that runs within a transaction; `values` come from `read_change`."""
+    if not Organization.select().where(Organization.id == organization_id).exists():
+        raise NotFound(f"There is no organization {organization_id}.")
+    Project.insert(id=project_id, organization=organization_id, created_at=now, updated_at=now, **values).execute()
+    audit.append("project.create", project_id, actor=actor, at_us=now, organization_id=organization_id, detail=values)
+    return _load(project_id)
+
+
+def find_project(database: Database, project_id: str) -> ProjectInfo:
+    """One project, archived or not. NotFound."""
+    return database.read(lambda: _load(project_id))
+
+
+def list_projects(database: Database, organization_ids: Sequence[str] | None = None) -> list[ProjectInfo]:
+    """The projects of the organizations (None: of all), archived ones too, oldest first."""
+
+    def read() -> list[ProjectInfo]:
+        query = Project.select().order_by(Project.id)
+        if organization_ids is not None:
+            query = query.where(Project.organization.in_(list(organization_ids)))
+        return [_info(row) for row in query]
+
+    return database.read(read)
+
+
+def update_project(
+    database: Database, control: Control, project_id: str, change: ProjectChange, *, actor: str
+) -> ProjectInfo:
+    """Set what `change` names, in force everywhere when this returns.
+
+    Archiving is a change of status: keys of the project are answered 410 then. NotFound, InvalidRequest, Conflict
+    (the response cache together with retained payloads is fine; a cache under a zero-retention policy is not).
+    """
+    values = read_change(change)
+    if not values:
+        raise InvalidRequest("Give at least one setting to change.")
+
+    def work(now: int) -> ProjectInfo:
+        before = _load(project_id)
+        if change.cache_enabled:
+            _check_cacheable(before.organization_id)
+        return _set(before, values, values, actor, now)
+
+    return commit(database, control, work)
+
+
+def set_callback_secret(
+    database: Database, control: Control, vault: Vault, project_id: str, secret: str, *, actor: str
+) -> ProjectInfo:
+    """Keep the secret that signs the project's callbacks, encrypted; "" removes it. NotFound."""
+    values = {"callback_secret": vault.seal(secret)}
+    shown = {"callback_secret": "set" if secret else "removed"}
+    return commit(database, control, lambda now: _set(_load(project_id), values, shown, actor, now))
+
+
+def callback_secret(database: Database, vault: Vault, project_id: str) -> str:
+    """The secret that signs the project's callbacks; "" when it has none. NotFound."""
+
+    def read() -> str:
+        row = Project.get_or_none(Project.id == project_id)
+        if row is None:
+            raise NotFound(f"There is no project {project_id}.")
+        return row.callback_secret
+
+    return vault.open(database.read(read))
+
+
+def read_change(change: ProjectChange) -> dict[str, Any]:
+    """The columns to set. InvalidRequest names the first field that is out of its choices or range."""
+    given = {f.name: getattr(change, f.name) for f in fields(change)}
+    values = {name: value for name, value in given.items() if value is not None}
+    if "name" in values:
+        values["name"] = read_name(values["name"])
+    for name, choices in CHOICES.items():
+        if name in values and values[name] not in choices:
+            raise InvalidRequest(f"{name} must be one of {', '.join(choices)}.", param=name)
+    for name, (low, high) in RANGES.items():
+        if name in values and not low <= values[name] <= high:
+            raise InvalidRequest(f"{name} must lie between {low} and {high}.", param=name)
+    if "settings" in values:
+        values["settings"] = json.dumps(dict(values["settings"]), sort_keys=True)
+    return values
+
+
+def _check_cacheable(organization_id: str) -> None:
+    policy = Organization.get_by_id(organization_id).policy
+    if json.loads(policy).get("zeroDataRetention"):
+        raise Conflict("The organization's zero data retention policy forbids a response cache.")
+
+
+def _set(before: ProjectInfo, values: Mapping[str, Any], shown: Mapping[str, Any], actor: str, now: int) -> ProjectInfo:
+    Project.update(updated_at=now, **values).where(Project.id == before.id).execute()
+    audit.append(
+        "project.update", before.id, actor=actor, at_us=now, organization_id=before.organization_id, detail=shown
+    )
+    return _load(before.id)
+
+
+def _load(project_id: str) -> ProjectInfo:
+    row = Project.get_or_none(Project.id == project_id)
+    if row is None:
+        raise NotFound(f"There is no project {project_id}.")
+    return _info(row)
+
+
+def _info(row: Project) -> ProjectInfo:
+    return ProjectInfo(
+        id=row.id,
+        organization_id=row.organization_id,
+        name=row.name,
+        mode=row.mode,
+        status=row.status,
+        cache_enabled=row.cache_enabled,
+        cache_ttl_s=row.cache_ttl_s,
+        retention=row.retention,
+        retention_days=row.retention_days,
+        cache_markers=row.cache_markers,
+        settings=json.loads(row.settings),
+        has_callback_secret=bool(row.callback_secret),
+        created_at_us=row.created_at,
+    )

@@ -1,0 +1,195 @@
+"""An organization's own provider keys: encrypted at rest, remembered under the control version."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import peewee
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.accounts.memory import Memory
+from gateway.accounts.models import Organization, ProviderKey
+from gateway.accounts.vault import Vault
+from gateway.control import Control
+from gateway.errors import InvalidRequest, NotFound
+from gateway.ids import mask
+from gateway.store.database import Database
+from gateway.store.installation import Secrets
+
+REMEMBERED = 10_000  # organizations a worker remembers
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderKeyInfo:
+    """A provider key as it may be shown. `allowed_models` () = all; `max_spend_nusd` None = unbounded."""
+
+    id: str
+    organization_id: str
+    provider: str
+    mask: str
+    label: str = ""
+    base_url: str = ""
+    region: str = ""
+    allowed_models: tuple[str, ...] = ()
+    max_spend_nusd: int | None = None
+    status: str = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A usable provider key: what routing and the upstream call need."""
+
+    info: ProviderKeyInfo
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderKeyDraft:
+    """`provider` is a catalogue id or "custom:<name>"; `secret` the key itself."""
+
+    provider: str
+    secret: str = field(repr=False)
+    label: str = ""
+    base_url: str = ""
+    region: str = ""
+    allowed_models: Sequence[str] = ()
+    max_spend_nusd: int | None = None
+
+
+class ProviderKeys:
+    """The provider keys of all organizations: kept in the store, read from memory."""
+
+    def __init__(self, database: Database, control: Control, secrets: Secrets) -> None:
+        self._database = database
+        self._control = control
+        self._vault = Vault(secrets.encryption_keys)
+        self._memory: Memory[str, dict[str, tuple[Credential, ...]]] = Memory(control, REMEMBERED)
+
+    def keys_for(self, organization_id: str, provider: str) -> tuple[Credential, ...]:
+        """The active keys in order of making; () when there are none. Unavailable when the store cannot be asked."""
+        found = self._memory.get(organization_id, lambda version: self._read(organization_id))
+        return found.get(provider, ())
+
+    def add(self, organization_id: str, draft: ProviderKeyDraft, *, actor: str) -> ProviderKeyInfo:
+        """Keep a key. InvalidRequest (empty provider or key, negative bound), NotFound (organization)."""
+        _check(draft)
+        sealed = self._vault.seal(draft.secret.strip())
+        key_id = ids.new("pkey")
+        return commit(
+            self._database, self._control, lambda now: _insert(key_id, organization_id, draft, sealed, actor, now)
+        )
+
+    def list_keys(self, organization_id: str) -> list[ProviderKeyInfo]:
+        """All keys of the organization that were not removed, oldest first."""
+
+        def read() -> list[ProviderKeyInfo]:
+            return [_info(row) for row in _select(organization_id)]
+
+        return self._database.read(read)
+
+    def set_active(self, organization_id: str, key_id: str, active: bool, *, actor: str) -> ProviderKeyInfo:
+        """Switch a key off or on, in force when this returns. NotFound."""
+        return self._set_status(organization_id, key_id, "active" if active else "inactive", actor)
+
+    def remove(self, organization_id: str, key_id: str, *, actor: str) -> None:
+        """Remove a key and destroy its secret; unused everywhere when this returns. NotFound."""
+        self._set_status(organization_id, key_id, "deleted", actor)
+
+    def reseal(self) -> int:
+        """Encrypt every stored secret under the newest key, so that older keys may go. Returns how many."""
+
+        def work() -> int:
+            rows = list(ProviderKey.select().where(ProviderKey.secret != ""))
+            for row in rows:
+                sealed = self._vault.seal(self._vault.open(row.secret))
+                ProviderKey.update(secret=sealed).where(ProviderKey.id == row.id).execute()
+            return len(rows)
+
+        return self._database.write(work)
+
+    def _set_status(self, organization_id: str, key_id: str, status: str, actor: str) -> ProviderKeyInfo:
+        def work(now: int) -> ProviderKeyInfo:
+            row = _select(organization_id).where(ProviderKey.id == key_id).first()
+            if row is None:
+                raise NotFound(f"There is no provider key {key_id} in this organization.")
+            row.status, row.updated_at = status, now
+            if status == "deleted":
+                row.secret = ""
+            row.save()
+            action = "provider_key.delete" if status == "deleted" else "provider_key.update_status"
+            detail = {"provider": row.provider, "status": status}
+            audit.append(action, key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+            return _info(row)
+
+        return commit(self._database, self._control, work)
+
+    def _read(self, organization_id: str) -> dict[str, tuple[Credential, ...]]:
+        rows = self._database.read(lambda: list(_select(organization_id).where(ProviderKey.status == "active")))
+        found: dict[str, tuple[Credential, ...]] = {}
+        for row in rows:
+            credential = Credential(_info(row), self._vault.open(row.secret))
+            found[row.provider] = (*found.get(row.provider, ()), credential)
+        return found
+
+
+def _check(draft: ProviderKeyDraft) -> None:
+    if not draft.provider.strip():
+        raise InvalidRequest("A provider key needs the id of its provider.", param="provider")
+    if not draft.secret.strip():
+        raise InvalidRequest("A provider key needs the key itself.", param="token")
+    if draft.max_spend_nusd is not None and draft.max_spend_nusd < 0:
+        raise InvalidRequest("The spending bound must not be negative.", param="maxSpend")
+
+
+def _insert(
+    key_id: str, organization_id: str, draft: ProviderKeyDraft, sealed: str, actor: str, now: int
+) -> ProviderKeyInfo:
+    if not Organization.select().where(Organization.id == organization_id).exists():
+        raise NotFound(f"There is no organization {organization_id}.")
+    row = ProviderKey.create(
+        id=key_id,
+        organization=organization_id,
+        provider=draft.provider.strip(),
+        secret=sealed,
+        mask=mask_secret(draft.secret.strip()),
+        label=draft.label,
+        base_url=draft.base_url,
+        region=draft.region,
+        allowed_models=json.dumps(list(draft.allowed_models)),
+        max_spend_nusd=draft.max_spend_nusd,
+        created_at=now,
+        updated_at=now,
+    )
+    detail = {"provider": row.provider, "label": row.label, "base_url": row.base_url}
+    audit.append("provider_key.create", key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+    return _info(row)
+
+
+def mask_secret(secret: str) -> str:
+    """What may be shown of a provider's key: twelve characters of a long one, two of a short one."""
+    return mask(secret) if len(secret) >= 32 else secret[:2] + "•" * 5
+
+
+def _select(organization_id: str) -> peewee.ModelSelect:
+    return (
+        ProviderKey.select()
+        .where(ProviderKey.organization == organization_id, ProviderKey.status != "deleted")
+        .order_by(ProviderKey.id)
+    )
+
+
+def _info(row: ProviderKey) -> ProviderKeyInfo:
+    return ProviderKeyInfo(
+        id=row.id,
+        organization_id=row.organization_id,
+        provider=row.provider,
+        mask=row.mask,
+        label=row.label,
+        base_url=row.base_url,
+        region=row.region,
+        allowed_models=tuple(json.loads(row.allowed_models)),
+        max_spend_nusd=row.max_spend_nusd,
+        status=row.status,
+    )

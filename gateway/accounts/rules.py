@@ -1,0 +1,131 @@
+"""The keeping of access rules: add, list, switch, remove."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.access import SCOPE_NAMES, Scope
+from gateway.accounts.changes import commit
+from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team
+from gateway.accounts.rule_values import SCOPES, RuleInfo, read_value
+from gateway.control import Control
+from gateway.errors import InvalidRequest, NotFound
+from gateway.store.database import Database
+
+
+def add_rule(
+    database: Database,
+    control: Control,
+    scope: Scope,
+    scope_id: str,
+    type: str,
+    value: Mapping[str, Any],
+    *,
+    actor: str,
+    active: bool = True,
+) -> RuleInfo:
+    """Add a rule to an organization, team, member or key. InvalidRequest, NotFound (no such `scope_id`)."""
+    read_value(type, value)
+    if scope not in SCOPES:
+        raise InvalidRequest(f"Unknown scope {scope!r}; known: {', '.join(SCOPES)}.", param="scope")
+    rule_id = ids.new("rule")
+
+    def work(now: int) -> RuleInfo:
+        info = RuleInfo(rule_id, organization_of(scope, scope_id), scope, scope_id, type, dict(value), active, now)
+        AccessRule.insert(
+            id=info.id,
+            organization=info.organization_id,
+            scope=scope,
+            scope_id=scope_id,
+            type=type,
+            value=json.dumps(info.value, sort_keys=True),
+            active=active,
+            created_at=now,
+            updated_at=now,
+        ).execute()
+        _audit("access_rule.create", info, actor, now)
+        return info
+
+    return commit(database, control, work)
+
+
+def list_rules(database: Database, organization_id: str, scope: str = "", scope_id: str = "") -> list[RuleInfo]:
+    """The organization's rules, oldest first; of one scope or one place in it when given."""
+
+    def read() -> list[RuleInfo]:
+        query = AccessRule.select().where(AccessRule.organization == organization_id).order_by(AccessRule.id)
+        if scope:
+            query = query.where(AccessRule.scope == scope)
+        if scope_id:
+            query = query.where(AccessRule.scope_id == scope_id)
+        return [_info(row) for row in query]
+
+    return database.read(read)
+
+
+def set_rule_active(
+    database: Database, control: Control, organization_id: str, rule_id: str, active: bool, *, actor: str
+) -> RuleInfo:
+    """Switch a rule on or off. NotFound unless it is the organization's."""
+
+    def work(now: int) -> RuleInfo:
+        _find(organization_id, rule_id)
+        AccessRule.update(active=active, updated_at=now).where(AccessRule.id == rule_id).execute()
+        info = _find(organization_id, rule_id)
+        _audit("access_rule.update_status", info, actor, now)
+        return info
+
+    return commit(database, control, work)
+
+
+def remove_rule(database: Database, control: Control, organization_id: str, rule_id: str, *, actor: str) -> None:
+    """Delete a rule. NotFound unless it is the organization's."""
+
+    def work(now: int) -> None:
+        info = _find(organization_id, rule_id)
+        AccessRule.delete().where(AccessRule.id == rule_id).execute()
+        _audit("access_rule.delete", info, actor, now)
+
+    commit(database, control, work)
+
+
+def organization_of(scope: Scope, scope_id: str) -> str:
+    """The id of the organization that the place belongs to; within a database read or write. NotFound."""
+    queries = {
+        "organization": Organization.select(Organization.id).where(Organization.id == scope_id),
+        "team": Team.select(Team.organization).where(Team.id == scope_id),
+        "member": Member.select(Member.organization).where(Member.id == scope_id),
+        "key": Project.select(Project.organization)
+        .join(ApiKey)
+        .where(ApiKey.id == scope_id, ApiKey.status != "deleted"),
+    }
+    found = queries[scope].tuples().first()
+    if not found:
+        raise NotFound(f"There is no {SCOPE_NAMES[scope]} {scope_id}.")
+    return found[0]
+
+
+def _find(organization_id: str, rule_id: str) -> RuleInfo:
+    row = AccessRule.get_or_none(AccessRule.id == rule_id, AccessRule.organization == organization_id)
+    if row is None:
+        raise NotFound(f"There is no access rule {rule_id} in this organization.")
+    return _info(row)
+
+
+def _audit(action: str, info: RuleInfo, actor: str, now: int) -> None:
+    detail = {"scope": info.scope, "scope_id": info.scope_id, "type": info.type, "value": info.value}
+    audit.append(
+        action,
+        info.id,
+        actor=actor,
+        at_us=now,
+        organization_id=info.organization_id,
+        detail={**detail, "active": info.active},
+    )
+
+
+def _info(row: AccessRule) -> RuleInfo:
+    value = json.loads(row.value)
+    return RuleInfo(row.id, row.organization_id, row.scope, row.scope_id, row.type, value, row.active, row.created_at)

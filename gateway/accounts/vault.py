@@ -1,0 +1,34 @@
+"""Secrets at rest: encrypted under the newest key, readable under every listed one."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+
+from gateway.errors import Unavailable
+
+
+class Vault:
+    """Fernet (AES-128-CBC with HMAC-SHA-256) under `keys`, newest first: long random texts of any form."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._fernet = MultiFernet([Fernet(_derive(key)) for key in keys])
+
+    def seal(self, secret: str) -> str:
+        """The encrypted form, safe to store; "" stays ""."""
+        return self._fernet.encrypt(secret.encode()).decode() if secret else ""
+
+    def open(self, sealed: str) -> str:
+        """The secret. Unavailable when none of the keys fits: it is the installation that is wrong, not the caller."""
+        if not sealed:
+            return ""
+        try:
+            return self._fernet.decrypt(sealed.encode()).decode()
+        except InvalidToken:
+            raise Unavailable("A stored secret cannot be read with the configured encryption key.") from None
+
+
+def _derive(key: str) -> bytes:
+    # Fernet wants 32 bytes in base64; an operator's random text may have any length, and a hash makes it fit.
+    return base64.urlsafe_b64encode(hashlib.sha256(key.encode()).digest())

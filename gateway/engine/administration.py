@@ -1,0 +1,126 @@
+"""Changes that touch several packages at once, each in one transaction."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway import ids, money
+from gateway.accounts import keys, members, organizations, projects, tokens
+from gateway.accounts.changes import OPERATOR, commit
+from gateway.accounts.passwords import hash_password
+from gateway.control import Control
+from gateway.errors import InvalidRequest
+from gateway.settings import Settings
+from gateway.store.database import Database
+from gateway.store.installation import Secrets
+from gateway.threads import Threads
+
+# (organization id, nano-dollars, reference that makes the grant happen once); called within the transaction.
+Grant = Callable[[str, int, str], None]
+
+FIRST_NAME = "Default"
+KEY_NAME = "GATEWAY_BOOTSTRAP_API_KEY"
+PASSWORD_NAME = "GATEWAY_BOOTSTRAP_PASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstKey:
+    """The installation's first usable key after a start.
+
+    `key` is None when no active user key is left. `token` is given on the very first start only, and not when the
+    operator brought it along. `created` tells a first start; `granted_nusd` what was credited then.
+    `stranger` is true when the environment names a key that this installation does not know.
+    """
+
+    key: keys.KeyInfo | None
+    token: str = ""
+    created: bool = False
+    granted_nusd: int = 0
+    stranger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a first start makes, decided outside of the transaction so that this one may be repeated."""
+
+    token: str
+    email: str
+    password_hash: str
+    credits_nusd: int
+    organization_id: str
+    project_id: str
+    member_ids: tuple[str, str]
+    key_id: str
+
+
+class Administration:
+    """Changes of organizations as a whole."""
+
+    def __init__(self, database: Database, control: Control, secrets: Secrets, threads: Threads) -> None:
+        self._database = database
+        self._control = control
+        self._hash_keys = secrets.hash_keys
+        self._threads = threads
+
+    def bootstrap(self, settings: Settings, grant: Grant | None = None) -> FirstKey:
+        """Make the first organization, project, owner and key, once; later starts find the oldest active key.
+
+        Safe to run from several processes at once. `grant` credits the organization in the same transaction.
+        InvalidRequest names the setting that cannot be used.
+        """
+        if organizations.list_organizations(self._database):
+            return self._existing(settings)
+        plan = self._plan(settings)
+        made = commit(self._database, self._control, lambda now: self._make(plan, grant, now), confirm=False)
+        return made or self._existing(settings)
+
+    def _existing(self, settings: Settings) -> FirstKey:
+        found = [key for key in keys.list_keys(self._database) if key.state == "active" and key.kind == "user"]
+        brought = settings.secret(KEY_NAME)
+        stranger = bool(brought) and not keys.knows(self._database, self._hash_keys, brought)
+        return FirstKey(found[0] if found else None, stranger=stranger)
+
+    def _plan(self, settings: Settings) -> _Plan:
+        brought = settings.secret(KEY_NAME)
+        if brought and not tokens.well_formed(brought):
+            raise InvalidRequest(f"{KEY_NAME} needs 8 to 256 visible characters without spaces.")
+        password = settings.secret(PASSWORD_NAME)
+        return _Plan(
+            token=brought,
+            email=members.read_email(settings.bootstrap.email),
+            password_hash=hash_password(self._threads, password) if password else "",
+            credits_nusd=_read_credits(settings.bootstrap.credits_usd),
+            organization_id=ids.new("org"),
+            project_id=ids.new("proj"),
+            member_ids=(ids.new("member"), ids.new("user")),
+            key_id=ids.new("key"),
+        )
+
+    def _make(self, plan: _Plan, grant: Grant | None, now: int) -> FirstKey | None:
+        """The first organization with all that belongs to it, or None when another process was faster."""
+        if organizations.any_organization():
+            return None
+        organization_id = plan.organization_id
+        by = {"actor": OPERATOR, "now": now}
+        organizations.insert_organization(organization_id, FIRST_NAME, **by)
+        values = projects.read_change(projects.ProjectChange(name=FIRST_NAME))
+        projects.insert_project(plan.project_id, organization_id, values, **by)
+        member = members.insert_member(
+            plan.member_ids, organization_id, plan.email, "owner", name="", password_hash=plan.password_hash, **by
+        )
+        draft = keys.Draft(plan.project_id, member.id, "First key")
+        token = plan.token or tokens.make("user")
+        made = keys.insert(self._hash_keys, draft, plan.key_id, token, description=draft.description, **by)
+        granted = plan.credits_nusd if grant is not None else 0
+        if grant is not None and granted:
+            grant(organization_id, granted, f"bootstrap:{organization_id}")
+        return FirstKey(made.info, "" if plan.token else token, created=True, granted_nusd=granted)
+
+
+def _read_credits(text: str) -> int:
+    try:
+        amount = money.parse_usd(text or "0")
+    except ValueError:
+        amount = -1
+    if amount < 0:
+        raise InvalidRequest(f"GATEWAY_BOOTSTRAP_CREDITS_USD is not an amount in USD: {text!r}.")
+    return amount

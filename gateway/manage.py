@@ -1,0 +1,76 @@
+"""The operator command, run as `python -m gateway.manage <command>`."""
+
+from gevent import monkey
+
+if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
+    monkey.patch_all()
+
+import importlib  # noqa: E402
+import sys  # noqa: E402
+
+import click  # noqa: E402
+
+from gateway.errors import GatewayError  # noqa: E402
+from gateway.settings import SettingsError  # noqa: E402
+
+# Command → (module of gateway.operator, attribute, help). The help stands here so that listing loads nothing.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "serve": ("start", "serve", "Set up what is missing, then serve."),
+    "serve-info": ("start", "serve_info", "Print address, key and a first request."),
+    "migrate": ("start", "migrate", "Bring the database to the version of this code."),
+    "seed": ("start", "seed", "Make the first organization, project, owner and key."),
+    "keys": ("keys", "keys", "API keys."),
+    "organizations": ("organizations", "organizations", "Organizations and their compliance policy."),
+    "projects": ("projects", "projects", "Projects."),
+    "members": ("members", "members", "Members of organizations, and passwords."),
+    "teams": ("members", "teams", "Teams."),
+    "rules": ("rules", "rules", "Access rules."),
+    "provider-keys": ("provider_keys", "provider_keys", "An organization's own provider keys."),
+    "custom-providers": ("provider_keys", "custom_providers", "Providers that one organization brings along."),
+    "catalogue": ("catalogue", "catalogue", "The model catalogue."),
+    "check-catalogue": ("catalogue", "check_catalogue", "Print every mistake in the catalogue's files."),
+    "audit": ("audit", "audit", "The audit trail."),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads the module of a command when it is named, because start-up time counts in scripts."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        return getattr(importlib.import_module(f"gateway.operator.{module}"), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup)
+@click.version_option(package_name="llmgateway")
+def main() -> None:
+    """Set up and run the gateway."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command and return the exit status; a mistake is one line on standard error and status 1."""
+    try:
+        result = main.main(args=arguments, prog_name="python -m gateway.manage", standalone_mode=False)
+    except (GatewayError, SettingsError, click.ClickException, click.Abort) as error:
+        click.echo(f"error: {_describe(error)}", err=True)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    return "aborted" if isinstance(error, click.Abort) else str(error)
+
+
+if __name__ == "__main__":
+    sys.exit(run())

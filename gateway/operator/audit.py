@@ -1,0 +1,35 @@
+"""`audit`: the trail of changes."""
+
+import click
+
+from gateway.accounts import audit as accounts
+from gateway.operator.installation import opened
+from gateway.operator.output import print_table, show_time
+
+
+@click.group()
+def audit() -> None:
+    """The audit trail."""
+
+
+@audit.command("list")
+@click.option("--organization", default="", help="Only changes of this organization.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.pass_context
+def list_(ctx: click.Context, organization: str, limit: int) -> None:
+    """List changes, newest first."""
+    found = accounts.list_entries(ctx.with_resource(opened()).database, organization, limit=limit)
+    rows = [(one.seq, show_time(one.at_us), one.actor, one.action, one.subject, one.detail) for one in found]
+    print_table(("SEQ", "AT", "ACTOR", "ACTION", "SUBJECT", "DETAIL"), rows, "Nothing has been changed yet.")
+
+
+@audit.command()
+@click.pass_context
+def verify(ctx: click.Context) -> None:
+    """Check that no entry was changed, added or taken away; exit 1 otherwise."""
+    seen, problems = accounts.verify(ctx.with_resource(opened()).database)
+    for problem in problems:
+        click.echo(problem)
+    if problems:
+        ctx.exit(1)
+    click.echo(f"{seen} entries, none changed or missing.")

@@ -1,0 +1,41 @@
+"""`catalogue` and `check-catalogue`: the model catalogue's files."""
+
+import importlib
+
+import click
+
+from gateway import settings
+from gateway.catalogue import loader
+from gateway.errors import NotFound
+
+
+@click.command("check-catalogue")
+@click.pass_context
+def check_catalogue(ctx: click.Context) -> None:
+    """Print every mistake in the catalogue's files; exit 1 when there is one."""
+    problems = loader.check(settings.load().catalogue.path)
+    for problem in problems:
+        click.echo(problem)
+    if problems:
+        ctx.exit(1)
+    click.echo("The catalogue is fine.")
+
+
+@click.group()
+def catalogue() -> None:
+    """The model catalogue."""
+
+
+@catalogue.command()
+@click.pass_context
+def build(ctx: click.Context) -> None:
+    """Compile the snapshot of models and prices from the open data sets (needs requirements-dev.txt)."""
+    # By name, because the data sets are installed for development only.
+    try:
+        module = importlib.import_module("gateway.catalogue.build")
+    except ImportError as error:
+        raise NotFound(f"{error.name} is not installed; install requirements-dev.txt first.") from None
+    ctx.exit(module.main())
+
+
+catalogue.add_command(check_catalogue, "check")

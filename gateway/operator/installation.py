@@ -1,0 +1,86 @@
+"""What operator commands work on: settings, store and control version, each opened when first needed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+
+from gateway import settings
+from gateway.accounts.models import MODELS
+from gateway.accounts.vault import Vault
+from gateway.clock import Clock
+from gateway.control import Control
+from gateway.engine.administration import Administration, Grant
+from gateway.errors import Conflict
+from gateway.store import migrations
+from gateway.store.database import Database, open_database
+from gateway.store.installation import Secrets, load_secrets
+from gateway.threads import Threads
+
+
+class Installation:
+    """One run of a command. `close` after use."""
+
+    @cached_property
+    def settings(self) -> settings.Settings:
+        return settings.load()
+
+    @cached_property
+    def clock(self) -> Clock:
+        return Clock()
+
+    @cached_property
+    def threads(self) -> Threads:
+        return Threads()
+
+    @cached_property
+    def raw_database(self) -> Database:
+        """The store as it is, migrated or not."""
+        database = open_database(self.settings.database, self.clock, self.threads)
+        database.bind(MODELS)
+        return database
+
+    @cached_property
+    def database(self) -> Database:
+        """The store, at the version of this code. Conflict when it is not."""
+        problems = migrations.verify(self.raw_database)
+        if problems:
+            raise Conflict(f"The database is not ready ({problems[0]}); run: python -m gateway.manage migrate")
+        return self.raw_database
+
+    @cached_property
+    def control(self) -> Control:
+        return Control.observer(self.database)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        return load_secrets(self.settings, self.database)
+
+    @cached_property
+    def administration(self) -> Administration:
+        return Administration(self.database, self.control, self.secrets, self.threads)
+
+    @cached_property
+    def vault(self) -> Vault:
+        return Vault(self.secrets.encryption_keys)
+
+    @property
+    def grant(self) -> Grant | None:
+        """How the first organization gets its credits; None while nothing keeps a ledger."""
+        return None
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if "raw_database" in self.__dict__:
+            self.raw_database.close()
+        if "threads" in self.__dict__:
+            self.threads.close()
+
+
+@contextmanager
+def opened() -> Iterator[Installation]:
+    """An installation that is closed when the command ends."""
+    installation = Installation()
+    try:
+        yield installation
+    finally:
+        installation.close()

@@ -1,0 +1,152 @@
+"""`members` and `teams`: who belongs to an organization."""
+
+import sys
+
+import click
+
+from gateway.accounts import members as accounts
+from gateway.accounts.changes import OPERATOR
+from gateway.errors import NotFound
+from gateway.operator.installation import Installation, opened
+from gateway.operator.output import print_table
+
+ROLES = click.Choice(accounts.ROLES)
+
+
+@click.group()
+def members() -> None:
+    """Members of organizations, and passwords."""
+
+
+@members.command("list")
+@click.option("--organization", default="", help="Only members of this organization.")
+@click.pass_context
+def list_(ctx: click.Context, organization: str) -> None:
+    """List members, oldest first."""
+    found = accounts.list_members(ctx.with_resource(opened()).database, organization)
+    rows = [(one.id, one.role, one.status, one.email, one.user_id, one.organization_id) for one in found]
+    print_table(("ID", "ROLE", "STATUS", "EMAIL", "USER", "ORGANIZATION"), rows, "There are no members.")
+
+
+@members.command()
+@click.argument("organization_id")
+@click.argument("email")
+@click.option("--role", type=ROLES, default="developer", show_default=True)
+@click.option("--name", default="")
+@click.pass_context
+def add(ctx: click.Context, organization_id: str, email: str, role: str, name: str) -> None:
+    """Add a person to an organization."""
+    installation = ctx.with_resource(opened())
+    made = accounts.add_member(
+        installation.database, installation.control, organization_id, email, role, name=name, actor=OPERATOR
+    )
+    click.echo(made.id)
+
+
+@members.command("set-role")
+@click.argument("member_id")
+@click.argument("role", type=ROLES)
+@click.pass_context
+def set_role(ctx: click.Context, member_id: str, role: str) -> None:
+    """Change a member's role."""
+    _update(ctx, member_id, role=role)
+
+
+@members.command()
+@click.argument("member_id")
+@click.pass_context
+def deactivate(ctx: click.Context, member_id: str) -> None:
+    """Refuse a member and all their keys."""
+    _update(ctx, member_id, active=False)
+
+
+@members.command()
+@click.argument("member_id")
+@click.pass_context
+def activate(ctx: click.Context, member_id: str) -> None:
+    """Let a member and their keys in again."""
+    _update(ctx, member_id, active=True)
+
+
+@members.command("set-password")
+@click.argument("email")
+@click.pass_context
+def set_password(ctx: click.Context, email: str) -> None:
+    """Set a person's password, read as one line from standard input so that it shows in no process list."""
+    installation = ctx.with_resource(opened())
+    address = accounts.read_email(email)
+    user_id = next((one.user_id for one in _all(installation) if one.email == address), "")
+    if not user_id:
+        raise NotFound(f"There is no member {address}.")
+    password = sys.stdin.readline().rstrip("\r\n")
+    database, control, threads = installation.database, installation.control, installation.threads
+    accounts.set_password(database, control, threads, user_id, password, actor=OPERATOR)
+    click.echo(f"The password of {address} is set.")
+
+
+@click.group()
+def teams() -> None:
+    """Teams."""
+
+
+@teams.command("list")
+@click.argument("organization_id")
+@click.pass_context
+def list_teams(ctx: click.Context, organization_id: str) -> None:
+    """List an organization's teams, oldest first."""
+    found = accounts.list_teams(ctx.with_resource(opened()).database, organization_id)
+    print_table(("ID", "NAME"), [(one.id, one.name) for one in found], "There are no teams.")
+
+
+@teams.command("create")
+@click.argument("organization_id")
+@click.argument("name")
+@click.pass_context
+def create_team(ctx: click.Context, organization_id: str, name: str) -> None:
+    """Make a team."""
+    installation = ctx.with_resource(opened())
+    made = accounts.create_team(installation.database, installation.control, organization_id, name, actor=OPERATOR)
+    click.echo(made.id)
+
+
+@teams.command("add")
+@click.argument("team_id")
+@click.argument("member_id")
+@click.pass_context
+def add_to_team(ctx: click.Context, team_id: str, member_id: str) -> None:
+    """Put a member into a team."""
+    _set_team(ctx, team_id, member_id, True)
+
+
+@teams.command("remove")
+@click.argument("team_id")
+@click.argument("member_id")
+@click.pass_context
+def remove_from_team(ctx: click.Context, team_id: str, member_id: str) -> None:
+    """Take a member out of a team."""
+    _set_team(ctx, team_id, member_id, False)
+
+
+def _set_team(ctx: click.Context, team_id: str, member_id: str, belongs: bool) -> None:
+    installation = ctx.with_resource(opened())
+    accounts.set_team_member(installation.database, installation.control, team_id, member_id, belongs, actor=OPERATOR)
+    click.echo(f"{member_id} is {'in' if belongs else 'not in'} {team_id}.")
+
+
+def _update(ctx: click.Context, member_id: str, role: str | None = None, active: bool | None = None) -> None:
+    installation = ctx.with_resource(opened())
+    organization_id = next((one.organization_id for one in _all(installation) if one.id == member_id), "")
+    found = accounts.update_member(
+        installation.database,
+        installation.control,
+        organization_id,
+        member_id,
+        role=role,
+        active=active,
+        actor=OPERATOR,
+    )
+    click.echo(f"{found.id} is {found.status}, role {found.role}.")
+
+
+def _all(installation: Installation) -> list[accounts.MemberInfo]:
+    return accounts.list_members(installation.database)

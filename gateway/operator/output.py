@@ -1,0 +1,61 @@
+"""Plain text for operators, and the reading of what they type."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from gateway.clock import SECOND_US, from_datetime, to_iso
+from gateway.errors import InvalidRequest
+
+DAY_S = 86_400
+UNITS_S = {"h": 3600, "d": DAY_S, "w": 7 * DAY_S, "mo": 30 * DAY_S}
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+    """Aligned columns with a header line, or the line `empty` when there are no rows."""
+    lines = [[_cell(value) for value in row] for row in rows]
+    if not lines:
+        click.echo(empty)
+        return
+    widths = [max(len(line[i]) for line in [list(header), *lines]) for i in range(len(header))]
+    for line in [list(header), *lines]:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def show_time(at_us: int | None) -> str:
+    """ISO 8601 in UTC, or "never"."""
+    return "never" if at_us is None else to_iso(at_us)
+
+
+def read_expiry(text: str, now_us: int) -> int | None:
+    """A span from now ("12h", "30d", "2w", "1mo" of 30 days), an ISO date or time (UTC unless it says otherwise), or
+    "never" → µs since the epoch or None. InvalidRequest."""
+    if text == "never":
+        return None
+    span = re.fullmatch(r"(\d{1,5})(h|d|w|mo)", text)
+    if span:
+        return now_us + int(span[1]) * UNITS_S[span[2]] * SECOND_US
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"Not a time: {text!r}; give 30d, 12h, 2w, 1mo, an ISO date or never.") from None
+    return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """A JSON object. InvalidRequest."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidRequest(f"Not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("A JSON object is needed, in braces.")
+    return value
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)

@@ -1,0 +1,82 @@
+"""`projects`: making, listing, settings, archiving."""
+
+from typing import Any
+
+import click
+
+from gateway.accounts import projects as accounts
+from gateway.accounts.changes import OPERATOR
+from gateway.operator.installation import opened
+from gateway.operator.output import print_table
+
+MODES = click.Choice(accounts.CHOICES["mode"])
+
+
+@click.group()
+def projects() -> None:
+    """Projects."""
+
+
+@projects.command("list")
+@click.option("--organization", help="Only projects of this organization.")
+@click.pass_context
+def list_(ctx: click.Context, organization: str | None) -> None:
+    """List projects, oldest first."""
+    found = accounts.list_projects(ctx.with_resource(opened()).database, [organization] if organization else None)
+    rows = [(one.id, one.status, one.mode, _cache(one), one.retention, one.organization_id, one.name) for one in found]
+    print_table(("ID", "STATUS", "MODE", "CACHE", "RETENTION", "ORGANIZATION", "NAME"), rows, "There are no projects.")
+
+
+@projects.command()
+@click.argument("organization_id")
+@click.argument("name")
+@click.option("--mode", type=MODES, default="credits", show_default=True)
+@click.pass_context
+def create(ctx: click.Context, organization_id: str, name: str, mode: str) -> None:
+    """Make a project."""
+    installation = ctx.with_resource(opened())
+    made = accounts.create_project(
+        installation.database, installation.control, organization_id, name, mode=mode, actor=OPERATOR
+    )
+    click.echo(made.id)
+
+
+@projects.command("set")
+@click.argument("project_id")
+@click.option("--name")
+@click.option("--mode", type=MODES)
+@click.option("--cache/--no-cache", "cache_enabled", default=None, help="The response cache.")
+@click.option("--cache-ttl", "cache_ttl_s", type=int, help="Seconds, 10 to 31536000.")
+@click.option("--retention", type=click.Choice(accounts.CHOICES["retention"]))
+@click.option("--retention-days", type=int)
+@click.option("--cache-markers", type=click.Choice(accounts.CHOICES["cache_markers"]))
+@click.pass_context
+def set_(ctx: click.Context, project_id: str, **given: Any) -> None:
+    """Change settings of a project, in force when this returns."""
+    _change(ctx, project_id, accounts.ProjectChange(**given))
+
+
+@projects.command()
+@click.argument("project_id")
+@click.pass_context
+def archive(ctx: click.Context, project_id: str) -> None:
+    """Refuse all keys of a project."""
+    _change(ctx, project_id, accounts.ProjectChange(status="archived"))
+
+
+@projects.command()
+@click.argument("project_id")
+@click.pass_context
+def restore(ctx: click.Context, project_id: str) -> None:
+    """Let an archived project in again."""
+    _change(ctx, project_id, accounts.ProjectChange(status="active"))
+
+
+def _change(ctx: click.Context, project_id: str, change: accounts.ProjectChange) -> None:
+    installation = ctx.with_resource(opened())
+    found = accounts.update_project(installation.database, installation.control, project_id, change, actor=OPERATOR)
+    click.echo(f"{found.id} is {found.status}: mode {found.mode}, cache {_cache(found)}, retention {found.retention}.")
+
+
+def _cache(project: accounts.ProjectInfo) -> str:
+    return f"{project.cache_ttl_s}s" if project.cache_enabled else "off"

@@ -1,0 +1,128 @@
+"""`provider-keys` and `custom-providers`: what an organization brings along."""
+
+import sys
+from typing import Any
+
+import click
+
+from gateway import money
+from gateway.accounts.changes import OPERATOR
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.errors import InvalidRequest
+from gateway.operator.installation import Installation, opened
+from gateway.operator.output import print_table
+
+
+@click.group("provider-keys")
+def provider_keys() -> None:
+    """An organization's own provider keys."""
+
+
+@provider_keys.command("list")
+@click.argument("organization_id")
+@click.pass_context
+def list_keys(ctx: click.Context, organization_id: str) -> None:
+    """List keys, oldest first."""
+    found = _keys(ctx.with_resource(opened())).list_keys(organization_id)
+    rows = [(one.id, one.provider, one.status, one.mask, one.region, one.base_url, one.label) for one in found]
+    print_table(("ID", "PROVIDER", "STATUS", "KEY", "REGION", "ADDRESS", "LABEL"), rows, "There are no keys.")
+
+
+@provider_keys.command("add")
+@click.argument("organization_id")
+@click.argument("provider")
+@click.option("--label", default="")
+@click.option("--base-url", default="")
+@click.option("--region", default="")
+@click.option("--model", "allowed_models", multiple=True, help="Use the key for this model only; may be repeated.")
+@click.option("--max-spend", help="USD after which the key is no longer used.")
+@click.pass_context
+def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: str | None, **given: Any) -> None:
+    """Keep a key, read as one line from standard input so that it shows in no process list."""
+    bound = _read_usd(max_spend) if max_spend else None
+    secret = sys.stdin.readline().strip()
+    draft = ProviderKeyDraft(provider, secret, max_spend_nusd=bound, **given)
+    made = _keys(ctx.with_resource(opened())).add(organization_id, draft, actor=OPERATOR)
+    click.echo(made.id)
+
+
+@provider_keys.command("switch")
+@click.argument("organization_id")
+@click.argument("key_id")
+@click.argument("state", type=click.Choice(["on", "off"]))
+@click.pass_context
+def switch_key(ctx: click.Context, organization_id: str, key_id: str, state: str) -> None:
+    """Switch a key on or off."""
+    _keys(ctx.with_resource(opened())).set_active(organization_id, key_id, state == "on", actor=OPERATOR)
+    click.echo(f"{key_id} is {state}.")
+
+
+@provider_keys.command("remove")
+@click.argument("organization_id")
+@click.argument("key_id")
+@click.pass_context
+def remove_key(ctx: click.Context, organization_id: str, key_id: str) -> None:
+    """Remove a key and destroy its secret."""
+    _keys(ctx.with_resource(opened())).remove(organization_id, key_id, actor=OPERATOR)
+    click.echo(f"{key_id} is removed.")
+
+
+@provider_keys.command("reseal")
+@click.pass_context
+def reseal(ctx: click.Context) -> None:
+    """Encrypt all keys under the newest encryption key, so that older ones may be taken away."""
+    click.echo(f"{_keys(ctx.with_resource(opened())).reseal()} keys are encrypted under the newest key.")
+
+
+@click.group("custom-providers")
+def custom_providers() -> None:
+    """Providers that one organization brings along."""
+
+
+@custom_providers.command("list")
+@click.argument("organization_id")
+@click.pass_context
+def list_providers(ctx: click.Context, organization_id: str) -> None:
+    """List custom providers, oldest first."""
+    found = _providers(ctx.with_resource(opened())).list_providers(organization_id)
+    rows = [(one.name, one.base_url, ", ".join(model["id"] for model in one.models) or "all") for one in found]
+    print_table(("NAME", "ADDRESS", "MODELS"), rows, "There are no custom providers.")
+
+
+@custom_providers.command("add")
+@click.argument("organization_id")
+@click.argument("name")
+@click.argument("base_url")
+@click.option("--model", "models", multiple=True, help="A model id that it serves; may be repeated. Default: all.")
+@click.pass_context
+def add_provider(ctx: click.Context, organization_id: str, name: str, base_url: str, models: tuple[str, ...]) -> None:
+    """Add a custom provider; its key is added with `provider-keys add <organization> custom:<name>`."""
+    entries = [{"id": model} for model in models]
+    made = _providers(ctx.with_resource(opened())).add(organization_id, name, base_url, entries, actor=OPERATOR)
+    click.echo(made.provider_id)
+
+
+@custom_providers.command("remove")
+@click.argument("organization_id")
+@click.argument("name")
+@click.pass_context
+def remove_provider(ctx: click.Context, organization_id: str, name: str) -> None:
+    """Remove a custom provider and its keys."""
+    _providers(ctx.with_resource(opened())).remove(organization_id, name, actor=OPERATOR)
+    click.echo(f"{name} is removed.")
+
+
+def _keys(installation: Installation) -> ProviderKeys:
+    return ProviderKeys(installation.database, installation.control, installation.secrets)
+
+
+def _providers(installation: Installation) -> CustomProviders:
+    return CustomProviders(installation.database, installation.control)
+
+
+def _read_usd(text: str) -> int:
+    try:
+        return money.parse_usd(text)
+    except ValueError as error:
+        raise InvalidRequest(f"--max-spend: {error}.") from None

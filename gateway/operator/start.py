@@ -1,0 +1,96 @@
+"""Commands that set the installation up and start it."""
+
+import os
+import sys
+
+import click
+
+from gateway import money
+from gateway.engine.administration import KEY_NAME, FirstKey
+from gateway.operator.installation import opened
+from gateway.store import migrations
+
+MANAGE = "python -m gateway.manage"
+
+
+@click.command()
+def migrate() -> None:
+    """Bring the database to the version of this code."""
+    with opened() as installation:
+        applied = migrations.migrate(installation.raw_database)
+    for name in applied:
+        click.echo(f"applied {name}")
+    if not applied:
+        click.echo("The database is up to date.")
+
+
+@click.command()
+def seed() -> None:
+    """Make the first organization, project, owner and key; print the key's token the first time."""
+    with opened() as installation:
+        first = installation.administration.bootstrap(installation.settings, installation.grant)
+    for line in describe_key(first):
+        click.echo(line)
+
+
+@click.command("serve-info")
+def serve_info() -> None:
+    """Set up what is missing, then print address, key and a first request."""
+    for line in prepare():
+        click.echo(line)
+
+
+@click.command()
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(arguments: tuple[str, ...]) -> None:
+    """Set up what is missing, print how to reach it, then serve. ARGUMENTS go to gunicorn (after --)."""
+    for line in prepare():
+        click.echo(line)
+    # The server replaces this process: signals reach it directly and nothing opened here is inherited.
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "gunicorn", "wsgi:app", *arguments])
+
+
+def prepare() -> list[str]:
+    """Migrate and seed; the lines that tell a newcomer how to send a first request."""
+    with opened() as installation:
+        migrations.migrate(installation.raw_database)
+        first = installation.administration.bootstrap(installation.settings, installation.grant)
+        server = installation.settings.server
+        address = server.public_url.rstrip("/") or f"http://{_reachable(server.host)}:{server.port}"
+        return [f"Gateway: {address}", *describe_key(first), *describe_request(address, first)]
+
+
+def describe_key(first: FirstKey) -> list[str]:
+    """What to print of the first key: its token once, its mask ever after."""
+    another = f"{MANAGE} keys create --description <text>"
+    lines = [f"Warning: {KEY_NAME} is not a key of this installation; it counts on the first start only."]
+    lines = lines if first.stranger else []
+    if first.key is None:
+        return [*lines, f"API key: none is active; make one with: {another}"]
+    if first.token:
+        lines += [f"API key: {first.token}", "Save it now: it is not shown again."]
+    else:
+        origin = f" (from {KEY_NAME})" if first.created else f" (make another with: {another})"
+        lines += [f"API key: {first.key.mask}{origin}"]
+    if first.granted_nusd:
+        lines += [f"Credits: ${money.format_usd(first.granted_nusd)}"]
+    return lines
+
+
+def describe_request(address: str, first: FirstKey) -> list[str]:
+    """A first request as a curl command that works without any provider's credential."""
+    token = first.token or "$LLMGATEWAY_API_KEY"
+    body = '{"model": "auto", "messages": [{"role": "user", "content": "Hello!"}]}'
+    return [
+        "Try:",
+        f"  curl {address}/v1/chat/completions \\",
+        f'    -H "Authorization: Bearer {token}" -H "Content-Type: application/json" \\',
+        f"    -d '{body}'",
+    ]
+
+
+def _reachable(host: str) -> str:
+    if host in ("", "0.0.0.0", "::", "[::]"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
