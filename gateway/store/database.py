@@ -47,6 +47,7 @@ class Backend(Protocol):
     def report(self, work: Callable[[], T]) -> T: ...
     def write(self, work: Callable[[], T], patience_s: float | None) -> T: ...
     def now_us(self) -> int: ...
+    def moment_sql(self) -> str: ...
     def close(self) -> None: ...
 
 
@@ -90,12 +91,14 @@ class Database:
         """Run a statement with `?` placeholders inside a read or write; the driver's cursor."""
         return self.peewee.execute_sql(self.translate(sql), tuple(params))
 
-    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement with `?` placeholders for each of `rows`, inside a write."""
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Run a statement with `?` placeholders for each of `rows`, inside a write; how many rows changed."""
         with peewee.__exception_wrapper__:
             cursor = self.peewee.cursor()
             cursor.executemany(self.translate(sql), list(rows))
+            changed = cursor.rowcount
             cursor.close()
+        return changed
 
     def translate(self, sql: str) -> str:
         """`?` placeholders in the words of this store. No literal `?` or `%` may stand in such a statement."""
@@ -104,6 +107,10 @@ class Database:
     def now_us(self) -> int:
         """The store's clock: microseconds since the epoch, UTC."""
         return self._guard(self._backend.now_us)
+
+    def moment_sql(self) -> str:
+        """The store's clock as an SQL expression (microseconds), for conditions decided where the rows are."""
+        return self._backend.moment_sql()
 
     def close(self) -> None:
         self._backend.close()

@@ -20,7 +20,7 @@ KEEPALIVE = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
 }
-NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 class _Connection(psycopg.Connection):
@@ -91,7 +91,10 @@ class Postgresql:
         return self._lend(transact, patience_s, lambda: not begun)
 
     def now_us(self) -> int:
-        return self.read(lambda: self.peewee.execute_sql(NOW).fetchone()[0], self._patience_s)
+        return self.read(lambda: self.peewee.execute_sql(f"SELECT {NOW}").fetchone()[0], self._patience_s)
+
+    def moment_sql(self) -> str:
+        return NOW
 
     def close(self) -> None:
         self.peewee.drain()

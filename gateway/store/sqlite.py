@@ -67,6 +67,9 @@ class Sqlite:
     def now_us(self) -> int:
         return self._clock.now_us()
 
+    def moment_sql(self) -> str:
+        return str(self._clock.now_us())
+
     def close(self) -> None:
         self.peewee.drain()
         if self._writer is not None and self._owner == os.getpid():

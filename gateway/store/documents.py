@@ -1,0 +1,81 @@
+"""Opaque values with a life span, by kind and key, for what must outlive a process but is no record."""
+
+from collections.abc import Mapping
+
+from gateway.clock import SECOND_US
+from gateway.store.database import Database
+
+SWEEP_ROWS = 500
+# A sweep ends after so many batches; the next one goes on.
+SWEEP_BATCHES = 200
+
+
+class Documents:
+    """Life spans are seconds on the store's clock; a document past its end counts as absent."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """The value, or None when there is none."""
+        found = self._database.read(lambda: self._fetch(kind, key))
+        return bytes(found[0]) if found else None
+
+    def put_if_absent(self, kind: str, key: str, value: bytes, ttl_s: float) -> bool:
+        """Store unless a live document is there; whether this call stored it. Safe against every other worker."""
+        sql = (
+            f"{self._insert(ttl_s)} DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at "
+            f"WHERE document.expires_at <= {self._database.moment_sql()}"
+        )
+        return self._change(sql, (kind, key, value))
+
+    def put(self, kind: str, key: str, value: bytes, ttl_s: float) -> None:
+        """Store, in place of what was there."""
+        sql = f"{self._insert(ttl_s)} DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at"
+        self._change(sql, (kind, key, value))
+
+    def delete(self, kind: str, key: str) -> bool:
+        """Whether there was one, live or not."""
+        return self._change("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))
+
+    def sweep(self, bounds: Mapping[str, int]) -> int:
+        """Delete what expired and, by kind, the soonest to expire above `bounds` documents; how many went.
+
+        Small transactions, so that no other writer waits long.
+        """
+        gone = self._repeat("WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None)
+        for kind, bound in bounds.items():
+            excess = self._count(kind) - bound
+            if excess > 0:
+                gone += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess)
+        return gone
+
+    def _fetch(self, kind: str, key: str) -> tuple | None:
+        now = self._database.moment_sql()
+        sql = f"SELECT value FROM document WHERE kind = ? AND key = ? AND expires_at > {now}"
+        return self._database.execute(sql, (kind, key)).fetchone()
+
+    def _insert(self, ttl_s: float) -> str:
+        end = f"{self._database.moment_sql()} + {round(ttl_s * SECOND_US)}"
+        return f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) ON CONFLICT (kind, key)"
+
+    def _change(self, sql: str, params: tuple) -> bool:
+        return self._database.write(lambda: self._database.execute(sql, params).rowcount) > 0
+
+    def _count(self, kind: str) -> int:
+        sql = "SELECT count(*) FROM document WHERE kind = ?"
+        return self._database.report(lambda: self._database.execute(sql, (kind,)).fetchone()[0])
+
+    def _repeat(self, where: str, params: tuple, most: int | None) -> int:
+        gone = 0
+        for _ in range(SWEEP_BATCHES):
+            size = SWEEP_ROWS if most is None else min(SWEEP_ROWS, most - gone)
+            count = self._delete(where.format(now=self._database.moment_sql()), (*params, size))
+            gone += count
+            if count < SWEEP_ROWS:
+                break
+        return gone
+
+    def _delete(self, where: str, params: tuple) -> int:
+        sql = f"DELETE FROM document WHERE (kind, key) IN (SELECT kind, key FROM document {where})"
+        return self._database.write(lambda: self._database.execute(sql, params).rowcount)

@@ -1,0 +1,195 @@
+"""Group commit: many appends, one transaction, waiters woken together."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway import errors, ids
+from gateway.clock import Clock
+from gateway.store.database import Database
+from gateway.threads import pause, spawn
+
+CAPACITY = 20_000
+BATCH = 500
+BACKOFF_S, BACKOFF_CAP_S = 0.05, 1.0
+# First in each transaction: no row changes when this very group was committed before, although the answer to that
+# commit was lost; a commit still in flight on a lost connection is waited for, since it holds the row.
+MARK = (
+    "INSERT INTO journal (writer, seq, at) VALUES (?, ?, ?) ON CONFLICT (writer) "
+    "DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE journal.seq < excluded.seq"
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL with `?` placeholders. `ordered`: rows run sorted, so that writers lock shared rows in one order (their
+    params must compare with each other). `exact`: each row must change exactly one, else its entry fails.
+    """
+
+    name: str
+    sql: str
+    ordered: bool = False
+    exact: bool = False
+
+
+Row = tuple[Statement, tuple]
+
+
+class _Batch:
+    __slots__ = ("entries", "done")
+
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+        self.done = threading.Event()
+
+
+class _Entry:
+    __slots__ = ("rows", "error")
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.error: Exception | None = None
+
+
+class Ticket:
+    """The promise of one append."""
+
+    __slots__ = ("_batch", "_entry")
+
+    def __init__(self, batch: _Batch, entry: _Entry) -> None:
+        self._batch, self._entry = batch, entry
+
+    def wait(self, timeout_s: float) -> None:
+        """Return once the rows are durable. Unavailable when they were refused or `timeout_s` passed; after a
+        timeout they still post as soon as the store is back."""
+        if not self._batch.done.wait(timeout_s):
+            raise errors.Unavailable("The record could not be written in time; try again.")
+        if self._entry.error is not None:
+            raise errors.Unavailable("The record could not be written.") from self._entry.error
+
+    def posted(self) -> bool:
+        """Whether the rows are durable now."""
+        return self._batch.done.is_set() and self._entry.error is None
+
+
+class Journal:
+    """Appends of all greenlets of a process, written by one greenlet without linger: a batch is whatever queued
+    while the previous one was committed. Each group of rows is written exactly once, also when the answer to a
+    commit is lost. List the statements of an entry in the same order everywhere: they lock in that order.
+    """
+
+    def __init__(self, database: Database, clock: Clock, capacity: int = CAPACITY) -> None:
+        self._database, self._clock, self._capacity = database, clock, capacity
+        self._writer, self._seq = ids.new_hex(), 0
+        self._queue: deque[_Batch] = deque()
+        self._wake, self._idle = threading.Event(), threading.Event()
+        self._idle.set()
+        self._closing = False
+        self._give_up_at = 0.0
+        self.pending = self.posted = self.failed = self.largest_batch = self.commits = 0
+        self.commit_s = 0.0
+        self._task = spawn(self._run)
+
+    def append(self, *rows: Row) -> Ticket:
+        """Queue `rows`, all or none in one transaction; never blocks. Unavailable when the queue is full."""
+        if self._closing:
+            raise errors.Unavailable("The gateway is shutting down.")
+        if self.pending >= self._capacity:
+            raise errors.Unavailable("Too many records wait for the database; try again.")
+        if not self._queue or len(self._queue[-1].entries) >= BATCH:
+            self._queue.append(_Batch())
+        batch, entry = self._queue[-1], _Entry(rows)
+        batch.entries.append(entry)
+        self.pending += 1
+        self._idle.clear()
+        self._wake.set()
+        return Ticket(batch, entry)
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until everything appended so far is settled. Unavailable when `timeout_s` passes first."""
+        if not self._idle.wait(timeout_s):
+            raise errors.Unavailable(f"{self.pending} records still wait for the database.")
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Refuse appends, write what is queued for at most `timeout_s`, and stop. Unavailable if rows were left."""
+        self._closing = True
+        self._give_up_at = self._clock.monotonic() + timeout_s
+        self._wake.set()
+        self._task.join(timeout_s + BACKOFF_CAP_S)
+        if self.pending:
+            raise errors.Unavailable(f"{self.pending} records were not written: the database is away.")
+
+    def _run(self) -> None:
+        while self._queue or not self._closing:
+            self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                batch = self._queue.popleft()
+                if not self._post(batch.entries):
+                    return
+                self.pending -= len(batch.entries)
+                batch.done.set()
+            self._idle.set()
+
+    def _post(self, entries: list[_Entry]) -> bool:
+        """Write a group, halving it around a bad entry; False when closing gave up on an absent store."""
+        self._seq += 1
+        try:
+            if not self._persist(self._seq, entries):
+                return False
+        except Exception as error:  # Whatever it is belongs to an entry's waiter; the writer goes on.
+            if len(entries) > 1:
+                middle = len(entries) // 2
+                return self._post(entries[:middle]) and self._post(entries[middle:])
+            entries[0].error = error
+            self.failed += 1
+            log.error("a record was refused by the database: %s", type(error).__name__, exc_info=error)
+            return True
+        self.posted += len(entries)
+        self.largest_batch = max(self.largest_batch, len(entries))
+        return True
+
+    def _persist(self, seq: int, entries: list[_Entry]) -> bool:
+        """Commit a group, waiting as long as it takes for the store; False when closing gave up."""
+        delay_s = BACKOFF_S
+        while True:
+            start = self._clock.monotonic()
+            try:
+                self._database.write(lambda: self._execute(seq, entries))
+            except errors.Unavailable:
+                if self._closing and self._clock.monotonic() >= self._give_up_at:
+                    return False
+                pause(delay_s)
+                delay_s = min(delay_s * 2, BACKOFF_CAP_S)
+                continue
+            self.commits += 1
+            self.commit_s = self._clock.monotonic() - start
+            return True
+
+    def _execute(self, seq: int, entries: list[_Entry]) -> None:
+        mark = self._database.execute(MARK, (self._writer, seq, self._clock.now_us()))
+        if not mark.rowcount:
+            return
+        groups: dict[Statement, list[tuple[Any, ...]]] = {}
+        for entry in entries:
+            for statement, params in entry.rows:
+                groups.setdefault(statement, []).append(params)
+        for statement, params in groups.items():
+            self._execute_group(statement, params)
+
+    def _execute_group(self, statement: Statement, params: list[tuple[Any, ...]]) -> None:
+        if statement.ordered:
+            params = sorted(params)
+        changed = self._database.execute_many(statement.sql, params)
+        if statement.exact and changed != len(params):
+            raise errors.Conflict(f"{statement.name}: {len(params)} rows were to change, {changed} did.")
+
+
+def forget_writers(database: Database, before_us: int) -> int:
+    """Delete the marks of journals that wrote nothing since `before_us`; how many."""
+    return database.write(lambda: database.execute("DELETE FROM journal WHERE at < ?", (before_us,)).rowcount)

@@ -1,0 +1,137 @@
+"""Numbered schema steps: one transaction each, one runner at a time, checked by content, refused on any doubt."""
+
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from playhouse.migrate import SchemaMigrator
+
+from gateway import errors, settings
+from gateway.store.database import Database
+
+DIRECTORY = settings.ROOT / "migrations"
+STARTED, APPLIED = "started", "applied"
+TABLE = """CREATE TABLE IF NOT EXISTS migration (
+    name VARCHAR(255) NOT NULL PRIMARY KEY, checksum VARCHAR(64) NOT NULL, state VARCHAR(16) NOT NULL)"""
+# Held to the end of a transaction, so it works behind PgBouncer too; SQLite has one writer anyway.
+LOCK = "SELECT pg_advisory_xact_lock(7236118044)"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    path: Path
+    checksum: str
+
+
+def verify(database: Database, directory: Path = DIRECTORY) -> list[str]:
+    """Why this code may not serve on the schema as it is, one line a reason; empty when it may.
+
+    Steps that the code does not know are fine: the schema is ahead of it while a newer release rolls out.
+    """
+    state = _read_state(database)
+    return [problem for step in _list_steps(directory) if (problem := _judge(step, state))]
+
+
+def migrate(database: Database, directory: Path = DIRECTORY) -> list[str]:
+    """Apply what is missing, in order, and return the names. Safe to run at once from many processes and to repeat
+    after a crash. Internal when an applied step has changed since, or a step fails (it is then undone whole).
+    """
+    steps = _list_steps(directory)
+    state = _read_state(database)
+    _refuse_changed(steps, state)
+    missing = [step for step in steps if state.get(step.name, ("", ""))[1] != APPLIED]
+    if missing:
+        database.write(lambda: _prepare(database))
+    return [step.name for step in missing if _apply(database, step)]
+
+
+def _apply(database: Database, step: Step) -> bool:
+    """Run one step unless another process did meanwhile; whether this call did."""
+    if not database.write(lambda: _begin(database, step)):
+        return False
+    return database.write(lambda: _finish(database, step), patient=True)
+
+
+def _begin(database: Database, step: Step) -> bool:
+    """Leave the mark that tells a killed step from one that never ran; False when it is applied already."""
+    if _is_applied(database, step):
+        return False
+    database.execute(
+        "INSERT INTO migration (name, checksum, state) VALUES (?, ?, ?) ON CONFLICT (name) "
+        "DO UPDATE SET checksum = excluded.checksum",
+        (step.name, step.checksum, STARTED),
+    )
+    return True
+
+
+def _finish(database: Database, step: Step) -> bool:
+    if _is_applied(database, step):
+        return False
+    _load(step)(SchemaMigrator.from_database(database.peewee), database.peewee)
+    database.execute("UPDATE migration SET state = ? WHERE name = ?", (APPLIED, step.name))
+    return True
+
+
+def _is_applied(database: Database, step: Step) -> bool:
+    _lock(database)
+    found = database.execute("SELECT state FROM migration WHERE name = ?", (step.name,)).fetchone()
+    return found is not None and found[0] == APPLIED
+
+
+def _prepare(database: Database) -> None:
+    _lock(database)
+    database.execute(TABLE)
+
+
+def _lock(database: Database) -> None:
+    if database.kind == "postgresql":
+        database.execute(LOCK)
+
+
+def _load(step: Step):
+    spec = importlib.util.spec_from_file_location(f"migration_{step.name}", step.path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.up
+
+
+def _list_steps(directory: Path) -> list[Step]:
+    """The scripts NNNN_name.py in order of number; checksums ignore the kind of line ends."""
+    return [
+        Step(path.stem, path, hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest())
+        for path in sorted(directory.glob("[0-9][0-9][0-9][0-9]_*.py"))
+    ]
+
+
+def _read_state(database: Database) -> dict[str, tuple[str, str]]:
+    """name → (checksum, state) of every step on record."""
+
+    def read() -> dict[str, tuple[str, str]]:
+        if not database.peewee.table_exists("migration"):
+            return {}
+        rows = database.execute("SELECT name, checksum, state FROM migration").fetchall()
+        return {name: (checksum, state) for name, checksum, state in rows}
+
+    return database.read(read)
+
+
+def _judge(step: Step, state: dict[str, tuple[str, str]]) -> str:
+    if step.name not in state:
+        return f"migration {step.name} is missing; run the migrate command"
+    checksum, reached = state[step.name]
+    if reached != APPLIED:
+        return f"migration {step.name} was interrupted; run the migrate command again"
+    if checksum != step.checksum:
+        return f"migration {step.name} has changed since it was applied"
+    return ""
+
+
+def _refuse_changed(steps: list[Step], state: dict[str, tuple[str, str]]) -> None:
+    for step in steps:
+        checksum, reached = state.get(step.name, ("", ""))
+        if reached == APPLIED and checksum != step.checksum:
+            raise errors.Internal(
+                f"Migration {step.name} has changed since it was applied; restore the file and add a new step instead."
+            )

@@ -1,0 +1,141 @@
+"""The optional redis: a client with short timeouts that is quickly given up on, and every key name."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import redis
+
+from gateway import errors, settings
+from gateway.clock import Clock
+
+T = TypeVar("T")
+
+PREFIX = "llmgateway"
+CONNECTIONS = 8
+# After a failure nobody else waits for a timeout during this time.
+REST_S = 1.0
+
+
+def rate_window(scope: str, subject: str, start_s: int) -> str:
+    """Requests or tokens counted for a subject ("key", "key_1") in the window that began at `start_s`."""
+    return f"{PREFIX}:rate:{scope}:{subject}:{start_s}"
+
+
+def health(mapping: str) -> str:
+    """What the workers saw of one provider mapping."""
+    return f"{PREFIX}:health:{mapping}"
+
+
+def response(digest: str) -> str:
+    """A cached response of a project that asked for it."""
+    return f"{PREFIX}:response:{digest}"
+
+
+def realtime_secret(digest: str) -> str:
+    """A short-lived client secret, by its hash."""
+    return f"{PREFIX}:realtime:{digest}"
+
+
+def sticky(subject: str) -> str:
+    """The mapping that a conversation stays on."""
+    return f"{PREFIX}:sticky:{subject}"
+
+
+class Redis:
+    """Commands used by the gateway, every write with a life span. Unavailable when the server is away: callers go
+    on without it, since nothing about money or identity lives here. For background greenlets, not the hot path.
+    """
+
+    def __init__(self, client: redis.Redis, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self._rest_until = 0.0
+        self.error = ""
+
+    def connected(self) -> bool:
+        """Whether the server answers now; `error` says why not."""
+        self._rest_until = 0.0
+        try:
+            return bool(self._call(self._client.ping))
+        except errors.Unavailable:
+            return False
+
+    def get(self, key: str) -> bytes | None:
+        return self._call(lambda: self._client.get(key))
+
+    def take(self, key: str) -> bytes | None:
+        """Read and delete at once, for what may be used only once."""
+        return self._call(lambda: self._client.getdel(key))
+
+    def put(self, key: str, value: bytes, ttl_s: float) -> None:
+        self._call(lambda: self._client.set(key, value, px=_ms(ttl_s)))
+
+    def put_if_absent(self, key: str, value: bytes, ttl_s: float) -> bool:
+        return bool(self._call(lambda: self._client.set(key, value, px=_ms(ttl_s), nx=True)))
+
+    def delete(self, key: str) -> None:
+        self._call(lambda: self._client.delete(key))
+
+    def add(self, amounts: Mapping[str, int], ttl_s: float) -> dict[str, int]:
+        """Add to counters in one round trip and return their totals over all workers."""
+
+        def run() -> list[int]:
+            pipe = self._client.pipeline(transaction=False)
+            for key, amount in amounts.items():
+                pipe.incrby(key, amount)
+                pipe.pexpire(key, _ms(ttl_s))
+            return pipe.execute()[::2]
+
+        return dict(zip(amounts, self._call(run), strict=True)) if amounts else {}
+
+    def put_fields(self, key: str, fields: Mapping[str, bytes], ttl_s: float) -> None:
+        """Set fields of a hash and renew its life span."""
+
+        def run() -> None:
+            pipe = self._client.pipeline(transaction=False)
+            pipe.hset(key, mapping=dict(fields))
+            pipe.pexpire(key, _ms(ttl_s))
+            pipe.execute()
+
+        if fields:
+            self._call(run)
+
+    def fields(self, key: str) -> dict[str, bytes]:
+        """All fields of a hash; empty when it is absent."""
+        found = self._call(lambda: self._client.hgetall(key))
+        return {name.decode(): value for name, value in found.items()}
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _call(self, run: Callable[[], T]) -> T:
+        if self._clock.monotonic() < self._rest_until:
+            raise errors.Unavailable("Redis is away.")
+        try:
+            result = run()
+        except (redis.RedisError, OSError) as error:
+            self._rest_until = self._clock.monotonic() + REST_S
+            self.error = type(error).__name__
+            raise errors.Unavailable("Redis is away.") from error
+        self.error = ""
+        return result
+
+
+def open_redis(config: settings.Redis, clock: Clock) -> Redis | None:
+    """The client for the settings' URL, connected on first use; None without one. SettingsError for a bad URL."""
+    if not config.url:
+        return None
+    try:
+        pool = redis.BlockingConnectionPool.from_url(
+            config.url,
+            max_connections=CONNECTIONS,
+            timeout=config.timeout_s,
+            socket_timeout=config.timeout_s,
+            socket_connect_timeout=config.timeout_s,
+        )
+    except ValueError as error:
+        raise settings.SettingsError(f"REDIS_URL: {error}") from None
+    return Redis(redis.Redis(connection_pool=pool), clock)
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

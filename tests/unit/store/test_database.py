@@ -1,0 +1,254 @@
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import gevent
+import peewee
+import pytest
+
+from gateway import errors
+from gateway.settings import ROOT, SettingsError
+from gateway.settings import Database as Config
+from gateway.store.database import Base, NanoField, open_database
+
+
+class Purse(Base):
+    name = peewee.CharField(primary_key=True)
+    held_nusd = NanoField()
+
+
+@pytest.fixture
+def purses(database):
+    database.bind([Purse])
+    database.write(lambda: database.peewee.create_tables([Purse]))
+    database.write(lambda: Purse.create(name="a", held_nusd=0))
+    return database
+
+
+def _add(amount=1):
+    Purse.update(held_nusd=Purse.held_nusd + amount).where(Purse.name == "a").execute()
+
+
+def _held(database):
+    return database.read(lambda: Purse.get_by_id("a").held_nusd)
+
+
+def test_writes_of_many_greenlets_are_all_kept(purses):
+    gevent.joinall([gevent.spawn(purses.write, _add) for _ in range(60)], raise_error=True)
+    assert _held(purses) == 60
+
+
+def test_a_failed_write_leaves_nothing_behind(purses):
+    def work():
+        _add()
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError):
+        purses.write(work)
+    purses.write(_add)
+    assert _held(purses) == 1
+
+
+def test_a_duplicate_key_stays_an_integrity_error(purses):
+    with pytest.raises(peewee.IntegrityError):
+        purses.write(lambda: Purse.create(name="a", held_nusd=5))
+
+
+def test_a_mistake_in_sql_is_not_called_an_outage(database):
+    with pytest.raises(peewee.PeeweeException):
+        database.read(lambda: database.execute("SELECT nothing FROM nowhere"))
+
+
+def test_a_nested_write_joins_the_outer_transaction(purses):
+    def work():
+        purses.write(_add)
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError):
+        purses.write(work)
+    assert _held(purses) == 0
+
+
+def test_a_read_inside_a_write_sees_its_rows(purses):
+    def work():
+        _add()
+        return _held(purses)
+
+    assert purses.write(work) == 1
+
+
+def test_a_write_inside_a_read_needs_no_second_connection(database_url, open_store):
+    database = open_store(database_url, pool_size=1, pool_wait_s=0.5)
+    database.bind([Purse])
+    database.write(lambda: database.peewee.create_tables([Purse]))
+    database.read(lambda: database.write(lambda: Purse.create(name="b", held_nusd=2)))
+    assert database.read(lambda: Purse.select().count()) == 1
+
+
+def test_a_query_outside_of_any_work_is_refused(purses):
+    with pytest.raises(peewee.InterfaceError):
+        Purse.get_by_id("a")
+
+
+def test_the_pool_gives_up_after_its_wait(database_url, open_store):
+    database = open_store(database_url, pool_size=1, pool_wait_s=0.1)
+    release = threading.Event()
+    holder = gevent.spawn(database.read, lambda: release.wait(5))
+    gevent.sleep(0.02)
+    with pytest.raises(errors.Unavailable):
+        database.read(lambda: None)
+    release.set()
+    holder.join()
+    assert database.read(lambda: 1) == 1
+
+
+def test_a_killed_greenlet_gives_its_connection_back(database_url, open_store):
+    database = open_store(database_url, pool_size=1, pool_wait_s=0.5)
+    reader = gevent.spawn(database.read, lambda: gevent.sleep(5))
+    gevent.sleep(0.02)
+    reader.kill()
+    assert database.read(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
+
+
+def test_a_killed_greenlet_does_not_tear_a_write(purses):
+    writer = gevent.spawn(purses.write, lambda: [_add(), purses.execute("SELECT 1")])
+    gevent.sleep(0)
+    writer.kill()
+    purses.write(_add)
+    assert _held(purses) in (1, 2)
+
+
+def test_a_report_reads_like_a_read(purses):
+    assert purses.report(lambda: Purse.select().count()) == 1
+
+
+def test_the_clock_of_the_store_is_in_microseconds(database, clock):
+    assert abs(database.now_us() - clock.now_us()) < 5_000_000
+    found = database.read(lambda: database.execute(f"SELECT {database.moment_sql()}").fetchone()[0])
+    assert abs(found - clock.now_us()) < 5_000_000
+
+
+def test_two_processes_share_one_file_in_turns(sqlite_url, open_store):
+    first, second = open_store(sqlite_url), open_store(sqlite_url)
+    bump = "UPDATE control SET version = version + 1"
+    tasks = [gevent.spawn(d.write, lambda d=d: d.execute(bump)) for d in (first, second) for _ in range(40)]
+    gevent.joinall(tasks, raise_error=True)
+    assert first.read(lambda: first.execute("SELECT version FROM control").fetchone()[0]) == 81
+
+
+def test_a_busy_writer_lets_another_process_through(sqlite_url, open_store):
+    first, second = open_store(sqlite_url), open_store(sqlite_url)
+    bump = "UPDATE control SET version = version + 1"
+    busy = [gevent.spawn(lambda: [first.write(lambda: first.execute(bump)) for _ in range(300)])]
+    start = time.monotonic()
+    for _ in range(5):
+        second.write(lambda: second.execute(bump))
+    waited = time.monotonic() - start
+    gevent.killall(busy)
+    assert waited < 0.25
+
+
+def test_a_stuck_writer_of_another_process_is_waited_for_only_so_long(sqlite_url, open_store):
+    first, second = open_store(sqlite_url), open_store(sqlite_url, pool_wait_s=0.1)
+    stuck = threading.Event()
+    holder = gevent.spawn(first.write, lambda: stuck.wait(5))
+    gevent.sleep(0.05)
+    with pytest.raises(errors.Unavailable):
+        second.write(lambda: None)
+    stuck.set()
+    holder.join()
+    assert second.write(lambda: 7) == 7
+    assert first.write(lambda: 8) == 8
+
+
+def test_sqlite_keeps_what_it_promised_to_keep(sqlite_database):
+    def pragma(name):
+        return sqlite_database.execute(f"PRAGMA {name}").fetchone()[0]
+
+    found = sqlite_database.write(lambda: [pragma(n) for n in ("journal_mode", "synchronous", "foreign_keys")])
+    assert found == ["wal", 2, 1]
+    assert sqlite_database.read(lambda: [pragma(n) for n in ("synchronous", "foreign_keys")]) == [2, 1]
+
+
+def test_a_new_data_dir_and_file_are_private(tmp_path, clock, threads):
+    database = open_database(Config("", str(tmp_path / "data"), 2, 1.0), clock, threads)
+    database.write(lambda: database.execute("CREATE TABLE t (n INTEGER)"))
+    assert os.stat(tmp_path / "data").st_mode & 0o777 == 0o700
+    assert {p.stat().st_mode & 0o777 for p in (tmp_path / "data").iterdir()} == {0o600}
+    database.close()
+
+
+def test_a_folder_that_cannot_be_made_is_named(clock, threads):
+    with pytest.raises(errors.Unavailable, match="/proc/nowhere"):
+        open_database(Config("", "/proc/nowhere", 2, 1.0), clock, threads)
+
+
+def test_an_unknown_scheme_is_refused(clock, threads):
+    with pytest.raises(SettingsError, match="mysql"):
+        open_database(Config("mysql://x/y", "", 2, 1.0), clock, threads)
+
+
+def test_a_server_that_is_not_there_is_unavailable(tmp_path, open_store):
+    database = open_store(f"postgresql://postgres@/x?host={tmp_path}")
+    with pytest.raises(errors.Unavailable) as caught:
+        database.read(lambda: None)
+    assert caught.value.retry_after
+
+
+def test_a_connection_that_died_while_idle_is_replaced(postgresql_url, open_store):
+    database, other = open_store(postgresql_url), open_store(postgresql_url)
+    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> ?"
+    own = "SELECT pg_backend_pid()"
+    for use in (database.read, database.write):
+        use(lambda: None)
+        other.read(lambda: other.execute(kill, (other.execute(own).fetchone()[0],)))
+        assert use(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
+
+
+def test_a_statement_without_an_answer_ends_as_unavailable(postgresql_url, open_store):
+    database = open_store(postgresql_url, pool_wait_s=0.3)
+    start = time.monotonic()
+    with pytest.raises(errors.Unavailable):
+        database.read(lambda: database.execute("SELECT pg_sleep(5)"))
+    assert time.monotonic() - start < 2
+    assert database.read(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
+
+
+def test_a_deadlock_is_tried_again(postgresql_url, open_store):
+    database = open_store(postgresql_url)
+    database.write(lambda: database.execute("INSERT INTO installation (name, value) VALUES ('a', '0'), ('b', '0')"))
+
+    def swap(first, second):
+        for name in (first, second):
+            database.execute("UPDATE installation SET value = value || 'x' WHERE name = ?", (name,))
+            gevent.sleep(0.05)
+
+    tasks = [gevent.spawn(database.write, lambda a=a, b=b: swap(a, b)) for a, b in ("ab", "ba")]
+    gevent.joinall(tasks, raise_error=True)
+    found = database.read(lambda: database.execute("SELECT value FROM installation ORDER BY name").fetchall())
+    assert found == [("0xx",), ("0xx",)]
+
+
+def test_a_child_process_does_not_use_its_parents_connections(sqlite_database):
+    sqlite_database.write(lambda: None)
+    pool = sqlite_database.peewee
+    pool._owner = -1
+    inherited = list(pool._idle)
+    sqlite_database.read(lambda: None)
+    assert not set(map(id, inherited)) & set(map(id, pool._idle))
+
+
+def test_the_writers_lock_ends_with_its_process(sqlite_url, open_store, tmp_path):
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    hold = f"import fcntl, time; f = open('{path}.writer.lock', 'w'); fcntl.flock(f, fcntl.LOCK_EX)"
+    code = f"{hold}; print(1, flush=True); time.sleep(9)"
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
+    holder.stdout.readline()
+    database = open_store(sqlite_url, pool_wait_s=3.0)
+    gevent.spawn_later(0.1, holder.kill)
+    assert database.write(lambda: 3) == 3
+    holder.wait()
+    holder.stdout.close()
