@@ -1,0 +1,59 @@
+import pytest
+
+from gateway.errors import UpstreamUnreachable
+from gateway.transport.addresses import check_public, is_public, resolve
+
+PRIVATE = (
+    "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.100.100.200",
+    "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "192.0.0.192", "192.0.2.1", "198.18.0.1",
+    "168.63.129.16", "::1", "::", "fe80::1", "fc00::1", "fd00:ec2::254", "ff02::1", "fec0::1", "2001:db8::1",
+    "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::127.0.0.1", "2002:7f00:1::", "2002:808:808::", "2001::1",
+    "64:ff9b::7f00:1", "64:ff9b::a00:1", "64:ff9b:1::808:808", "3fff::1", "fe80::1%lo", "not an address",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PRIVATE)
+def test_address_that_is_not_public_is_told(text):
+    assert not is_public(text)
+
+
+@pytest.mark.parametrize("text", ["8.8.8.8", "104.18.7.192", "2606:4700::6810:7c0", "64:ff9b::808:808"])
+def test_public_address_is_let_through(text):
+    assert is_public(text)
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "0177.0.0.1", "134744072", "8.8.8", "010.8.8.8"])
+def test_host_that_spells_an_address_oddly_is_refused_even_if_public(host):
+    with pytest.raises(UpstreamUnreachable) as refusal:
+        check_public(host, ["8.8.8.8"])
+    assert refusal.value.code == "address_not_allowed"
+
+
+@pytest.mark.parametrize("host", ["api.example.com", "8.8.8.8", "v1.2beta", "3.example", "2606:4700::1"])
+def test_usual_host_with_a_public_address_passes(host):
+    check_public(host, ["8.8.8.8"])
+
+
+def test_one_private_address_among_public_ones_refuses_the_host():
+    with pytest.raises(UpstreamUnreachable, match="public") as refusal:
+        check_public("api.example.com", ["8.8.8.8", "10.0.0.1"])
+    assert "10.0.0.1" not in refusal.value.message
+
+
+def test_host_without_addresses_is_refused():
+    with pytest.raises(UpstreamUnreachable):
+        check_public("api.example.com", [])
+
+
+def test_unknown_name_is_an_unreachable_upstream():
+    with pytest.raises(UpstreamUnreachable, match="resolved"):
+        resolve("no-such-host.invalid", 443)
+
+
+def test_label_that_no_name_may_have_is_an_unreachable_upstream():
+    with pytest.raises(UpstreamUnreachable, match="resolved"):
+        resolve("a" * 70 + ".example", 443)
+
+
+def test_literal_addresses_need_no_name_service():
+    assert (resolve("127.0.0.1", 80), resolve("::1", 80)) == (["127.0.0.1"], ["::1"])

@@ -1,0 +1,82 @@
+import datetime
+import time
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from gevent.server import StreamServer
+from gevent.ssl import create_default_context
+
+from gateway.errors import UpstreamUnreachable
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A certificate for api.test that signs itself, with its key in the same file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "api.test")])
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("api.test")]), False)
+    signed = builder.sign(key, hashes.SHA256())
+    plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
+    path = tmp_path / "api.pem"
+    path.write_bytes(signed.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return str(path)
+
+
+@pytest.fixture
+def secure(start_upstream, certificate):
+    return start_upstream(certfile=certificate, keyfile=certificate)
+
+
+def options(certificate: str) -> dict:
+    tls = create_default_context(cafile=certificate)
+    return {"tls": tls, "resolver": lambda host, port: ["127.0.0.1"]}
+
+
+def call(transport, upstream, host):
+    url = f"https://{host}:{upstream.port}/"
+    return transport.open("POST", url, {}, b"{}", deadline=time.monotonic() + 5).read_all()
+
+
+def test_verified_name_is_served_over_one_kept_connection(secure, make_transport, certificate):
+    transport = make_transport(options=options(certificate))
+    for _ in range(3):
+        secure.answer(OK)
+        assert call(transport, secure, "api.test") == b"ok"
+    assert secure.connections == 1
+
+
+def test_certificate_of_another_name_is_refused(secure, make_transport, certificate):
+    with pytest.raises(UpstreamUnreachable, match="certificate of other.test"):
+        call(make_transport(options=options(certificate)), secure, "other.test")
+
+
+def test_signer_unknown_to_the_system_is_refused(secure, make_transport):
+    transport = make_transport(options={"resolver": lambda host, port: ["127.0.0.1"]})
+    with pytest.raises(UpstreamUnreachable, match="certificate"):
+        call(transport, secure, "api.test")
+
+
+def test_server_without_tls_is_refused(make_transport, certificate):
+    with StreamServer(("127.0.0.1", 0), lambda sock, _: sock.sendall(b"HTTP/1.1 400 X\r\n\r\n")) as server:
+        server.start()
+        server.port = server.server_port
+        with pytest.raises(UpstreamUnreachable, match="TLS"):
+            call(make_transport(options=options(certificate)), server, "api.test")
+
+
+def test_kept_tls_connection_that_ended_is_replaced(secure, make_transport, certificate):
+    transport = make_transport(options=options(certificate))
+    for _ in range(2):
+        secure.answer(OK, None)
+        assert call(transport, secure, "api.test") == b"ok"
+        time.sleep(0.02)
+    assert secure.connections == 2
