@@ -1,9 +1,11 @@
-"""Native threads for the few things that would block the event loop: SQLite commits, argon2, reports."""
+"""Native threads for the few things that would block the event loop (SQLite commits, argon2, reports), and work that
+outlives the greenlet which asked for it."""
 
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Generic, ParamSpec, TypeVar
 
 import gevent
+from gevent.queue import Queue
 from gevent.threadpool import ThreadPool
 
 P = ParamSpec("P")
@@ -32,3 +34,54 @@ def spawn(work: Callable[..., object], *args: object) -> gevent.Greenlet:
 def pause(seconds: float) -> None:
     """Sleep cooperatively."""
     gevent.sleep(seconds)
+
+
+class Job(Generic[T]):
+    """Work in a greenlet of its own: when the one who waits for it is killed, the work goes on."""
+
+    def __init__(self, work: Callable[..., T], *args: object) -> None:
+        self._greenlet = gevent.spawn(work, *args)
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """The result, or the work's exception; TimeoutError when it takes longer than `timeout_s`."""
+        try:
+            return self._greenlet.get(timeout=timeout_s)
+        except gevent.Timeout:
+            raise TimeoutError from None
+
+    def stop(self) -> None:
+        self._greenlet.kill(block=False)
+
+
+class Pump(Generic[T]):
+    """An iterator read in a greenlet of its own, a few items ahead: it goes on when its reader is killed."""
+
+    _END = object()
+
+    def __init__(self, items: Iterator[T], ahead: int = 16) -> None:
+        self._queue: Queue = Queue(maxsize=ahead)
+        self._failure: BaseException | None = None
+        self._greenlet = gevent.spawn(self._run, items)
+
+    def _run(self, items: Iterator[T]) -> None:
+        try:
+            for item in items:
+                self._queue.put(item)
+        except Exception as error:
+            self._failure = error
+        self._queue.put(self._END)
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        item = self._queue.get()
+        if item is not self._END:
+            return item
+        self._queue.put(self._END)
+        if self._failure is not None:
+            raise self._failure
+        raise StopIteration
+
+    def stop(self) -> None:
+        self._greenlet.kill(block=False)

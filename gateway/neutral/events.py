@@ -102,7 +102,7 @@ class Warned:
 @dataclass(slots=True)
 class NativeChunk:
     """A chunk of the caller's own dialect, decoded (relay lane). `content` tells whether a caller sees anything
-    in it (text, reasoning, tool call); `size` its bytes on the wire. Only the writer of that dialect may frame it."""
+    in it (text, reasoning, tool call); `size` the length of that text. Only the writer of that dialect frames it."""
 
     dialect: str
     body: dict[str, Any]
@@ -156,6 +156,14 @@ def has_content(event: Event) -> bool:
     if type(event) is NativeChunk:
         return event.content
     return isinstance(event, CONTENT)
+
+
+def text_size(event: object) -> int:
+    """Length of the text that an event or part brings, for estimates where a provider tells no usage."""
+    size = getattr(event, "size", None)
+    if size is not None:
+        return size
+    return len(getattr(event, "text", "")) + len(getattr(event, "arguments", ""))
 
 
 class Collector:

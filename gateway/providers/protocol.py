@@ -42,6 +42,11 @@ class Target:
     output_cap: int | None = None
 
     @property
+    def protocol(self) -> str:
+        """The name of the protocol that this target speaks."""
+        return self.mapping.protocol or self.provider.protocol
+
+    @property
     def quirks(self) -> tuple[str, ...]:
         return self.provider.quirks + self.mapping.quirks
 

@@ -1,0 +1,85 @@
+"""Walk a plan: which target is next after a failure, and what the caller is told when none is left."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gateway.engine.outcome import Attempt
+from gateway.errors import (
+    GatewayError,
+    NoProviderLeft,
+    NotSupported,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.providers.protocol import Target
+
+# Faults of one key: the provider's next key may do better. Others are the provider's own.
+KEY_FAULTS = (UpstreamRefused, UpstreamRateLimited)
+ROTATIONS = 3
+
+
+@dataclass(slots=True)
+class Walk:
+    """The targets of a plan in order: `groups` holds one tuple of targets (keys) for each mapping.
+
+    At most `mappings_left` mappings are tried and at most ROTATIONS further keys of each.
+    """
+
+    groups: tuple[tuple[Target, ...], ...]
+    mappings_left: int
+    place: int = 0
+    key: int = 0
+    refusals: list[NotSupported] = field(default_factory=list)
+
+    def first(self) -> Target | None:
+        return self.groups[0][0] if self.groups and self.groups[0] else None
+
+    def after(self, error: GatewayError) -> Target | None:
+        """The next target after `error`, None when the request must end."""
+        if isinstance(error, NotSupported) and not error.upstream_status:
+            self.refusals.append(error)
+            return self._next_mapping(spent=0)
+        if error.blame != "provider":
+            return None
+        if isinstance(error, KEY_FAULTS) and self.key + 1 < min(len(self.groups[self.place]), ROTATIONS + 1):
+            self.key += 1
+            return self.groups[self.place][self.key]
+        return self._next_mapping(spent=1)
+
+    def _next_mapping(self, spent: int) -> Target | None:
+        self.mappings_left -= spent
+        if self.mappings_left <= 0 or self.place + 1 >= len(self.groups):
+            return None
+        self.place, self.key = self.place + 1, 0
+        return self.groups[self.place][0]
+
+
+def final_error(attempts: list[Attempt], last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
+    """What the caller is told when no target is left: their own fault as it is; else 502, or 504 when the last
+    attempt timed out. A provider's refusal of us never looks like the caller's fault."""
+    if isinstance(last, NotSupported) and refusals and not attempts:
+        return refusals[0]
+    if isinstance(last, NotSupported) and attempts:
+        last = next((attempt.error for attempt in reversed(attempts) if attempt.error), last)
+    if last.blame != "provider" or isinstance(last, NoProviderLeft):
+        return last
+    tried = _tried(attempts)
+    if isinstance(last, UpstreamTimeout):
+        return UpstreamTimeout(f"The model did not answer in time. {tried}", code="timeout", details=last.details)
+    return UpstreamFailed(f"No provider could answer. {tried}", code="all_providers_failed", details=last.details)
+
+
+def _tried(attempts: list[Attempt]) -> str:
+    """Who was asked and what they said, in the order of asking."""
+    return "Tried: " + "; ".join(_told(attempts)) + "." if attempts else ""
+
+
+def _told(attempts: list[Attempt]) -> Iterator[str]:
+    for attempt in attempts:
+        error = attempt.error
+        if error is None:
+            continue
+        status = f" answered {error.upstream_status}:" if error.upstream_status else ":"
+        yield f"{attempt.target.provider.id}{status} {error.message.rstrip('.')}"

@@ -1,0 +1,105 @@
+"""Chat: plan, admit, then walk the plan for a whole or a streamed answer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.clock import Clock
+from gateway.engine import streaming, whole
+from gateway.engine.attempts import Walk
+from gateway.engine.bounds import ask_for
+from gateway.engine.context import RequestContext
+from gateway.engine.outcome import Outcome
+from gateway.engine.planning import Planner
+from gateway.engine.run import Run
+from gateway.engine.settlement import Settlements
+from gateway.neutral.chat import ChatRequest, ChatResult
+from gateway.neutral.events import Batch
+from gateway.providers.upstream import Upstreams
+from gateway.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer and what became of the request."""
+
+    result: ChatResult
+    outcome: Outcome
+
+
+class Stream:
+    """A streamed answer: iterate over its batches; `close()` ends the upstream call and settles.
+
+    The first batch was already fetched, so that an error before it was raised where it can still be the answer.
+    """
+
+    def __init__(self, first: Batch, rest: Iterator[Batch], outcome: Outcome) -> None:
+        self._first: Batch | None = first
+        self._rest = rest
+        self.outcome = outcome
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        return next(self._rest)
+
+    def close(self) -> None:
+        self._rest.close()
+
+
+class ChatEngine:
+    """One object serves all requests."""
+
+    def __init__(
+        self, planner: Planner, settlements: Settlements, upstreams: Upstreams, clock: Clock, settings: Settings
+    ) -> None:
+        self._planner = planner
+        self._settlements = settlements
+        self._upstreams = upstreams
+        self._clock = clock
+        self._settings = settings
+
+    def generate(self, context: RequestContext, request: ChatRequest) -> Answer:
+        """The whole answer, settled. Raises what the caller must be told."""
+        run = self._start(context, request, self._settings.timeouts.plain_s)
+        try:
+            return Answer(whole.answer(run), run.outcome)
+        finally:
+            run.settlement.close()
+
+    def stream(self, context: RequestContext, request: ChatRequest) -> Stream:
+        """A streamed answer that has begun: providers that failed before the first content were passed over.
+
+        Errors before the first batch are raised here; later ones come as a Failed event. A batch of Silent comes
+        whenever nothing did for the heartbeat time; after one, failures come as events too.
+        """
+        run = self._start(context, request, self._settings.timeouts.stream_s)
+        batches = streaming.events(run)
+        try:
+            first = next(batches)
+        except BaseException:
+            batches.close()
+            raise
+        return Stream(first, batches, run.outcome)
+
+    def _start(self, context: RequestContext, request: ChatRequest, longest_s: float) -> Run:
+        planned = self._planner.plan(context, request)
+        ask = ask_for(request, planned.mappings, self._settings.limits.default_max_output, context.at_us)
+        settlement = self._settlements.admit(context, ask, planned.platform_paid, request.needs.prompt_bytes)
+        return Run(
+            context=context,
+            request=request,
+            outcome=Outcome(request),
+            planned=planned,
+            walk=Walk(planned.groups, self._settings.routing.max_attempts),
+            settlement=settlement,
+            planner=self._planner,
+            upstreams=self._upstreams,
+            clock=self._clock,
+            deadline=min(context.deadline, context.started + longest_s),
+            drain_s=self._settings.metering.drain_s,
+            patience_s=self._settings.timeouts.silence_s,
+        )

@@ -1,0 +1,114 @@
+"""What became of a request: its attempts, what each used and cost, and the trail shown to the caller."""
+
+from dataclasses import dataclass, field
+
+from gateway.catalogue.prices import Charge
+from gateway.errors import (
+    GatewayError,
+    StreamTruncated,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.neutral.chat import ChatRequest
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
+
+PAYMENT_REQUIRED = 402
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One upstream call. Times are monotonic seconds, `at_us` the wall clock at its start.
+
+    `usage` None: the upstream told none (yet); `finish` a FinishReason, "error", "client_disconnect" or
+    "interrupted"; `output_bytes` the size of the answer's text so far, for an estimate; `overrun`: the true cost
+    passed the reservation. `charge`, and `usage` where it was missing, are set by the settlement.
+    """
+
+    number: int
+    target: Target
+    at_us: int
+    started: float
+    first_at: float = 0.0
+    ended: float = 0.0
+    status: int = 0
+    error: GatewayError | None = None
+    usage: Usage | None = None
+    charge: Charge | None = None
+    finish: str = ""
+    output_bytes: int = 0
+    model: str = ""  # what the upstream says answered
+    upstream_id: str = ""
+    service_tier: str = ""
+    overrun: bool = False
+
+    @property
+    def duration_ms(self) -> int:
+        return max(0, round((self.ended - self.started) * 1000))
+
+    @property
+    def ttft_ms(self) -> int:
+        """Time to the first content, 0 when none came."""
+        return max(0, round((self.first_at - self.started) * 1000)) if self.first_at else 0
+
+    @property
+    def succeeded(self) -> bool:
+        return self.error is None and self.finish not in ("", "error", "client_disconnect", "interrupted")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All attempts of a request, the serving one last."""
+
+    request: ChatRequest
+    attempts: list[Attempt] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    cached: bool = False
+
+    @property
+    def serving(self) -> Attempt:
+        return self.attempts[-1]
+
+    def trail(self) -> list[dict]:
+        """`metadata.routing`: one entry an attempt (HTTP reference, section 2.2)."""
+        return [trail_entry(attempt) for attempt in self.attempts]
+
+
+def trail_entry(attempt: Attempt) -> dict:
+    target = attempt.target
+    entry = {
+        "provider": target.provider.id,
+        "model": target.mapping.model,
+        "status_code": attempt.status,
+        "error_type": error_type(attempt.error),
+        "succeeded": attempt.error is None,
+        "credentialSource": target.credential.source,
+    }
+    if target.mapping.region:
+        entry["region"] = target.mapping.region
+    if target.credential.source == "byok":
+        entry["providerKeyId"] = target.credential.ident
+        entry["providerKeyLabel"] = target.credential.label
+    elif target.credential.ident:
+        entry["apiKeyHash"] = target.credential.ident
+    return entry
+
+
+def error_type(error: GatewayError | None) -> str:
+    """The trail's word for a failed attempt."""
+    if error is None:
+        return "none"
+    if isinstance(error, UpstreamUnreachable | UpstreamTimeout | StreamTruncated):
+        return "network_error"
+    if isinstance(error, UpstreamRateLimited):
+        return "rate_limited"
+    if error.upstream_status == PAYMENT_REQUIRED:
+        return "insufficient_credits"
+    if isinstance(error, UpstreamRefused):
+        return "upstream_error"
+    if isinstance(error, UpstreamFailed):
+        return "server_error" if error.upstream_status >= 500 else "upstream_error"
+    return "client_error"

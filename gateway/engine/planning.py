@@ -1,0 +1,99 @@
+"""A caller's request meets routing: access, credentials and health give the order of targets."""
+
+from dataclasses import dataclass
+
+from gateway.accounts.access import check_address, predicate
+from gateway.catalogue.entries import Mapping
+from gateway.engine.context import RequestContext
+from gateway.engine.outcome import Attempt
+from gateway.neutral.chat import ChatRequest
+from gateway.providers.credentials import PLATFORM, Credentials
+from gateway.providers.protocol import Target
+from gateway.routing.decision import Plan
+from gateway.routing.health import Health
+from gateway.routing.plan import Router
+from gateway.routing.sticky import read_session
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """`groups`: for each mapping, best first, its targets (one a key). `plan` is routing's own decision."""
+
+    plan: Plan
+    groups: tuple[tuple[Target, ...], ...]
+
+    @property
+    def mappings(self) -> tuple[Mapping, ...]:
+        return tuple(scored.candidate.mapping for scored in self.plan.order)
+
+    @property
+    def platform_paid(self) -> bool:
+        """Whether any target uses the platform's credential, so that the organization's credits pay."""
+        return any(target.credential.source == PLATFORM for group in self.groups for target in group)
+
+
+class Planner:
+    """Everything that routing needs to know of a caller, brought together."""
+
+    def __init__(self, router: Router, credentials: Credentials, health: Health) -> None:
+        self._router = router
+        self._credentials = credentials
+        self._health = health
+
+    def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
+        """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
+        plan = self._decide(context, request)
+        return Planned(plan, tuple(self._targets(plan, place) for place in range(len(plan.order))))
+
+    def explain(self, context: RequestContext, request: ChatRequest) -> dict:
+        """The decision as data, without the random choice and without calling anybody."""
+        return self._decide(context, request, explore=False).record()
+
+    def begun(self, target: Target) -> None:
+        """An upstream call is about to start."""
+        self._health.begin(target.mapping, target.credential)
+
+    def sampled(self, attempt: Attempt, streamed: bool) -> None:
+        """Feed what became of an attempt into the provider's health."""
+        usage = attempt.usage
+        self._health.sample(
+            attempt.target.mapping,
+            attempt.target.credential,
+            error=attempt.error,
+            ttft_ms=attempt.ttft_ms if streamed else None,
+            tokens=usage.output_total if usage else 0,
+            duration_ms=attempt.duration_ms,
+        )
+
+    def served(self, planned: Planned, attempt: Attempt) -> None:
+        """Remember who answered, for the session and the project."""
+        key = attempt.target.mapping.key
+        for scored in planned.plan.order:
+            if scored.key == key:
+                self._router.served(planned.plan, scored)
+                return
+
+    def _decide(self, context: RequestContext, request: ChatRequest, explore: bool = True) -> Plan:
+        caller = context.caller
+        if caller.rules:
+            check_address(caller.rules, context.ip)
+        return self._router.plan(
+            request.asked,
+            request.needs,
+            request.options,
+            predicate(caller.rules, context.at_us),
+            self._credentials.usable(caller),
+            context.no_fallback,
+            context.session or read_session({}, request.options.session),
+            scope=caller.project_id,
+            operation=context.operation,
+            explore=explore,
+        )
+
+    def _targets(self, plan: Plan, place: int) -> tuple[Target, ...]:
+        scored = plan.order[place]
+        candidate = scored.candidate
+        return tuple(
+            self._credentials.target(candidate.mapping, candidate.provider, credential)
+            for credential in scored.credentials
+        )

@@ -1,0 +1,97 @@
+"""One request under way: the steps that whole and streamed answers share."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from gateway.clock import Clock
+from gateway.engine.attempts import Walk, final_error
+from gateway.engine.context import RequestContext
+from gateway.engine.outcome import Attempt, Outcome
+from gateway.engine.planning import Planned, Planner
+from gateway.engine.settlement import Settlement
+from gateway.errors import Cancelled, GatewayError, NotSupported
+from gateway.neutral.chat import ChatRequest
+from gateway.providers.protocol import Target
+from gateway.providers.upstream import Upstreams
+
+OK = 200
+GONE = "The caller hung up."
+
+
+@dataclass(slots=True)
+class Run:
+    """`deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller hung up (0:
+    the upstream call is cancelled), `patience_s` the same for providers that go on whether we listen or not."""
+
+    context: RequestContext
+    request: ChatRequest
+    outcome: Outcome
+    planned: Planned
+    walk: Walk
+    settlement: Settlement
+    planner: Planner
+    upstreams: Upstreams
+    clock: Clock
+    deadline: float
+    drain_s: float
+    patience_s: float
+
+    def begin(self, target: Target) -> Attempt:
+        """A new attempt at `target`, known outside this process before anything is sent."""
+        number = len(self.outcome.attempts)
+        attempt = Attempt(number, self._capped(target), self.clock.now_us(), self.clock.monotonic())
+        self.settlement.begin(number, target)
+        self.outcome.attempts.append(attempt)
+        self.planner.begun(target)
+        return attempt
+
+    def failed(self, attempt: Attempt, error: GatewayError) -> Target:
+        """Note a failed attempt; the next target, or raises what the caller is told."""
+        if isinstance(error, NotSupported) and not error.upstream_status:
+            # The target cannot carry the request: nothing was sent, so it counts as no attempt.
+            self.outcome.attempts.remove(attempt)
+            self.settlement.unused(attempt)
+        else:
+            self._note(attempt, "error", error)
+            self.settlement.failed(attempt)
+            self.planner.sampled(attempt, self.request.needs.stream)
+        following = self.walk.after(error)
+        if following is None or self.deadline <= self.clock.monotonic():
+            raise final_error(self.outcome.attempts, error, self.walk.refusals) from error
+        return following
+
+    def finished(self, attempt: Attempt) -> None:
+        """A good end: durable before the caller has the last bytes."""
+        attempt.ended = self.clock.monotonic()
+        attempt.status = OK
+        self.settlement.settle(attempt)
+        self.planner.sampled(attempt, self.request.needs.stream)
+        self.planner.served(self.planned, attempt)
+
+    def broken(self, attempt: Attempt, error: GatewayError) -> None:
+        """The answer broke after it began: append and return, never wait."""
+        self._note(attempt, "error", error)
+        self.settlement.abandon(attempt)
+        self.planner.sampled(attempt, self.request.needs.stream)
+
+    def hung_up(self, attempt: Attempt) -> None:
+        """The caller is gone: append and return, never wait."""
+        self._note(attempt, "client_disconnect", Cancelled(GONE))
+        self.settlement.abandon(attempt)
+
+    def drains(self, target: Target) -> bool:
+        """Whether an answer that nobody waits for any more is read to its end, for its exact usage."""
+        return self.drain_s > 0 or not target.provider.cancellation
+
+    def longest_drain_s(self) -> float:
+        return self.drain_s or self.patience_s
+
+    def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
+        attempt.ended = self.clock.monotonic()
+        attempt.error, attempt.finish = error, finish
+        attempt.status = error.upstream_status or (error.status if finish == "client_disconnect" else 0)
+
+    def _capped(self, target: Target) -> Target:
+        """The target with the output cap that the caller's budget sets."""
+        cap = self.settlement.output_cap
+        return target if cap is None else dataclasses.replace(target, output_cap=cap)

@@ -1,0 +1,160 @@
+"""Streamed answers: events held back until the first content, so that failures before it stay invisible."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from gateway.engine.outcome import Attempt
+from gateway.engine.run import Run
+from gateway.errors import GatewayError, StreamTruncated
+from gateway.neutral.events import Batch, Failed, Finished, Progress, Silent, Started, Warned, has_content, text_size
+from gateway.providers.upstream import Answering
+from gateway.threads import Pump, spawn
+
+TRUNCATED = "The provider's answer ended before it was complete."
+
+
+def events(run: Run) -> Iterator[Batch]:
+    """Batches for the caller. Every end of this generator, close() included, settles the request.
+
+    Errors before the first batch are raised, later ones are a Failed event.
+    """
+    begun = False
+    target = run.walk.first()
+    try:
+        while True:
+            attempt = run.begin(target)
+            try:
+                for batch in _attempt(run, attempt):
+                    begun = True
+                    yield batch
+                return
+            except GatewayError as error:
+                target = run.failed(attempt, error)
+    except GatewayError as error:
+        if not begun:
+            raise
+        yield [Failed(error)]
+    finally:
+        run.settlement.close()
+
+
+def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
+    """One attempt's batches. Raises only before the first content."""
+    answering: Answering | None = None
+    ended = False
+    try:
+        answering = run.upstreams.stream(run.request, attempt.target, run.deadline)
+        if run.drains(attempt.target):
+            answering.batches = Pump(answering.batches)
+        for batch in _hold(run, attempt, answering.batches):
+            if type(batch[-1]) not in (Finished, Failed):
+                _watch_budget(run, attempt)
+                yield batch
+                continue
+            if len(batch) > 1:
+                yield batch[:-1]
+            ended = True
+            yield [_end(run, attempt, batch[-1])]
+            return
+    except GatewayError as error:
+        ended = True
+        if not attempt.first_at:
+            raise
+        run.broken(attempt, error)
+        yield [Failed(error, attempt.usage)]
+    finally:
+        if not ended:
+            _hung_up(run, attempt, answering)
+        elif answering is not None:
+            answering.close()
+
+
+def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Failed:
+    """Settle at the upstream's terminal event; a store that is away turns a good end into a failure."""
+    attempt.usage = event.usage or attempt.usage
+    if type(event) is Failed:
+        run.broken(attempt, event.error)
+        return event
+    attempt.finish, attempt.service_tier = event.reason, event.service_tier
+    try:
+        run.finished(attempt)
+    except GatewayError as error:
+        return Failed(error, attempt.usage)
+    return event
+
+
+def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Keep events back until the first with content; Silent goes out at once; a Failed before it is raised."""
+    held: Batch = []
+    for batch in batches:
+        content = observe(attempt, batch, run.outcome.warnings)
+        if attempt.first_at:
+            yield batch
+            continue
+        held += [event for event in batch if type(event) is not Silent]
+        last = held[-1] if held else None
+        if type(last) is Failed and not content:
+            attempt.usage = last.usage or attempt.usage
+            raise last.error
+        if content or type(last) is Finished:
+            attempt.first_at = run.clock.monotonic()
+            yield held
+        elif len(batch) == 1 and type(batch[0]) is Silent:
+            yield batch
+    if not attempt.first_at or type(batch[-1]) not in (Finished, Failed):
+        raise StreamTruncated(TRUNCATED)
+
+
+def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
+    """Note what a batch tells of the attempt; whether it has content."""
+    content = False
+    for event in batch:
+        kind = type(event)
+        if kind is Started:
+            attempt.model, attempt.upstream_id = event.model, event.upstream_id
+            attempt.usage = event.usage or attempt.usage
+        elif kind is Progress:
+            attempt.usage = event.usage
+        elif kind is Warned:
+            warnings.append(event.message)
+        elif has_content(event):
+            content = True
+            attempt.output_bytes += text_size(event)
+    return content
+
+
+def _watch_budget(run: Run, attempt: Attempt) -> None:
+    """Extend the reservation when the answer outgrew what it surely covers; raises when nothing is left."""
+    if attempt.output_bytes > run.settlement.output_bytes_foreseen:
+        run.settlement.foresee(attempt)
+
+
+def _hung_up(run: Run, attempt: Attempt, answering: Answering | None) -> None:
+    """The caller is gone: end the upstream call, or read on for its usage where that is the policy."""
+    if answering is not None and isinstance(answering.batches, Pump):
+        run.settlement.keep()
+        spawn(_drain, run, attempt, answering, answering.batches)
+        return
+    run.hung_up(attempt)
+    if answering is not None:
+        answering.close()
+
+
+def _drain(run: Run, attempt: Attempt, answering: Answering, batches: Pump[Batch]) -> None:
+    until = run.clock.monotonic() + run.longest_drain_s()
+    try:
+        for batch in batches:
+            observe(attempt, batch, run.outcome.warnings)
+            last = batch[-1]
+            if type(last) in (Finished, Failed):
+                attempt.usage = last.usage and dataclasses.replace(last.usage, basis="drained")
+                break
+            if run.clock.monotonic() > until:
+                break
+    except GatewayError:
+        pass  # what was seen until here is what can be billed
+    finally:
+        batches.stop()
+        answering.close()
+        run.hung_up(attempt)
+        run.settlement.close()

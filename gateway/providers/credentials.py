@@ -1,0 +1,115 @@
+"""Which keys a caller may use at a provider, and the target that each makes."""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from collections.abc import Mapping as Environment
+
+from gateway.accounts.authentication import Caller
+from gateway.accounts.provider_keys import Credential as StoredKey
+from gateway.accounts.provider_keys import ProviderKeys
+from gateway.catalogue.addresses import address_of, join_base
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.credentials import base_url_for, credentials_for, settings_for
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.providers.protocol import Credential, Target
+
+PLATFORM, BYOK = "platform", "byok"
+CREDITS, API_KEYS = "credits", "api-keys"
+KEYLESS = Credential(secret="", source=PLATFORM)
+
+
+class Credentials:
+    """The platform's keys (from the environment, read once a catalogue) and the organizations' own."""
+
+    def __init__(
+        self,
+        catalogue: Callable[[], Catalogue],
+        environment: Environment[str, str],
+        provider_keys: ProviderKeys,
+        fingerprint_key: bytes,
+    ) -> None:
+        self._catalogue = catalogue
+        self._environment = environment
+        self._provider_keys = provider_keys
+        self._fingerprint_key = fingerprint_key
+        self._version = ""
+        self._platform: dict[str, tuple[Credential, ...]] = {}
+        self._places: dict[str, tuple[str, dict[str, str]]] = {}
+
+    def usable(self, caller: Caller) -> Callable[[Mapping], tuple[Credential, ...]]:
+        """A function that gives the caller's credentials for a mapping, in the order in which to try them."""
+        platform = self._current()
+        if caller.mode == CREDITS:
+            return lambda mapping: platform.get(mapping.provider, ())
+        hybrid = caller.mode != API_KEYS
+
+        def find(mapping: Mapping) -> tuple[Credential, ...]:
+            own = self._own(caller.organization_id, mapping)
+            return own + platform.get(mapping.provider, ()) if hybrid else own
+
+        return find
+
+    def target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
+        """Where a request with this credential goes."""
+        base_url, settings = self._place(provider)
+        own = credential.source == BYOK
+        if mapping.region:
+            settings = {**settings, "region": mapping.region}
+        if own:
+            base_url = credential.base_url or ""
+        return Target(
+            provider=provider,
+            mapping=mapping,
+            credential=credential,
+            address=address_of(provider, base_url, settings, mapping.address).rstrip("/"),
+            settings=settings,
+            trusted=not own,
+        )
+
+    def has_platform(self, provider_id: str) -> bool:
+        return bool(self._current().get(provider_id))
+
+    def _current(self) -> dict[str, tuple[Credential, ...]]:
+        catalogue = self._catalogue()
+        if catalogue.version != self._version:
+            self._platform = {p.id: keys for p in catalogue.providers.values() if (keys := self._read(p))}
+            self._places = {}
+            self._version = catalogue.version
+        return self._platform
+
+    def _read(self, provider: Provider) -> tuple[Credential, ...]:
+        secrets = credentials_for(provider, self._environment)
+        if secrets:
+            return tuple(Credential(secret, PLATFORM, self._fingerprint(secret)) for secret in secrets)
+        if provider.key_required:
+            return ()
+        reachable = provider.protocol == "sandbox" or provider.address or base_url_for(provider, self._environment)
+        return (KEYLESS,) if reachable else ()
+
+    def _place(self, provider: Provider) -> tuple[str, dict[str, str]]:
+        place = self._places.get(provider.id)
+        if place is None:
+            base_url = join_base(provider, base_url_for(provider, self._environment))
+            place = (base_url, settings_for(provider, self._environment))
+            self._places[provider.id] = place
+        return place
+
+    def _own(self, organization_id: str, mapping: Mapping) -> tuple[Credential, ...]:
+        keys = self._provider_keys.keys_for(organization_id, mapping.provider)
+        return tuple(_read_own(key) for key in keys if _fits(key, mapping))
+
+    def _fingerprint(self, secret: str) -> str:
+        return hmac.new(self._fingerprint_key, secret.encode(), hashlib.sha256).hexdigest()[:12]
+
+
+def _fits(key: StoredKey, mapping: Mapping) -> bool:
+    info = key.info
+    if info.allowed_models and mapping.model not in info.allowed_models:
+        return False
+    return not (info.region and mapping.region) or info.region == mapping.region
+
+
+def _read_own(key: StoredKey) -> Credential:
+    info = key.info
+    return Credential(key.secret, BYOK, info.id, info.label, info.base_url)

@@ -1,0 +1,167 @@
+"""Send a request to a target: relay or rebuild, then read the answer in the target's protocol."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Protocol as Interface
+
+from gateway.errors import NotSupported
+from gateway.neutral.chat import ChatRequest, ChatResult
+from gateway.neutral.events import Batch, Silent, Started, Warned
+from gateway.providers.protocol import Call, Protocol, Reply, Target
+from gateway.threads import Job
+from gateway.transport import Transport
+
+
+class Pending(Interface):
+    """A call that was sent. `wait` gives the reply, or None when `seconds` passed first; then wait again."""
+
+    def wait(self, seconds: float | None = None) -> Reply | None: ...
+    def close(self) -> None: ...
+
+
+class Opener(Interface):
+    """Where calls go: the network, or a server inside this process. `deadline` is monotonic seconds."""
+
+    def send(self, call: Call, target: Target, deadline: float) -> Pending: ...
+
+
+class Network:
+    """Calls over the transport; addresses that the operator chose may be private."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def send(self, call: Call, target: Target, deadline: float) -> Pending:
+        return self._transport.send(
+            call.method,
+            call.url,
+            call.headers,
+            call.body,
+            stream=call.stream,
+            deadline=deadline,
+            trusted=target.trusted,
+        )
+
+
+class LocalServer(Interface):
+    """A server inside this process: it answers when its headers are there."""
+
+    def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> Reply: ...
+
+
+class Local:
+    """Calls to a server inside this process, which may take as long as one on the network."""
+
+    def __init__(self, server: LocalServer, heartbeat_s: float) -> None:
+        self._server = server
+        self._heartbeat_s = heartbeat_s
+
+    def send(self, call: Call, target: Target, deadline: float) -> "LocalPending":
+        return LocalPending(Job(self._open, call, deadline))
+
+    def _open(self, call: Call, deadline: float) -> Reply:
+        return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
+
+
+class LocalPending:
+    def __init__(self, job: Job[Reply]) -> None:
+        self._job = job
+
+    def wait(self, seconds: float | None = None) -> Reply | None:
+        try:
+            return self._job.result(seconds)
+        except TimeoutError:
+            return None
+
+    def close(self) -> None:
+        self._job.stop()
+
+
+class Answering:
+    """A streamed answer under way: its batches, and `close()`, which ends the upstream call."""
+
+    def __init__(self, pending: Pending) -> None:
+        self.batches: Iterator[Batch] = iter(())
+        self._open: Pending | Reply = pending
+
+    def answered(self, reply: Reply) -> None:
+        self._open = reply
+
+    def close(self) -> None:
+        self._open.close()
+
+
+class Upstreams:
+    """Every protocol by name, and where its calls go (`openers` names exceptions from the network)."""
+
+    def __init__(
+        self, protocols: dict[str, Protocol], network: Opener, openers: dict[str, Opener], heartbeat_s: float
+    ) -> None:
+        self._protocols = protocols
+        self._network = network
+        self._openers = openers
+        self._heartbeat_s = heartbeat_s
+
+    def send(self, request: ChatRequest, target: Target, deadline: float) -> ChatResult:
+        """The whole answer. Errors as Protocol.failure, the transport's, and NotSupported."""
+        protocol, call, relayed = self._prepare(request, target)
+        pending = self._send(call, target, deadline)
+        reply = pending.wait()
+        try:
+            _require_success(protocol, reply, target)
+            result = protocol.read(reply, relayed)
+        finally:
+            reply.close()
+        if call.warnings:
+            return dataclasses.replace(result, warnings=(*call.warnings, *result.warnings))
+        return result
+
+    def stream(self, request: ChatRequest, target: Target, deadline: float) -> Answering:
+        """A streamed answer; batches of Silent while nothing comes, errors as in `send` out of its batches."""
+        protocol, call, relayed = self._prepare(request, target)
+        pending = self._send(call, target, deadline)
+        answering = Answering(pending)
+        answering.batches = self._read(answering, pending, protocol, call, relayed, target)
+        return answering
+
+    def _prepare(self, request: ChatRequest, target: Target) -> tuple[Protocol, Call, bool]:
+        protocol = self._protocols.get(target.protocol)
+        if protocol is None:
+            raise NotSupported(f"The protocol of provider {target.provider.id} is not available.")
+        # The one place that decides between the relay lane and a rebuild.
+        if request.native is not None and request.native.dialect == protocol.dialect:
+            return protocol, protocol.relay(request.native, request, target), True
+        return protocol, protocol.write(request, target), False
+
+    def _send(self, call: Call, target: Target, deadline: float) -> Pending:
+        return self._openers.get(target.protocol, self._network).send(call, target, deadline)
+
+    def _read(
+        self, answering: Answering, pending: Pending, protocol: Protocol, call: Call, relayed: bool, target: Target
+    ) -> Iterator[Batch]:
+        reply = pending.wait(self._heartbeat_s)
+        while reply is None:
+            yield [Silent()]
+            reply = pending.wait(self._heartbeat_s)
+        answering.answered(reply)
+        _require_success(protocol, reply, target)
+        batches = protocol.read_stream(reply, relayed)
+        yield from _with_warnings(batches, call.warnings) if call.warnings else batches
+
+
+def _require_success(protocol: Protocol, reply: Reply, target: Target) -> None:
+    if 200 <= reply.status < 300:
+        return
+    error = protocol.failure(reply, target)
+    error.upstream_status = reply.status
+    raise error
+
+
+def _with_warnings(batches: Iterator[Batch], warnings: tuple[str, ...]) -> Iterator[Batch]:
+    """Warnings go right behind the Started event."""
+    for batch in batches:
+        if warnings and type(batch[0]) is Started:
+            yield [batch[0], *(Warned(text) for text in warnings), *batch[1:]]
+            warnings = ()
+        else:
+            yield batch
