@@ -112,8 +112,11 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, prob
 
 
 def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Model:
-    """The model with what is derived from its mappings: limits, inputs and the last day that any of them serves it."""
+    """The model with what is derived from its mappings (limits, the last day that any of them serves it), and the
+    mappings with the model's own dates where they have none."""
     model = Model(**fields)
+    if model.deprecated or model.deactivated:
+        mappings = tuple(_with_dates_of(model, mapping) for mapping in mappings)
     return dataclasses.replace(
         model,
         name=model.name or model.id,
@@ -122,6 +125,14 @@ def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Mode
         deprecated=model.deprecated or _last_date(m.deprecated for m in mappings),
         deactivated=model.deactivated or _last_date(m.deactivated for m in mappings),
         mappings=mappings,
+    )
+
+
+def _with_dates_of(model: Model, mapping: Mapping) -> Mapping:
+    return dataclasses.replace(
+        mapping,
+        deprecated=mapping.deprecated or model.deprecated,
+        deactivated=mapping.deactivated or model.deactivated,
     )
 
 
