@@ -59,13 +59,13 @@ class Control:
         for task in self._tasks:
             task.join(POLL_S)
         self._tasks = []
-        self._row_until = self._trusted_until = float("-inf")
-        if self.epoch:
+        with self._renewing:
             epoch, self.epoch = self.epoch, 0
             try:
                 self._database.write(lambda: self._database.execute("DELETE FROM worker WHERE epoch = ?", (epoch,)))
             except errors.Unavailable:
                 log.info("the worker's row stays until it expires: the database is away")
+            self._row_until = self._trusted_until = float("-inf")
 
     def check(self) -> int:
         """The version that caches may be trusted for. Unavailable when the lease ended and the read failed."""

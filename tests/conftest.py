@@ -2,13 +2,12 @@ from gevent import monkey
 
 monkey.patch_all()
 
-import itertools  # noqa: E402
 import shutil  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
 from datetime import UTC, datetime  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-import psycopg  # noqa: E402
+import postgres  # noqa: E402
 import pytest  # noqa: E402
 import servers  # noqa: E402
 
@@ -18,8 +17,6 @@ from gateway.settings import Settings  # noqa: E402
 from gateway.store.database import Database, open_database  # noqa: E402
 from gateway.store.migrations import migrate  # noqa: E402
 from gateway.threads import Threads  # noqa: E402
-
-NUMBERS = itertools.count(1)
 
 
 class FakeClock(Clock):
@@ -96,12 +93,11 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def migrated_postgres(postgres_url: str) -> str:
-    """The name of a PostgreSQL database with every migration applied, to be used as a template."""
-    name = f"template_{next(NUMBERS)}"
-    _run_sql(postgres_url, f"CREATE DATABASE {name}")
-    _migrate(_rename(postgres_url, name))
-    return name
+def postgres_databases(postgres_url: str) -> postgres.Databases:
+    """Databases with every migration applied."""
+    postgres.run_sql(postgres_url, "CREATE DATABASE migrated")
+    _migrate(postgres.rename(postgres_url, "migrated"))
+    return postgres.Databases(postgres_url, "migrated")
 
 
 @pytest.fixture
@@ -114,12 +110,11 @@ def sqlite_url(migrated_file: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def postgresql_url(postgres_url: str, migrated_postgres: str) -> Iterator[str]:
+def postgresql_url(postgres_databases: postgres.Databases) -> Iterator[str]:
     """A migrated PostgreSQL database of this test's own, not opened yet."""
-    name = f"test_{next(NUMBERS)}"
-    _run_sql(postgres_url, f"CREATE DATABASE {name} TEMPLATE {migrated_postgres}")
-    yield _rename(postgres_url, name)
-    _run_sql(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+    url = postgres_databases.take()
+    yield url
+    postgres_databases.give(url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -159,12 +154,3 @@ def _migrate(url: str) -> None:
     migrate(database)
     database.close()
     threads.close()
-
-
-def _run_sql(url: str, sql: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql)
-
-
-def _rename(url: str, name: str) -> str:
-    return url.replace("/postgres?", f"/{name}?")

@@ -71,6 +71,7 @@ class Sqlite:
         return str(self._clock.now_us())
 
     def close(self) -> None:
+        self._turn.acquire(timeout=self._wait_s)  # For good: a commit under way ends first, none follows.
         self.peewee.drain()
         if self._writer is not None and self._owner == os.getpid():
             self.peewee.discard(self._writer)

@@ -1,0 +1,182 @@
+import gevent
+import pytest
+
+from gateway import errors
+from gateway.store.journal import Journal, Statement, forget_writers
+
+INSERT = Statement("insert", "INSERT INTO entry (id, amount) VALUES (?, ?)")
+SPEND = Statement("spend", "UPDATE total SET amount = amount + ? WHERE id = ?", exact=True)
+SHARED = Statement("shared", "UPDATE total SET amount = amount + 1 WHERE id = ?", ordered=True)
+
+
+@pytest.fixture
+def store(database):
+    def make():
+        database.execute("CREATE TABLE entry (id INTEGER PRIMARY KEY, amount BIGINT NOT NULL)")
+        database.execute("CREATE TABLE total (id INTEGER PRIMARY KEY, amount BIGINT NOT NULL)")
+        database.execute_many("INSERT INTO total VALUES (?, 0)", [(n,) for n in range(50)])
+
+    database.write(make)
+    return database
+
+
+@pytest.fixture
+def journal(store, clock):
+    journal = Journal(store, clock)
+    yield journal
+    journal.close()
+
+
+def _sum(store, table="entry"):
+    return store.read(lambda: store.execute(f"SELECT coalesce(sum(amount), 0) FROM {table}").fetchone()[0])
+
+
+class Fickle:
+    """A Database that fails as told: before the work, or after its commit."""
+
+    def __init__(self, database):
+        self._database = database
+        self.away = False
+        self.lose_answers = 0
+
+    def write(self, work):
+        if self.away:
+            raise errors.Unavailable()
+        result = self._database.write(work)
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise errors.Unavailable()
+        return result
+
+    def __getattr__(self, name):
+        return getattr(self._database, name)
+
+
+@pytest.fixture
+def fickle(store):
+    return Fickle(store)
+
+
+@pytest.fixture
+def shaky(fickle, clock):
+    journal = Journal(fickle, clock)
+    yield journal
+    fickle.away = False
+    journal.close()
+
+
+def test_rows_are_durable_when_the_ticket_returns(store, journal):
+    journal.append((INSERT, (1, 5)), (SPEND, (5, 0))).wait(2)
+    assert (_sum(store), _sum(store, "total")) == (5, 5)
+
+
+def test_appends_during_a_commit_share_the_next_one(store, journal):
+    tickets = [journal.append((INSERT, (n, 1))) for n in range(300)]
+    for ticket in tickets:
+        ticket.wait(2)
+    assert _sum(store) == 300
+    assert journal.commits <= 2
+    assert journal.pending == 0
+
+
+def test_a_bad_entry_sinks_alone(store, journal):
+    tickets = [journal.append((INSERT, (n, 1)), (SPEND, (1, 0))) for n in (1, 2, 3, 2, 4, 5)]
+    failed = []
+    for number, ticket in enumerate(tickets):
+        try:
+            ticket.wait(2)
+        except errors.Unavailable:
+            failed.append(number)
+    assert failed == [3]
+    assert (_sum(store), _sum(store, "total"), journal.failed) == (5, 5, 1)
+
+
+def test_a_value_that_the_driver_cannot_take_sinks_alone(store, journal):
+    bad, good = journal.append((INSERT, (1, object()))), journal.append((INSERT, (2, 1)))
+    good.wait(2)
+    with pytest.raises(errors.Unavailable):
+        bad.wait(2)
+
+
+def test_an_exact_statement_refuses_a_row_that_is_gone(store, journal):
+    lost, found = journal.append((INSERT, (1, 7)), (SPEND, (7, 99))), journal.append((INSERT, (2, 3)), (SPEND, (3, 0)))
+    found.wait(2)
+    with pytest.raises(errors.Unavailable):
+        lost.wait(2)
+    assert (_sum(store), _sum(store, "total")) == (3, 3)
+
+
+def test_entries_wait_for_a_store_that_is_away_and_then_post(store, fickle, shaky):
+    fickle.away = True
+    ticket = shaky.append((INSERT, (1, 1)))
+    with pytest.raises(errors.Unavailable):
+        ticket.wait(0.02)
+    fickle.away = False
+    shaky.flush(3)
+    assert ticket.posted() and _sum(store) == 1
+
+
+def test_a_commit_whose_answer_was_lost_is_not_repeated(store, fickle, shaky):
+    fickle.lose_answers = 2
+    shaky.append((SPEND, (5, 0))).wait(3)
+    shaky.append((SPEND, (1, 0))).wait(3)
+    assert _sum(store, "total") == 6
+
+
+def test_a_full_queue_refuses_at_once(fickle, clock):
+    fickle.away = True
+    journal = Journal(fickle, clock, capacity=2)
+    journal.append((INSERT, (1, 1)))
+    journal.append((INSERT, (2, 1)))
+    with pytest.raises(errors.Unavailable):
+        journal.append((INSERT, (3, 1)))
+    fickle.away = False
+    journal.close()
+
+
+def test_flush_says_when_it_did_not_finish(fickle, shaky):
+    fickle.away = True
+    shaky.append((INSERT, (1, 1)))
+    with pytest.raises(errors.Unavailable):
+        shaky.flush(0.02)
+
+
+def test_close_writes_what_is_queued_and_refuses_more(store, clock):
+    journal = Journal(store, clock)
+    journal.append((INSERT, (1, 4)))
+    journal.close()
+    assert _sum(store) == 4
+    with pytest.raises(errors.Unavailable):
+        journal.append((INSERT, (2, 4)))
+
+
+def test_close_gives_up_on_an_absent_store_and_says_so(fickle, clock):
+    journal = Journal(fickle, clock)
+    fickle.away = True
+    journal.append((INSERT, (1, 1)))
+    with pytest.raises(errors.Unavailable, match="1 records"):
+        journal.close(timeout_s=0.05)
+
+
+def test_writers_that_share_rows_in_any_order_lose_nothing(database_url, store, open_store, clock):
+    journals = [Journal(open_store(database_url), clock) for _ in range(4)]
+    for n in range(400):
+        journals[n % 4].append(*[(SHARED, ((n * 7 + k * 13) % 50,)) for k in range(3)])
+    for journal in journals:
+        journal.close()
+    assert _sum(store, "total") == 1200
+    assert sum(journal.failed for journal in journals) == 0
+
+
+def test_marks_of_journals_long_gone_are_forgotten(store, journal, clock):
+    journal.append((INSERT, (1, 1))).wait(2)
+    assert forget_writers(store, clock.now_us() - 60_000_000) == 0
+    assert forget_writers(store, clock.now_us() + 1) == 1
+
+
+def test_an_append_does_not_wait(fickle, shaky):
+    fickle.away = True
+    with gevent.Timeout(0.05):
+        for n in range(1000):
+            shaky.append((INSERT, (n, 1)))
+    assert shaky.pending == 1000

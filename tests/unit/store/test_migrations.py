@@ -1,0 +1,100 @@
+import time
+
+import gevent
+import pytest
+
+from gateway import errors
+from gateway.store.migrations import migrate, verify
+
+FIRST = "def up(migrator, db):\n    db.execute_sql('CREATE TABLE one (n INTEGER)')\n"
+SECOND = "def up(migrator, db):\n    db.execute_sql('CREATE TABLE two (n INTEGER)')\n"
+BROKEN = SECOND + "    raise RuntimeError('cut')\n"
+COLUMN = (
+    "import peewee\n"
+    "def up(migrator, db):\n"
+    "    migrator.migrate(migrator.add_column('one', 'extra', peewee.IntegerField(default=3)))\n"
+)
+
+
+@pytest.fixture
+def steps(tmp_path):
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    (folder / "9001_first.py").write_text(FIRST)
+    (folder / "__init__.py").write_text("")
+    return folder
+
+
+def _tables(database):
+    return set(database.read(database.peewee.get_tables)) & {"one", "two"}
+
+
+def test_steps_are_applied_once_and_in_order(database, steps):
+    (steps / "9002_second.py").write_text(SECOND)
+    assert migrate(database, steps) == ["9001_first", "9002_second"]
+    assert migrate(database, steps) == []
+    assert _tables(database) == {"one", "two"}
+    assert verify(database, steps) == []
+
+
+def test_a_missing_step_forbids_serving(database, steps):
+    migrate(database, steps)
+    (steps / "9002_second.py").write_text(SECOND)
+    assert verify(database, steps) == ["migration 9002_second is missing; run the migrate command"]
+
+
+def test_a_step_that_fails_leaves_nothing_and_completes_when_run_again(database, steps):
+    (steps / "9002_second.py").write_text(BROKEN)
+    with pytest.raises(RuntimeError):
+        migrate(database, steps)
+    assert _tables(database) == {"one"}
+    assert "9002_second was interrupted" in verify(database, steps)[0]
+    (steps / "9002_second.py").write_text(SECOND)
+    assert migrate(database, steps) == ["9002_second"]
+    assert verify(database, steps) == []
+
+
+def test_a_step_edited_after_it_was_applied_is_refused(database, steps):
+    migrate(database, steps)
+    (steps / "9001_first.py").write_text(SECOND)
+    assert verify(database, steps) == ["migration 9001_first has changed since it was applied"]
+    with pytest.raises(errors.Internal, match="9001_first"):
+        migrate(database, steps)
+
+
+def test_other_line_ends_are_no_change(database, steps):
+    migrate(database, steps)
+    (steps / "9001_first.py").write_bytes(FIRST.replace("\n", "\r\n").encode())
+    assert verify(database, steps) == []
+
+
+def test_a_schema_ahead_of_the_code_may_be_served(database, steps):
+    (steps / "9002_second.py").write_text(SECOND)
+    migrate(database, steps)
+    (steps / "9002_second.py").unlink()
+    assert verify(database, steps) == []
+
+
+def test_two_runners_at_once_apply_each_step_once(database_url, open_store, steps):
+    (steps / "9002_second.py").write_text(SECOND)
+    runs = [gevent.spawn(migrate, open_store(database_url), steps) for _ in range(3)]
+    gevent.joinall(runs, raise_error=True)
+    assert sorted(name for run in runs for name in run.value) == ["9001_first", "9002_second"]
+
+
+def test_a_step_may_use_the_schema_migrator(database, steps):
+    (steps / "9002_column.py").write_text(COLUMN)
+    migrate(database, steps)
+    database.write(lambda: database.execute("INSERT INTO one (n, extra) VALUES (1, 4)"))
+
+
+def test_an_empty_database_is_not_ready(tmp_path, open_store):
+    database = open_store(f"sqlite:///{tmp_path}/empty.db")
+    assert any("0001_store is missing" in problem for problem in verify(database))
+
+
+def test_nothing_to_do_is_quick(database):
+    migrate(database)
+    start = time.perf_counter()
+    assert migrate(database) == []
+    assert time.perf_counter() - start < 0.03

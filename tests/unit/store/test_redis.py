@@ -1,0 +1,78 @@
+import time
+
+import gevent
+import pytest
+
+from gateway import errors
+from gateway.settings import Redis as Config
+from gateway.settings import SettingsError
+from gateway.store import redis
+
+
+@pytest.fixture
+def client(redis_url, clock):
+    client = redis.open_redis(Config(redis_url, 0.5), clock)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def absent(tmp_path, clock):
+    return redis.open_redis(Config(f"unix://{tmp_path}/none.sock", 0.2), clock)
+
+
+def test_without_a_url_there_is_none(clock):
+    assert redis.open_redis(Config("", 0.5), clock) is None
+
+
+def test_a_bad_url_is_refused(clock):
+    with pytest.raises(SettingsError, match="REDIS_URL"):
+        redis.open_redis(Config("localhost", 0.5), clock)
+
+
+def test_values_end_with_their_life_span(client):
+    client.put("a", b"1", 0.03)
+    assert client.get("a") == b"1"
+    time.sleep(0.05)
+    assert client.get("a") is None
+
+
+def test_a_secret_can_be_taken_once(client):
+    key = redis.realtime_secret("abc")
+    assert client.put_if_absent(key, b"x", 5)
+    assert not client.put_if_absent(key, b"y", 5)
+    assert (client.take(key), client.take(key)) == (b"x", None)
+
+
+def test_counters_add_up_over_workers_and_expire(client):
+    keys = [redis.rate_window("key", f"key_{n}", 60) for n in range(2)]
+    client.add({keys[0]: 2}, 0.05)
+    assert client.add({keys[0]: 3, keys[1]: 1}, 0.05) == {keys[0]: 5, keys[1]: 1}
+    time.sleep(0.08)
+    assert client.add({keys[0]: 1}, 0.05) == {keys[0]: 1}
+
+
+def test_fields_are_merged(client):
+    client.put_fields("h", {"a": b"1"}, 5)
+    client.put_fields("h", {"b": b"2"}, 5)
+    assert client.fields("h") == {"a": b"1", "b": b"2"}
+    client.delete("h")
+    assert client.fields("h") == {}
+
+
+def test_more_greenlets_than_connections_all_get_an_answer(client):
+    tasks = [gevent.spawn(client.put, f"n{n}", b"1", 5) for n in range(60)]
+    gevent.joinall(tasks, raise_error=True)
+    assert client.connected()
+
+
+def test_an_absent_server_is_unavailable_and_then_left_in_peace(absent, clock):
+    with pytest.raises(errors.Unavailable):
+        absent.get("a")
+    assert absent.error == "ConnectionError"
+    assert not absent.connected()
+    start = time.perf_counter()
+    for _ in range(50):
+        with pytest.raises(errors.Unavailable):
+            absent.get("a")
+    assert time.perf_counter() - start < 0.1
