@@ -1,0 +1,164 @@
+"""OpenAI's chat vocabulary: finish reasons, usage names, reasoning formats, error envelope."""
+
+from typing import Any
+
+from gateway.errors import GatewayError
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.usage import Usage
+
+NAME = "openai"
+
+# OpenAI's five (API reference, chat completion object), then what compatible servers say for the same.
+FINISH_READ: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "function_call": "tool_calls",
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_use": "tool_calls",
+    "sensitive": "content_filter",
+    "safety": "content_filter",
+    "refusal": "refusal",
+}
+FINISH_WRITE: dict[FinishReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+    "pause": "stop",
+    "stop_sequence": "stop",
+}
+
+# `format` of a reasoning_details item: who made it and can read it again (dialect name of the maker).
+REASONING_FORMATS = {
+    "anthropic": "anthropic-claude-v1",
+    "google": "google-gemini-v1",
+    "responses": "openai-responses-v1",
+    "openai": "openai-chat-v1",
+}
+REASONING_MAKERS = {name: maker for maker, name in REASONING_FORMATS.items()}
+
+# `error.type` by kind of error; BY_CODE wins. Types of OpenAI's API reference where it has one.
+ERROR_TYPES = {
+    "rate_limited": "rate_limit_error",
+    "upstream_failed": "upstream_error",
+    "upstream_timeout": "upstream_timeout",
+    "no_provider": "api_error",
+    "unavailable": "api_error",
+    "overloaded": "overloaded",
+    "internal": "api_error",
+}
+ERROR_TYPES_BY_CODE = {
+    "content_policy_violation": "guardrail_violation",
+    "client_error": "client_error",
+    "timeout_error": "timeout_error",
+}
+
+
+def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
+    """The envelope {error: {message, type, param, code, …details}}: all strings, none but `param` ever empty."""
+    message = error.message or "The request failed."
+    if error.kind == "internal" and request_id:
+        message = f"{message} Quote request id {request_id} when you report this."
+    kind = ERROR_TYPES.get(error.kind, "invalid_request_error")
+    body = {
+        "message": message,
+        "type": ERROR_TYPES_BY_CODE.get(error.code, kind),
+        "param": error.param,
+        "code": error.code or "error",
+    }
+    if error.details:
+        body.update({name: text for name, text in error.details.items() if name not in body})
+    return {"error": body}
+
+
+def read_usage(wire: Any) -> Usage | None:
+    """A `usage` object as disjoint counts; None when it tells none.
+
+    prompt_tokens includes cached, written and audio tokens, completion_tokens the reasoning and audio ones (API
+    reference, completion usage). Servers that leave reasoning out of completion_tokens show it by their total.
+    """
+    if not isinstance(wire, dict) or ("prompt_tokens" not in wire and "completion_tokens" not in wire):
+        return None
+    prompt = _count(wire.get("prompt_tokens"))
+    output = _count(wire.get("completion_tokens"))
+    details_in = wire.get("prompt_tokens_details")
+    details_out = wire.get("completion_tokens_details")
+    if not details_in and not details_out and len(wire) == 3 and "total_tokens" in wire:
+        return Usage(input=prompt, output=output)
+    read, write, write_1h, audio_in = _split_prompt(wire, details_in if isinstance(details_in, dict) else {}, prompt)
+    spent = details_out if isinstance(details_out, dict) else {}
+    reasoning = _count(spent.get("reasoning_tokens")) or _count(wire.get("reasoning_tokens"))
+    if reasoning and _count(wire.get("total_tokens")) == prompt + output + reasoning:
+        output += reasoning
+    audio = min(_count(spent.get("audio_tokens")), output)
+    image = min(_count(spent.get("image_tokens")), output - audio)
+    return Usage(
+        input=prompt - read - write - write_1h - audio_in,
+        cache_read=read,
+        cache_write=write,
+        cache_write_1h=write_1h,
+        input_audio=audio_in,
+        output=output - audio - image,
+        reasoning=min(reasoning, output - audio - image),
+        output_audio=audio,
+        output_image=image,
+        searches=_count(wire.get("num_search_queries")),
+    )
+
+
+def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) -> tuple[int, int, int, int]:
+    """Tokens read from a cache, written for 5 minutes, written for 1 hour, heard; together at most `prompt`."""
+    # Three spellings of the same count: OpenAI's, a hit/miss pair, and one at the top level.
+    cached = details.get("cached_tokens") or wire.get("prompt_cache_hit_tokens") or wire.get("cached_tokens")
+    read = min(_count(cached), prompt)
+    written = details.get("cache_write_tokens") or details.get("cache_creation_tokens")
+    write = min(_count(written), prompt - read)
+    hour = details.get("cache_creation")
+    write_1h = min(_count(hour.get("ephemeral_1h_input_tokens")), write) if isinstance(hour, dict) else 0
+    audio = min(_count(details.get("audio_tokens")), prompt - read - write)
+    return read, write - write_1h, write_1h, audio
+
+
+def _count(value: Any) -> int:
+    if type(value) is int:
+        return value if value > 0 else 0
+    return int(value) if isinstance(value, float) and 0 < value < 1e15 else 0
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """The `usage` object without its cost. prompt_tokens is at least 1: clients divide by it."""
+    prompt = usage.input_total or 1
+    output = usage.output_total
+    written = usage.cache_write + usage.cache_write_1h
+    details: dict[str, Any] = {
+        "cached_tokens": usage.cache_read + usage.input_audio_cached,
+        "cache_write_tokens": written,
+        "cache_creation_tokens": written,
+        "audio_tokens": usage.input_audio + usage.input_audio_cached,
+        "video_tokens": 0,
+    }
+    if written:
+        details["cache_creation"] = {
+            "ephemeral_5m_input_tokens": usage.cache_write,
+            "ephemeral_1h_input_tokens": usage.cache_write_1h,
+        }
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "reasoning_tokens": usage.reasoning,
+        "prompt_tokens_details": details,
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning,
+            "image_tokens": usage.output_image,
+            "audio_tokens": usage.output_audio,
+        },
+    }

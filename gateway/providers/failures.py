@@ -1,0 +1,257 @@
+"""What an upstream's refusal means: whose fault it is, what of it may be shown, when to come back."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import orjson
+
+from gateway.errors import (
+    ContentRefused,
+    GatewayError,
+    InvalidRequest,
+    StreamTruncated,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.providers.protocol import Reply, Target
+
+TEXT_LIMIT = 2048
+RETRY_LIMIT_S = 86_400.0
+
+# What a 400 may really say: that our account, credential or catalogue is wrong there. Another provider can serve.
+PROVIDER_CODES = frozenset(
+    (
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "account_deactivated",
+        "invalid_api_key",
+        "api_key_invalid",
+        "model_not_found",
+        "model_not_available",
+        "model_decommissioned",
+        "deploymentnotfound",
+        "invalid_model",
+        "arrearage",
+        "accessdenied",
+        "unsupported_country_region_territory",
+    )
+)
+PROVIDER_WORDS = re.compile(
+    r"credit balance is too low|insufficient (?:balance|credits?|funds|quota)|exceeded your current quota"
+    r"|api[ _-]?key (?:not valid|is invalid|expired)|(?:invalid|incorrect|expired) api[ _-]?key"
+    r"|account (?:is )?(?:suspended|deactivated|not active|overdue)"
+    r"|model\b.{0,120}?(?:does not exist|not found|is not available|has been (?:deprecated|decommissioned|retired))"
+    r"|invalid model\b|provided model identifier is invalid|user location is not supported",
+    re.IGNORECASE | re.DOTALL,
+)
+REFUSED_CONTENT_CODES = frozenset(
+    (
+        "content_policy_violation",
+        "content_filter",
+        "responsibleaipolicyviolation",
+        "data_inspection_failed",
+        "moderation_blocked",
+    )
+)
+SECRETS = re.compile(
+    r"(?i:bearer|basic)\s+[\w.~+/=-]{8,}"
+    r"|\b(?:sk|pk|rk|gsk|xai|key|api|tok|hf|nvapi|r8|pplx|csk|fw|llmgtwy)[-_][\w*.-]{8,}"
+    r"|\bAIza[\w-]{20,}|\bya29\.[\w.-]{20,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
+    r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}"
+    r"|(?i:\b(?:api[_-]?key|x-api-key|access[_-]?token|secret|password|key|token))[\"']?\s*[=:]\s*[\"']?[^\s\"'&,}]{8,}"
+)
+HIDDEN = "[hidden]"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What an error body says, whatever its dialect; all of it may be "". `shaped` = {error: {message, …}}."""
+
+    message: str = ""
+    code: str = ""
+    kind: str = ""
+    param: str = ""
+    text: str = ""
+    shaped: bool = False
+
+
+def upstream_failure(reply: Reply, target: Target) -> GatewayError:
+    """The error that an answer other than 2xx stands for. Reads the body; never raises.
+
+    The provider's: 401, 402, 403, 404, 405, 408, 421, 425, 429, 3xx, 5xx, and a 400 that speaks of account,
+    credential or an unknown model. The caller's, with the original status: every other 4xx. `retry_after` (seconds)
+    is for health and pacing and must not be forwarded.
+    """
+    try:
+        body = reply.read_all()
+    except GatewayError:
+        body = b""
+    said = explain(body, (target.credential.secret,))
+    return classify(reply.status, said, target, retry_after(reply.headers))
+
+
+def classify(status: int, said: Explanation, target: Target | None, wait: float | None = None) -> GatewayError:
+    """An error by status and explanation; `target` None when it is not known (inside a stream)."""
+    code = said.code.lower()
+    if status in (400, 403) and (code in REFUSED_CONTENT_CODES or said.kind.lower() in REFUSED_CONTENT_CODES):
+        return ContentRefused(
+            said.message or "The provider refused the content.", code="content_filter", upstream_status=status
+        )
+    details = diagnose(said, target)
+    if status == 429:
+        return _too_many(said, details, wait)
+    if status in (408, 504):
+        return UpstreamTimeout("The provider did not answer in time.", details=details, upstream_status=status)
+    if status in (401, 402, 403, 404, 405) or (status == 400 and _is_providers(said)):
+        return _refused(status, said, details)
+    if status in (421, 425) or not 400 <= status < 500:
+        message = f"The provider failed with status {status}."
+        return UpstreamFailed(message, details=details, upstream_status=status, retry_after=wait)
+    return _callers(status, said, details)
+
+
+def _is_providers(said: Explanation) -> bool:
+    named = {said.code.lower(), said.kind.lower()}
+    return bool(named & PROVIDER_CODES) or bool(PROVIDER_WORDS.search(said.message or said.text))
+
+
+def _too_many(said: Explanation, details: dict[str, str], wait: float | None) -> GatewayError:
+    """A rate limit passes by itself; an empty account does not."""
+    if said.code.lower() in PROVIDER_CODES:
+        return UpstreamRefused("The provider refused the gateway's account.", details=details, upstream_status=429)
+    message = "The provider limits the rate of requests."
+    return UpstreamRateLimited(message, details=details, upstream_status=429, retry_after=wait)
+
+
+def _refused(status: int, said: Explanation, details: dict[str, str]) -> GatewayError:
+    """Credential, funding or model. The provider's words on a credential are never shown: they may quote it."""
+    if status in (401, 403):
+        details = {name: text for name, text in details.items() if name != "responseText"}
+        message = "The provider refused the gateway's credential."
+    elif status in (404, 405) or "model" in f"{said.code} {said.message}".lower():
+        message = "The provider does not serve this model at this address."
+    else:
+        message = "The provider refused the gateway's account."
+    return UpstreamRefused(message, details=details, upstream_status=status)
+
+
+def _callers(status: int, said: Explanation, details: dict[str, str]) -> GatewayError:
+    """A fault of the request, with the provider's own words."""
+    if said.shaped and said.message:
+        code = said.code or ("request_too_large" if status == 413 else "invalid_request")
+        return InvalidRequest(said.message, status=status, code=code, param=said.param, upstream_status=status)
+    message = said.message or f"The provider refused the request with status {status}."
+    return InvalidRequest(message, status=status, code="client_error", details=details, upstream_status=status)
+
+
+def diagnose(said: Explanation, target: Target | None) -> dict[str, str]:
+    """Members that help to find the cause; the engine knows who was asked for and adds or corrects those."""
+    details = {}
+    if target is not None:
+        details = {
+            "requestedProvider": target.provider.id,
+            "usedProvider": target.provider.id,
+            "requestedModel": target.mapping.model,
+            "usedInternalModel": target.mapping.external_id,
+        }
+    details["responseText"] = said.text
+    return details
+
+
+def stream_failure(data: Any) -> GatewayError:
+    """The error that an error object inside a 200 answer stands for: by then the provider's fault, but for content."""
+    said = explain_object(data, orjson.dumps(data)[: TEXT_LIMIT * 2])
+    words = f"{said.code} {said.kind}".lower()
+    details = diagnose(said, None)
+    if said.code.lower() in REFUSED_CONTENT_CODES:
+        return ContentRefused(said.message or "The provider refused the content.", code="content_filter")
+    if "429" in words or "rate_limit" in words:
+        return UpstreamRateLimited("The provider limits the rate of requests.", details=details)
+    if "timeout" in words or "408" in words or "504" in words:
+        return UpstreamTimeout("The provider did not answer in time.", details=details)
+    return UpstreamFailed("The provider broke off its answer with an error.", details=details)
+
+
+def truncated() -> GatewayError:
+    return StreamTruncated("The provider's answer ended before it was complete.")
+
+
+def explain(body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
+    """The words of an error body of any dialect, scrubbed and capped."""
+    try:
+        parsed = orjson.loads(body) if body else None
+    except orjson.JSONDecodeError:
+        parsed = None
+    return explain_object(parsed, body, secrets)
+
+
+def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
+    """Looks at `error` (object or text), then at the top level: message, detail; code, status, type; param."""
+    if isinstance(parsed, list) and parsed:
+        parsed = parsed[0]
+    holder = parsed if isinstance(parsed, dict) else {}
+    inner = holder.get("error")
+    shaped = isinstance(inner, dict) and isinstance(inner.get("message"), str)
+    fields = inner if isinstance(inner, dict) else holder
+    message = _first(fields, "message", "detail", "error_description") or (inner if isinstance(inner, str) else "")
+    return Explanation(
+        message=scrub(message, secrets),
+        code=scrub(_first(fields, "code", "status"), secrets),
+        kind=scrub(_first(fields, "type", "__type"), secrets),
+        param=scrub(_first(fields, "param"), secrets),
+        text=scrub(body[: TEXT_LIMIT * 4].decode("utf-8", "replace"), secrets),
+        shaped=shaped,
+    )
+
+
+def _first(fields: Mapping[str, Any], *names: str) -> str:
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str) and value:
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+    return ""
+
+
+def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
+    """The text without anything that looks like a key, nor any of `secrets`, at most 2 KB long."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, HIDDEN)
+    text = SECRETS.sub(HIDDEN, text)
+    if len(text) <= TEXT_LIMIT and text.isascii():
+        return text
+    return text.encode("utf-8", "replace")[:TEXT_LIMIT].decode("utf-8", "ignore")
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait (RFC 9110, Retry-After; the -ms form wins), at most a day; None when it tells none.
+
+    A date counts from the answer's own Date, so that no clock is read and skew does not matter.
+    """
+    seconds = _number(headers.get("retry-after-ms"))
+    if seconds is not None:
+        return min(seconds / 1000, RETRY_LIMIT_S)
+    text = headers.get("retry-after", "")
+    seconds = _number(text)
+    if seconds is None and text:
+        try:
+            seconds = (parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
+        except (TypeError, ValueError):
+            return None
+    return None if seconds is None else min(max(seconds, 0.0), RETRY_LIMIT_S)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None

@@ -1,0 +1,140 @@
+"""The chat completions protocol: the call, with all that target and entry ask for."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import json
+
+from gateway.dialects import openai as dialect
+from gateway.errors import GatewayError, NotSupported
+from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.neutral.events import Batch
+from gateway.providers import quirks
+from gateway.providers.failures import upstream_failure
+from gateway.providers.openai.reply import read_result
+from gateway.providers.openai.request import write_body
+from gateway.providers.openai.stream import StreamReader
+from gateway.providers.protocol import Call, Reply, Target
+
+PATH = "/chat/completions"
+# Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
+OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
+# What an entry calls a forced choice, by what the request calls it.
+CHOICES = {"required": ("required", "any"), "tool": ("tool", "function"), "web_search": ("web_search",)}
+USUAL_TIERS = ("auto", "default")
+SIGNED = "sigv4"
+
+
+class OpenAIChat:
+    """POST {address}/chat/completions. Always asks for usage in streams."""
+
+    dialect = dialect.NAME
+
+    def write(self, request: ChatRequest, target: Target) -> Call:
+        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        warnings: list[str] = []
+        body = write_body(request, quirks.REPLAY_REASONING in target.quirks, warnings)
+        if "web_search_options" in body and not target.mapping.web_search:
+            raise NotSupported("This provider has no web search for this model.", param="tools")
+        return _finish(body, request, target, warnings)
+
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
+        """The call with the caller's own body, retargeted."""
+        return _finish(dict(native.body), request, target, [])
+
+    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+        """A whole answer. UpstreamFailed when it is not one, or is empty."""
+        return read_result(reply.read_all(), relayed)
+
+    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+        """A streamed answer as batches, one a receive."""
+        return StreamReader(relayed).read(reply)
+
+    def failure(self, reply: Reply, target: Target) -> GatewayError:
+        return upstream_failure(reply, target)
+
+
+def _finish(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
+    """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
+    body = {"model": target.mapping.external_id, **body}
+    if request.needs.stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    _limit(body, target)
+    _fit(body, request, target, warnings)
+    quirks.adjust(body, request, target.quirks)
+    url, headers = _address(target)
+    headers["content-type"] = "application/json"
+    headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
+    return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))
+
+
+def _limit(body: dict[str, Any], target: Target) -> None:
+    """Values within the target's range: the output cap of the budget, the mapping's highest temperature."""
+    cap = target.output_cap
+    if cap is not None and body.get("max_completion_tokens", cap + 1) > cap:
+        body["max_completion_tokens"] = cap
+    highest = target.mapping.max_temperature
+    if highest and body.get("temperature", 0) > highest:
+        body["temperature"] = highest
+
+
+def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> None:
+    """Leave out what the mapping does not take and the request can do without; ask for the service tier."""
+    mapping = target.mapping
+    if mapping.supported_parameters:
+        for name in OPTIONAL:
+            if name in body and name not in mapping.supported_parameters:
+                del body[name]
+                warnings.append(f"{name} is not supported by {mapping.key} and was left out.")
+    if "top_k" in body and "top_k" not in mapping.supported_parameters:
+        del body["top_k"]
+        warnings.append(f"top_k is not supported by {mapping.key} and was left out.")
+    if not mapping.parallel_tool_calls:
+        body.pop("parallel_tool_calls", None)
+    if not mapping.verbosity:
+        body.pop("verbosity", None)
+    if body.get("reasoning_effort") == "none" and not _can_stop_reasoning(target):
+        del body["reasoning_effort"]
+    _fit_choice(body, request, target, warnings)
+    tier = request.options.service_tier
+    offered = target.provider.service_tiers or mapping.service_tiers
+    if tier and offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
+        body["service_tier"] = tier
+
+
+def _can_stop_reasoning(target: Target) -> bool:
+    """Whether "none" means something there: a model that does not reason refuses the word."""
+    efforts = target.mapping.reasoning_efforts
+    return target.mapping.reasoning and (not efforts or "none" in efforts)
+
+
+def _fit_choice(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> None:
+    forced, known = request.needs.forced_tool, target.mapping.supported_tool_choices
+    if not forced or not known or "tool_choice" not in body:
+        return
+    if not any(name in known for name in CHOICES.get(forced, ())):
+        body["tool_choice"] = "auto"
+        warnings.append(f"tool_choice was taken as auto: {target.mapping.key} cannot force a call.")
+
+
+def _address(target: Target) -> tuple[str, dict[str, str]]:
+    """URL and headers with the credential where the provider's entry wants it."""
+    base, _, query = target.address.partition("?")
+    arguments = [query] if query else []
+    version = target.settings.get("api_version", "")
+    if version and quirks.API_VERSION_QUERY in target.quirks:
+        arguments.append(f"api-version={quote(version, safe='')}")
+    headers = {name.lower(): value for name, value in target.provider.headers.items()}
+    auth, secret = target.provider.auth, target.credential.secret
+    if auth == SIGNED:
+        raise NotSupported(f"Provider {target.provider.id} cannot be reached by this protocol.")
+    if secret and auth.startswith("query:"):
+        arguments.append(f"{auth[len('query:') :]}={quote(secret, safe='')}")
+    elif secret and auth in ("bearer", "google-oauth"):
+        headers["authorization"] = f"Bearer {secret}"
+    elif secret and auth != "none":
+        headers[auth.lower()] = secret
+    url = base.rstrip("/") + PATH
+    return (f"{url}?{'&'.join(arguments)}" if arguments else url), headers

@@ -1,0 +1,146 @@
+"""A chat completion as a neutral result."""
+
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.dialects import openai as dialect
+from gateway.errors import UpstreamFailed
+from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
+from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.providers.failures import stream_failure
+
+NOT_JSON = "The provider sent an answer that is not JSON."
+ODD = "The provider sent an answer of an unknown shape."
+SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign shape ends in
+EMPTY = "The provider ended its answer without any content."
+
+
+def read_result(body: bytes, relayed: bool) -> ChatResult:
+    """The result of a 2xx body. UpstreamFailed for another shape, an error inside it, or an empty answer."""
+    try:
+        wire = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise UpstreamFailed(NOT_JSON) from None
+    if not isinstance(wire, dict):
+        raise UpstreamFailed(NOT_JSON)
+    if wire.get("error"):
+        raise stream_failure(wire)
+    usage = dialect.read_usage(wire.get("usage"))
+    try:
+        sources = read_sources(wire)
+        choices = tuple(_choice(choice, sources) for choice in wire.get("choices") or ())
+    except SHAPE_ERRORS:
+        raise UpstreamFailed(ODD, upstream_status=200) from None
+    if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
+        raise UpstreamFailed(EMPTY, upstream_status=200)
+    return ChatResult(
+        choices=choices,
+        usage=usage,
+        model=_text(wire.get("model")),
+        upstream_id=_text(wire.get("id")),
+        service_tier=_text(wire.get("service_tier")),
+        native=Native(dialect.NAME, wire) if relayed else None,
+    )
+
+
+def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
+    """Whether a successful end brought nothing: no content, no tokens, and no filter that explains it."""
+    return not content and finish not in ("content_filter", "refusal") and not (usage and usage.output_total)
+
+
+def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
+    message = wire.get("message")
+    if not isinstance(message, dict):
+        message = wire["message"] = {"role": "assistant", "content": None}
+    flatten_content(message)
+    parts: list[Part] = []
+    thoughts = message.get("reasoning") or message.get("reasoning_content")
+    if isinstance(thoughts, str):
+        parts.append(Reasoning(thoughts, maker=""))
+    if message.get("content"):
+        parts.append(Text(message["content"], sources=read_annotations(message) or sources))
+    if message.get("refusal"):
+        parts.append(Refusal(message["refusal"]))
+    parts += [read_image(image) for image in message.get("images") or ()]
+    calls = message.get("tool_calls") or ()
+    parts += [_call(call) for call in calls]
+    finish = dialect.FINISH_READ.get(wire.get("finish_reason") or "")
+    return Choice(tuple(parts), finish or ("tool_calls" if calls else "stop"))
+
+
+def _call(wire: dict[str, Any]) -> ToolCall:
+    """A tool call; one without an id gets one, which the caller needs to answer it."""
+    ident = wire.get("id") or f"call_{ids.new_hex()}"
+    wire["id"] = ident
+    custom = wire.get("custom")
+    if isinstance(custom, dict):
+        return ToolCall(ident, _text(custom.get("name")), _text(custom.get("input")), custom=True)
+    function = wire.get("function") or {}
+    return ToolCall(ident, _text(function.get("name")), arguments_text(function))
+
+
+def arguments_text(function: dict[str, Any]) -> str:
+    """The arguments as JSON text; servers that send an object have it written out (in the wire value too)."""
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict | list):
+        arguments = function["arguments"] = orjson.dumps(arguments).decode()
+    return arguments if isinstance(arguments, str) else ""
+
+
+def flatten_content(holder: dict[str, Any]) -> None:
+    """Content as a list of parts ({type: text} and {type: thinking}) as plain content and reasoning."""
+    content = holder.get("content")
+    if not isinstance(content, list):
+        return
+    text, thoughts = [], []
+    for part in content:
+        if not isinstance(part, dict):
+            continue
+        if part.get("type") == "thinking":
+            inner = part.get("thinking")
+            pieces = inner if isinstance(inner, list) else [{"text": inner}]
+            thoughts += [_text(piece.get("text")) for piece in pieces if isinstance(piece, dict)]
+        else:
+            text.append(_text(part.get("text")))
+    holder["content"] = "".join(text)
+    if any(thoughts):
+        holder["reasoning"] = "".join(thoughts)
+
+
+def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
+    """Citations of a message or delta: {type: url_citation, url_citation: {url, title, start_index, end_index}}."""
+    found = []
+    for entry in holder.get("annotations") or ():
+        citation = entry.get("url_citation") if isinstance(entry, dict) else None
+        if isinstance(citation, dict) and citation.get("url"):
+            start, end = citation.get("start_index"), citation.get("end_index")
+            place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
+            found.append(Source(citation["url"], _text(citation.get("title")), "", *place))
+    return tuple(found)
+
+
+def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:
+    """Sources that some servers list beside the choices: `search_results` [{url, title}], else `citations` [url]."""
+    listed = wire.get("search_results")
+    if isinstance(listed, list):
+        entries = [entry for entry in listed if isinstance(entry, dict) and entry.get("url")]
+        return tuple(Source(_text(entry["url"]), _text(entry.get("title"))) for entry in entries)
+    cited = wire.get("citations")
+    return tuple(Source(url) for url in cited if isinstance(url, str)) if isinstance(cited, list) else ()
+
+
+def read_image(wire: Any) -> Image:
+    """A made image: {type: image_url, image_url: {url}} with an address or a data URL."""
+    holder = wire.get("image_url") if isinstance(wire, dict) else None
+    url = _text(holder.get("url") if isinstance(holder, dict) else holder)
+    if url.startswith("data:"):
+        head, _, data = url[5:].partition(",")
+        return Image(Media(media_type=head.partition(";")[0], data=data))
+    return Image(Media(url=url))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

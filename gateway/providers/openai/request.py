@@ -1,0 +1,269 @@
+"""A neutral conversation as an OpenAI chat completions body."""
+
+from typing import Any
+
+from gateway.errors import NotSupported
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    CustomTool,
+    ForeignTool,
+    FunctionTool,
+    ReasoningAsk,
+    ResponseFormat,
+    Tool,
+    ToolChoice,
+    WebSearch,
+)
+from gateway.neutral.parts import (
+    Audio,
+    File,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+STOP_LIMIT = 4  # API reference: up to four stop sequences
+MOVED = "(shown in the next user message)"
+# A budget in tokens as the nearest effort: this format has no other word for it.
+EFFORT_BY_BUDGET = ((4096, "low"), (16384, "medium"))
+
+
+def write_body(request: ChatRequest, replay_reasoning: bool, warnings: list[str]) -> dict[str, Any]:
+    """The body without model, stream and the provider's own adjustments. `warnings` grows by what is left out.
+
+    NotSupported for content that this format cannot carry.
+    """
+    talk = request.conversation()
+    body: dict[str, Any] = {"messages": _Messages(replay_reasoning, warnings).write(talk.messages)}
+    tools = _write_tools(talk.tools, body, warnings)
+    if tools:
+        body["tools"] = tools
+        if talk.tool_choice is not None and talk.tool_choice.mode != "web_search":
+            body["tool_choice"] = _write_choice(talk.tool_choice, talk.tools)
+        if talk.sampling.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = talk.sampling.parallel_tool_calls
+    if talk.response_format is not None:
+        body["response_format"] = _write_format(talk.response_format)
+    effort = _effort(talk.reasoning)
+    if effort:
+        body["reasoning_effort"] = effort
+    _write_sampling(talk, body, warnings)
+    if request.user:
+        body["user"] = request.user
+    return body
+
+
+def _write_sampling(talk: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
+    sampling = talk.sampling
+    if sampling.max_tokens:
+        body["max_completion_tokens"] = sampling.max_tokens
+    for name in ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty"):
+        value = getattr(sampling, name)
+        if value is not None:
+            body[name] = value
+    if sampling.n > 1:
+        body["n"] = sampling.n
+    if sampling.verbosity:
+        body["verbosity"] = sampling.verbosity
+    if sampling.stop:
+        body["stop"] = list(sampling.stop[:STOP_LIMIT])
+        if len(sampling.stop) > STOP_LIMIT:
+            warnings.append(f"Only the first {STOP_LIMIT} stop sequences are used.")
+    if sampling.output_effort and not body.get("verbosity"):
+        warnings.append("The output effort has no counterpart at this provider and was left out.")
+
+
+def _effort(ask: ReasoningAsk) -> str:
+    if ask.effort:
+        return ask.effort
+    if ask.budget:
+        return next((effort for limit, effort in EFFORT_BY_BUDGET if ask.budget <= limit), "high")
+    return "none" if ask.enabled is False else ""
+
+
+def _write_tools(tools: tuple[Tool, ...], body: dict[str, Any], warnings: list[str]) -> list[dict[str, Any]]:
+    """The `tools` list; a web search becomes the body's web_search_options."""
+    written = []
+    for tool in tools:
+        match tool:
+            case FunctionTool():
+                written.append(_write_function(tool))
+            case CustomTool():
+                custom = {"name": tool.name, "description": tool.description, "format": tool.format}
+                written.append({"type": "custom", "custom": {key: value for key, value in custom.items() if value}})
+            case WebSearch():
+                body["web_search_options"] = _write_search(tool, warnings)
+            case ForeignTool(kind="tool_search"):
+                pass  # deferred tools are simply all there
+            case _:
+                raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")
+    return written
+
+
+def _write_function(tool: FunctionTool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    if tool.schema is not None:
+        function["parameters"] = tool.schema
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if tool.context_size:
+        options["search_context_size"] = tool.context_size
+    names = ("city", "region", "country", "timezone")
+    place = {name: getattr(tool, name) for name in names if getattr(tool, name)}
+    if place:
+        options["user_location"] = {"type": "approximate", "approximate": place}
+    if tool.allowed_domains or tool.blocked_domains or tool.max_uses:
+        warnings.append("Domain lists and max_uses of web_search have no counterpart at this provider.")
+    return options
+
+
+def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
+    if choice.mode != "tool":
+        return choice.mode
+    kind = "custom" if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools) else "function"
+    return {"type": kind, kind: {"name": choice.name}}
+
+
+def _write_format(wanted: ResponseFormat) -> dict[str, Any]:
+    if wanted.kind != "json_schema":
+        return {"type": wanted.kind}
+    schema: dict[str, Any] = {"name": wanted.name or "response", "schema": wanted.schema or {}}
+    if wanted.description:
+        schema["description"] = wanted.description
+    if wanted.strict is not None:
+        schema["strict"] = wanted.strict
+    return {"type": "json_schema", "json_schema": schema}
+
+
+class _Messages:
+    """Writes messages in order. Media from where none may stand (a tool's result, an assistant's or system message)
+    wait for the end of the run of tool messages and follow as a user message."""
+
+    def __init__(self, replay_reasoning: bool, warnings: list[str]) -> None:
+        self._replay = replay_reasoning
+        self._warnings = warnings
+        self._written: list[dict[str, Any]] = []
+        self._waiting: list[dict[str, Any]] = []
+
+    def write(self, messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+        for message in messages:
+            if message.role == "tool":
+                self._add_results(message)
+                continue
+            self._flush()
+            if message.role == "assistant":
+                self._add_assistant(message)
+            elif message.role == "user":
+                self._add(message, [write_part(part) for part in message.parts])
+            else:
+                self._add(message, self._text_only(message.parts, "Shown with the instructions:"))
+        self._flush()
+        return self._written
+
+    def _add(self, message: Message, parts: list[dict[str, Any]]) -> None:
+        written = {"role": message.role, "content": _shorten(parts)}
+        if message.name:
+            written["name"] = message.name
+        self._written.append(written)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._written.append({"role": "user", "content": self._waiting})
+            self._waiting = []
+
+    def _text_only(self, parts: tuple[Part, ...], caption: str) -> list[dict[str, Any]]:
+        """The text parts; media wait under `caption`."""
+        written = [write_part(part) for part in parts]
+        media = [part for part in written if part["type"] != "text"]
+        if media:
+            self._waiting += [{"type": "text", "text": caption}, *media]
+        return [part for part in written if part["type"] == "text"]
+
+    def _add_results(self, message: Message) -> None:
+        for part in message.parts:
+            if not isinstance(part, ToolResult):
+                self._waiting.append(write_part(part))
+                continue
+            caption = f"Output of {part.name or 'the tool'} (call {part.call_id}):"
+            texts = self._text_only(part.parts, caption)
+            content = "\n".join(text["text"] for text in texts)
+            if not content and part.parts and not texts:
+                content = MOVED
+            if part.is_error and not content.lower().startswith("error"):
+                content = f"Error: {content}"
+            self._written.append({"role": "tool", "tool_call_id": part.call_id, "content": content})
+
+    def _add_assistant(self, message: Message) -> None:
+        calls = [part for part in message.parts if isinstance(part, ToolCall)]
+        kept = tuple(part for part in message.parts if not isinstance(part, Reasoning | Refusal | ToolCall))
+        refusal = "".join(part.text for part in message.parts if isinstance(part, Refusal))
+        if any(part.executed for part in calls):
+            self._warnings.append("Calls of another provider's server tools in past turns were left out.")
+            kept = tuple(part for part in kept if not isinstance(part, ToolResult))
+        texts = self._text_only(kept, "Made by the assistant in the message before:")
+        own = [_write_call(part) for part in calls if not part.executed]
+        written: dict[str, Any] = {"role": "assistant", "content": _shorten(texts) if texts or not own else None}
+        if refusal:
+            written["refusal"] = refusal
+            written["content"] = written["content"] or None
+        if message.name:
+            written["name"] = message.name
+        if own:
+            written["tool_calls"] = own
+        thoughts = "\n\n".join(part.text for part in message.parts if isinstance(part, Reasoning) and part.text)
+        if thoughts and self._replay:
+            written["reasoning_content"] = thoughts
+        self._written.append(written)
+
+
+def _shorten(parts: list[dict[str, Any]]) -> Any:
+    """One text as a plain string: every server of this format takes that."""
+    if not parts:
+        return ""
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        return parts[0]["text"]
+    return parts
+
+
+def _write_call(call: ToolCall) -> dict[str, Any]:
+    if call.custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def write_part(part: Part) -> dict[str, Any]:
+    """A content part. NotSupported for what the format has no word for; cache marks have none and are hints only."""
+    match part:
+        case Text() | Refusal():
+            return {"type": "text", "text": part.text}
+        case Image(media=media) if media.url or media.data:
+            image = {"url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
+            if part.detail:
+                image["detail"] = part.detail
+            return {"type": "image_url", "image_url": image}
+        case Audio(media=media) if media.data:
+            sound = part.format or media.media_type.rpartition("/")[2] or "wav"
+            return {"type": "input_audio", "input_audio": {"data": media.data, "format": sound}}
+        case File(media=media) if media.file_id:
+            return {"type": "file", "file": {"file_id": media.file_id}}
+        case File(media=media) if media.data:
+            kind = media.media_type or "application/pdf"
+            name = part.filename or part.title or "file"
+            return {"type": "file", "file": {"filename": name, "file_data": f"data:{kind};base64,{media.data}"}}
+        case _:
+            name = type(part).__name__.lower()
+            raise NotSupported(f"This provider does not take a part of type {name} in this form.", param="messages")

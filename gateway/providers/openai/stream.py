@@ -1,0 +1,296 @@
+"""A stream of chat completion chunks as batches of neutral events, or as chunks to relay.
+
+When a stream is whole: after `[DONE]`; or, for servers that never send it, after a finish reason for every choice and
+the usage that was asked for, when the connection then ended in order. All else is truncated.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.dialects import openai as dialect
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.events import (
+    Batch,
+    Failed,
+    Finished,
+    NativeChunk,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    Silent,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.usage import Usage
+from gateway.providers.failures import explain, stream_failure, truncated
+from gateway.providers.openai.reply import (
+    EMPTY,
+    NOT_JSON,
+    ODD,
+    SHAPE_ERRORS,
+    arguments_text,
+    flatten_content,
+    is_empty,
+    read_annotations,
+    read_image,
+    read_sources,
+)
+from gateway.providers.protocol import Reply
+from gateway.providers.sse import EventReader
+
+DONE = b"[DONE]"
+SAID = ("content", "reasoning", "reasoning_content", "tool_calls", "refusal", "images", "annotations")
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call under way: `slot` is its number among the choice's calls."""
+
+    slot: int
+    block: int
+    id: str
+    named: bool
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What was begun of one choice."""
+
+    kind: str = ""
+    block: int = -1
+    calls: list[_Call] = field(default_factory=list)
+    by_index: dict[Any, _Call] = field(default_factory=dict)
+    finish: FinishReason | None = None
+
+    def open(self, kind: str) -> int:
+        """The block for a delta of `kind`: the running one, or the next when the kind changes."""
+        if kind != self.kind:
+            self.kind = kind
+            self.block += 1
+        return self.block
+
+
+class StreamReader:
+    """Reads one stream."""
+
+    def __init__(self, relayed: bool) -> None:
+        self._relayed = relayed
+        self._choices: dict[int, _Choice] = {}
+        self._usage: Usage | None = None
+        self._started = False
+        self._content = False
+        self._tier = ""
+
+    def read(self, reply: Reply) -> Iterator[Batch]:
+        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
+        try:
+            yield from self._read(reply)
+        except GatewayError as error:
+            yield self._end([], Failed(error, self._usage))
+
+    def _read(self, reply: Reply) -> Iterator[Batch]:
+        kind = reply.headers.get("content-type", "")
+        if kind and "event-stream" not in kind:
+            raise _not_a_stream(reply)
+        events = EventReader()
+        for piece in reply.chunks():
+            if not piece:
+                yield [Silent()]
+                continue
+            batch, done = self._take(events.feed(piece))
+            if done:
+                yield batch
+                return
+            if batch:
+                yield batch
+        batch, done = self._take(events.finish())
+        yield batch if done else self._end(batch, self._last(False))
+
+    def _take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+        """The neutral events of some wire events, and whether the last is terminal."""
+        batch: Batch = []
+        for name, data in events:
+            if data == DONE:
+                return self._end(batch, self._last(True)), True
+            try:
+                chunk = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage)), True
+            if type(chunk) is not dict or name == "error" or chunk.get("error"):
+                return self._end(batch, Failed(stream_failure(chunk), self._usage)), True
+            try:
+                self._read_chunk(chunk, len(data), batch)
+            except SHAPE_ERRORS:
+                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
+        return batch, False
+
+    def _read_chunk(self, chunk: dict[str, Any], size: int, batch: Batch) -> None:
+        if not self._started:
+            self._started = True
+            batch.append(Started(chunk.get("model") or "", chunk.get("id") or ""))
+        self._note(chunk)
+        if not chunk.get("choices"):
+            return
+        if self._relayed:
+            self._relay(chunk, size, batch)
+        else:
+            self._rebuild(chunk, batch)
+
+    def _note(self, chunk: dict[str, Any]) -> None:
+        """What is told beside the choices. Usage is cumulative: the last wins."""
+        usage = chunk.get("usage")
+        if usage:
+            self._usage = dialect.read_usage(usage) or self._usage
+        tier = chunk.get("service_tier")
+        if tier and type(tier) is str:
+            self._tier = tier
+
+    def _relay(self, chunk: dict[str, Any], size: int, batch: Batch) -> None:
+        said = False
+        for choice in chunk["choices"]:
+            delta = choice.get("delta")
+            if type(delta) is not dict:
+                delta = choice["delta"] = {}
+            if choice.get("finish_reason"):
+                self._close(choice)
+            elif choice.get("index", 0) not in self._choices:
+                self._choice(choice)
+            if delta.get("content"):
+                said = True
+                if type(delta["content"]) is list:
+                    flatten_content(delta)
+            elif not said:
+                said = any(delta.get(name) for name in SAID)
+            if delta.get("tool_calls"):
+                for call in delta["tool_calls"]:
+                    self._number(choice, call)
+        self._content = self._content or said
+        batch.append(NativeChunk(dialect.NAME, chunk, said, size))
+
+    def _choice(self, wire: dict[str, Any]) -> _Choice:
+        return self._choices.setdefault(wire.get("index") or 0, _Choice())
+
+    def _close(self, wire: dict[str, Any]) -> None:
+        """Note the finish reason of a choice (and a usage that some servers put beside it)."""
+        choice = self._choice(wire)
+        choice.finish = dialect.FINISH_READ.get(wire["finish_reason"], "stop")
+        if wire.get("usage"):
+            self._usage = dialect.read_usage(wire["usage"]) or self._usage
+
+    def _number(self, wire: dict[str, Any], call: dict[str, Any]) -> tuple[_Call, bool]:
+        """The call that a delta belongs to, and whether it begins it; writes its index and id into the delta.
+
+        Calls are told apart by index. Servers that leave the index out, or say 0 of every call, begin another call
+        with a name and an id that are new; ids that change without a name are noise.
+        """
+        choice = self._choice(wire)
+        inner = call.get("function") or call.get("custom") or {}
+        index, ident = call.get("index"), call.get("id") or ""
+        if index is None and not ident and choice.calls:
+            known = choice.calls[-1]
+        else:
+            known = choice.by_index.get(ident if index is None else index)
+        if known is not None and inner.get("name") and ident and ident != known.id:
+            known = None
+        fresh = known is None
+        if known is None:
+            choice.kind = "call"
+            choice.block += 1
+            known = _Call(len(choice.calls), choice.block, ident or f"call_{ids.new_hex()}", bool(inner.get("name")))
+            choice.calls.append(known)
+            choice.by_index[ident if index is None else index] = known
+            call["id"] = known.id
+        elif ident:
+            call["id"] = known.id
+        call["index"] = known.slot
+        if "function" in call and type(inner.get("arguments")) is dict:
+            arguments_text(inner)
+        return known, fresh
+
+    def _rebuild(self, chunk: dict[str, Any], batch: Batch) -> None:
+        sources = read_sources(chunk) if any(choice.get("finish_reason") for choice in chunk["choices"]) else ()
+        for wire in chunk["choices"]:
+            number, choice = wire.get("index") or 0, self._choice(wire)
+            delta = wire.get("delta")
+            if type(delta) is dict and delta:
+                before = len(batch)
+                self._read_delta(delta, wire, number, choice, batch)
+                self._content = self._content or len(batch) > before
+            if wire.get("finish_reason"):
+                self._close(wire)
+        batch.extend(SourceFound(source) for source in sources)
+
+    def _read_delta(self, delta: dict[str, Any], wire: dict[str, Any], number: int, choice: _Choice, to: Batch) -> None:
+        if type(delta.get("content")) is list:
+            flatten_content(delta)
+        thought = delta.get("reasoning") or delta.get("reasoning_content")
+        if thought and type(thought) is str:
+            to.append(ReasoningDelta(thought, block=choice.open("reasoning"), choice=number))
+        if delta.get("content"):
+            to.append(TextDelta(delta["content"], block=choice.open("text"), choice=number))
+        if delta.get("refusal"):
+            to.append(RefusalDelta(delta["refusal"], block=choice.open("refusal"), choice=number))
+        for call in delta.get("tool_calls") or ():
+            to.append(self._read_call(call, wire, number))
+        for image in delta.get("images") or ():
+            choice.kind = "image"
+            choice.block += 1
+            to.append(PartFound(read_image(image), block=choice.block, choice=number))
+        for source in read_annotations(delta):
+            to.append(SourceFound(source, choice=number))
+
+    def _read_call(self, call: dict[str, Any], wire: dict[str, Any], number: int) -> ToolCallDelta:
+        known, fresh = self._number(wire, call)
+        custom = call.get("custom")
+        if isinstance(custom, dict):
+            name, arguments = custom.get("name") or "", custom.get("input") or ""
+        else:
+            function = call.get("function") or {}
+            name, arguments = function.get("name") or "", arguments_text(function)
+        late = not fresh and not known.named and bool(name)
+        known.named = known.named or late
+        return ToolCallDelta(
+            known.block,
+            arguments,
+            id=known.id if fresh else "",
+            name=name if fresh or late else "",
+            custom=isinstance(custom, dict),
+            choice=number,
+        )
+
+    def _last(self, marked: bool) -> Finished | Failed:
+        """The terminal event; `marked` = the stream's own end mark was seen."""
+        ended = bool(self._choices) and all(choice.finish for choice in self._choices.values())
+        if not marked and not (ended and self._usage is not None):
+            return Failed(truncated(), self._usage)
+        numbers = range(max(self._choices, default=0) + 1)
+        reasons = tuple(self._reason(number) for number in numbers)
+        if is_empty(self._content, reasons[0], self._usage):
+            return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
+        return Finished(reasons[0], self._usage, service_tier=self._tier, reasons=reasons)
+
+    def _reason(self, number: int) -> FinishReason:
+        choice = self._choices.get(number) or _Choice()
+        return choice.finish or ("tool_calls" if choice.calls else "stop")
+
+    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
+        if not self._started:
+            self._started = True
+            batch.insert(0, Started())
+        batch.append(last)
+        return batch
+
+
+def _not_a_stream(reply: Reply) -> GatewayError:
+    """A 2xx answer of another kind: its error object, or that it is no stream."""
+    body = reply.read_all()
+    if explain(body).shaped:
+        return stream_failure(orjson.loads(body))
+    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)

@@ -1,0 +1,262 @@
+"""Small named adjustments of an OpenAI-shaped body that a provider's or a mapping's entry may list.
+
+A quirk gets the body that is about to be sent and the request, and changes the body's top level in place; values
+below it are shared and are replaced, never changed. It runs last, in the order of the entry.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+from msgspec import json
+
+from gateway.neutral.chat import ChatRequest
+
+Body = dict[str, Any]
+Quirk = Callable[[Body, ChatRequest], None]
+
+# Not a change of the body but a wish of the entry: past reasoning goes back as `reasoning_content`.
+REPLAY_REASONING = "replay_reasoning"
+# A change of the address: `?api-version=` from the provider's settings.
+API_VERSION_QUERY = "api_version_query"
+BASIC_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
+
+
+def max_tokens_old_name(body: Body, request: ChatRequest) -> None:
+    """The limit under the name it had before max_completion_tokens."""
+    if "max_completion_tokens" in body:
+        body["max_tokens"] = body.pop("max_completion_tokens")
+
+
+def no_stream_options(body: Body, request: ChatRequest) -> None:
+    """Servers that refuse stream_options (and mostly send usage unasked)."""
+    body.pop("stream_options", None)
+
+
+def no_parallel_tool_calls(body: Body, request: ChatRequest) -> None:
+    body.pop("parallel_tool_calls", None)
+
+
+def no_service_tier(body: Body, request: ChatRequest) -> None:
+    body.pop("service_tier", None)
+
+
+def no_user(body: Body, request: ChatRequest) -> None:
+    body.pop("user", None)
+
+
+def no_verbosity(body: Body, request: ChatRequest) -> None:
+    body.pop("verbosity", None)
+
+
+def no_n(body: Body, request: ChatRequest) -> None:
+    body.pop("n", None)
+
+
+def drop_penalties(body: Body, request: ChatRequest) -> None:
+    body.pop("frequency_penalty", None)
+    body.pop("presence_penalty", None)
+
+
+def no_sampling(body: Body, request: ChatRequest) -> None:
+    """Models that reason with fixed sampling refuse any of these."""
+    for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
+        body.pop(name, None)
+
+
+def no_reasoning_effort(body: Body, request: ChatRequest) -> None:
+    body.pop("reasoning_effort", None)
+
+
+def basic_reasoning_effort(body: Body, request: ChatRequest) -> None:
+    """Servers that know low, medium and high alone: the nearest of them; "none" is left out."""
+    effort = body.get("reasoning_effort")
+    if effort == "none":
+        del body["reasoning_effort"]
+    elif effort in BASIC_EFFORTS:
+        body["reasoning_effort"] = BASIC_EFFORTS[effort]
+
+
+def thinking_switch(body: Body, request: ChatRequest) -> None:
+    """Reasoning is switched by `thinking: {type}` instead of an effort."""
+    effort = body.pop("reasoning_effort", None)
+    if effort is not None:
+        body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
+
+
+def enable_thinking(body: Body, request: ChatRequest) -> None:
+    """Reasoning is switched by `enable_thinking` and bounded by `thinking_budget` instead of an effort."""
+    effort = body.pop("reasoning_effort", None)
+    if effort is None and not request.needs.reasoning:
+        return
+    body["enable_thinking"] = effort != "none"
+    budget = request.conversation().reasoning.budget
+    if budget and effort != "none":
+        body["thinking_budget"] = budget
+
+
+def required_as_any(body: Body, request: ChatRequest) -> None:
+    """A forced call of any tool is asked for as "any" instead of "required"."""
+    if body.get("tool_choice") == "required":
+        body["tool_choice"] = "any"
+
+
+def tool_choice_auto(body: Body, request: ChatRequest) -> None:
+    """Servers whose only tool choices are auto and none."""
+    if body.get("tool_choice") not in (None, "auto", "none"):
+        body["tool_choice"] = "auto"
+
+
+def no_strict(body: Body, request: ChatRequest) -> None:
+    """Servers that refuse `strict` on a function."""
+    if body.get("tools"):
+        body["tools"] = [_without_strict(tool) for tool in _plain(body["tools"])]
+
+
+def no_cache_breakpoints(body: Body, request: ChatRequest) -> None:
+    """Takes explicit cache breakpoints out of the messages (looked for only when the request has one)."""
+    if "prompt_cache_breakpoint" in request.options.extra:
+        body["messages"] = [_without_breakpoint(message) for message in _plain(body["messages"])]
+
+
+def content_null_required(body: Body, request: ChatRequest) -> None:
+    """An assistant message with calls must say `content: null` when it has none."""
+    body["messages"] = [
+        {**message, "content": None} if message.get("tool_calls") and not message.get("content") else message
+        for message in _plain(body["messages"])
+    ]
+
+
+def content_text_required(body: Body, request: ChatRequest) -> None:
+    """Servers that refuse a null or absent content: an empty text instead."""
+    body["messages"] = [
+        {**message, "content": ""} if message.get("content") is None else message
+        for message in _plain(body["messages"])
+    ]
+
+
+def text_as_string(body: Body, request: ChatRequest) -> None:
+    """Servers that take content as one text only: parts that are all text are joined."""
+    body["messages"] = [_join_text(message) for message in _plain(body["messages"])]
+
+
+def developer_as_system(body: Body, request: ChatRequest) -> None:
+    body["messages"] = _rename_role(body["messages"], "developer", "system")
+
+
+def system_as_user(body: Body, request: ChatRequest) -> None:
+    """Models without a system role."""
+    body["messages"] = _rename_role(_rename_role(body["messages"], "developer", "user"), "system", "user")
+
+
+def no_names(body: Body, request: ChatRequest) -> None:
+    """Servers that refuse `name` on a message."""
+    body["messages"] = [
+        {key: value for key, value in message.items() if key != "name"} for message in _plain(body["messages"])
+    ]
+
+
+def sends_prompt_cache(body: Body, request: ChatRequest) -> None:
+    """The provider takes cache key, retention and options (the key is already an opaque hash here)."""
+    options = request.options
+    if options.prompt_cache_key:
+        body["prompt_cache_key"] = options.prompt_cache_key
+    if options.prompt_cache_retention:
+        body["prompt_cache_retention"] = options.prompt_cache_retention
+    if options.extra.get("prompt_cache_options"):
+        body["prompt_cache_options"] = options.extra["prompt_cache_options"]
+
+
+def sends_sensitive_word_check(body: Body, request: ChatRequest) -> None:
+    if "sensitive_word_check" in request.options.extra:
+        body["sensitive_word_check"] = request.options.extra["sensitive_word_check"]
+
+
+def compatible(body: Body, request: ChatRequest) -> None:
+    """What nearly every server of this format but OpenAI's own needs."""
+    max_tokens_old_name(body, request)
+    developer_as_system(body, request)
+    no_user(body, request)
+    no_cache_breakpoints(body, request)
+
+
+def _plain(values: list[Any]) -> list[Any]:
+    """A list of messages or tools as dicts: those of a relayed body may be another layer's typed values."""
+    if all(type(value) is dict for value in values):
+        return values
+    return orjson.loads(json.encode(values))
+
+
+def _rename_role(messages: list[Any], old: str, new: str) -> list[Any]:
+    """The messages with another role name; untouched when none has it."""
+    if not any(_role(message) == old for message in messages):
+        return messages
+    return [{**message, "role": new} if message["role"] == old else message for message in _plain(messages)]
+
+
+def _role(message: Any) -> str:
+    return message["role"] if type(message) is dict else message.__struct_config__.tag
+
+
+def _without_strict(tool: dict[str, Any]) -> dict[str, Any]:
+    if "function" not in tool:
+        return tool
+    return {**tool, "function": {key: value for key, value in tool["function"].items() if key != "strict"}}
+
+
+def _without_breakpoint(message: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(message.get("content"), list):
+        return message
+    parts = [
+        {key: value for key, value in part.items() if key != "prompt_cache_breakpoint"} for part in message["content"]
+    ]
+    return {**message, "content": parts}
+
+
+def _join_text(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, list) or not all(part.get("type") == "text" for part in content):
+        return message
+    return {**message, "content": "\n".join(part["text"] for part in content)}
+
+
+QUIRKS: dict[str, Quirk] = {
+    function.__name__: function
+    for function in (
+        max_tokens_old_name,
+        no_stream_options,
+        no_parallel_tool_calls,
+        no_service_tier,
+        no_user,
+        no_verbosity,
+        no_n,
+        drop_penalties,
+        no_sampling,
+        no_reasoning_effort,
+        basic_reasoning_effort,
+        thinking_switch,
+        enable_thinking,
+        required_as_any,
+        tool_choice_auto,
+        no_strict,
+        no_cache_breakpoints,
+        content_null_required,
+        content_text_required,
+        text_as_string,
+        developer_as_system,
+        system_as_user,
+        no_names,
+        sends_prompt_cache,
+        sends_sensitive_word_check,
+        compatible,
+    )
+} | {"no_usage_in_stream": no_stream_options}
+NAMES = frozenset(QUIRKS) | {REPLAY_REASONING, API_VERSION_QUERY}
+
+
+def adjust(body: Body, request: ChatRequest, names: Iterable[str]) -> None:
+    """Apply the quirks of an entry in their order. Names of other protocols' quirks are passed over."""
+    for name in names:
+        quirk = QUIRKS.get(name)
+        if quirk is not None:
+            quirk(body, request)

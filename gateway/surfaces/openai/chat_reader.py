@@ -1,0 +1,235 @@
+"""A checked chat completions body as a neutral request."""
+
+from typing import Any
+
+from gateway.dialects import openai as dialect
+from gateway.neutral.chat import ChatRequest, Native, Needs, Options
+from gateway.surfaces.openai import chat_schema as schema
+from gateway.surfaces.openai.chat_conversation import decode_conversation
+
+HEALING = "response-healing"
+# Members of messages that only a gateway takes: without these words in the body none has to be looked for.
+EXTENSION_WORDS = (b'"reasoning', b'"cache_control"', b'"tool_result_cache_control"')
+BREAKPOINT = "prompt_cache_breakpoint"
+BREAKPOINT_WORD = BREAKPOINT.encode()
+NO_OPTIONS = Options()
+OPTION_FIELDS = (
+    "routing",
+    "free_models_only",
+    "no_reasoning",
+    "service_tier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "user",
+    "plugins",
+    "image_config",
+    "sensitive_word_check",
+)
+NATIVE_FIELDS = (
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "verbosity",
+    "user",
+)
+
+
+def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
+    """The neutral request of a checked body; `raw` is its JSON text. Messages are decoded on first use.
+
+    Raises nothing here; `conversation()` raises InvalidRequest with the dotted path of what is wrong inside.
+    """
+    _settle(body)
+    survey = _Survey()
+    for message in body.messages:
+        survey.add(message)
+    effort = body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or ""
+    return ChatRequest(
+        asked=body.model,
+        needs=_needs(body, survey, effort),
+        decode=lambda: decode_conversation(body, effort),
+        options=_options(body, raw),
+        native=_native(body, raw, survey, effort),
+        user=body.user or "",
+    )
+
+
+def _settle(body: schema.ChatBody) -> None:
+    """Spellings of one meaning as one: an empty list is an absent one, a null content of plain text is empty."""
+    if not body.tools and not body.web_search:
+        body.tools = body.tool_choice = body.parallel_tool_calls = None
+    for message in body.messages:
+        if type(message) is schema.AssistantMessage:
+            if not message.tool_calls:
+                message.tool_calls = None
+            if not message.content and not message.tool_calls and not message.refusal and not message.audio:
+                message.content = ""
+        elif not message.content:
+            message.content = ""
+
+
+class _Survey:
+    """What one pass over the messages shows, without decoding any."""
+
+    __slots__ = ("text", "images", "audio", "files", "moved")
+
+    def __init__(self) -> None:
+        self.text = self.images = self.audio = self.files = 0
+        self.moved = False  # media where OpenAI takes none: a tool's result, a system or assistant message
+
+    def add(self, message: schema.Message) -> None:
+        content = message.content
+        if type(content) is str:
+            self.text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
+        elif content:
+            media = self.images + self.audio + self.files
+            for part in content:
+                self._add_part(part)
+            if self.images + self.audio + self.files > media and type(message) is not schema.UserMessage:
+                self.moved = True
+        if type(message) is schema.AssistantMessage:
+            for call in message.tool_calls or ():
+                self.text += len(call.function.arguments if type(call) is schema.FunctionCall else call.custom.input)
+
+    def _add_part(self, part: schema.Part) -> None:
+        if type(part) is schema.TextPart:
+            self.text += len(part.text) if part.text.isascii() else len(part.text.encode("utf-8", "replace"))
+        elif type(part) is schema.ImagePart:
+            self.images += 1
+        elif type(part) is schema.AudioPart:
+            self.audio += 1
+        elif type(part) is schema.FilePart:
+            self.files += 1
+
+
+def _needs(body: schema.ChatBody, survey: _Survey, effort: str) -> Needs:
+    tools = body.tools or ()
+    budget = body.reasoning.max_tokens if body.reasoning else None
+    searching = bool(body.web_search) or any(type(tool) is schema.WebSearchTool for tool in tools)
+    return Needs(
+        stream=bool(body.stream),
+        tools=any(type(tool) in (schema.FunctionTool, schema.CustomTool) for tool in tools),
+        parallel_tools=bool(body.parallel_tool_calls),
+        vision=survey.images > 0,
+        audio=survey.audio > 0,
+        documents=survey.files > 0,
+        json_object=type(body.response_format) is schema.JsonObjectFormat,
+        json_schema=type(body.response_format) is schema.JsonSchemaFormat,
+        reasoning=bool(budget) or effort not in ("", "none"),
+        effort=effort,
+        web_search=searching,
+        image_output=body.image_config is not None,
+        n=body.n or 1,
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        prompt_bytes=survey.text + sum(_size(tool) for tool in tools),
+        messages=len(body.messages),
+        media=survey.images + survey.audio + survey.files,
+        forced_tool=_forced(body.tool_choice),
+        verbosity=body.verbosity is not None,
+    )
+
+
+def _size(tool: object) -> int:
+    """Bytes of text that a tool adds to the prompt."""
+    if type(tool) is not schema.FunctionTool:
+        return 0
+    spec = tool.function
+    parameters = 0 if spec.parameters is schema.UNSET else len(memoryview(spec.parameters))
+    return len(spec.name) + len(spec.description or "") + parameters
+
+
+def _forced(choice: object) -> str:
+    if choice is None or choice in ("auto", "none"):
+        return ""
+    if isinstance(choice, schema.AllowedChoice):
+        return "required" if choice.allowed_tools.mode == "required" else ""
+    if isinstance(choice, schema.WebSearchChoice):
+        return "web_search"
+    return "required" if choice == "required" else "tool"
+
+
+def _options(body: schema.ChatBody, raw: bytes) -> Options:
+    if BREAKPOINT_WORD not in raw and not any(map(body.__getattribute__, OPTION_FIELDS)):
+        return NO_OPTIONS
+    extra: dict[str, Any] = {}
+    if BREAKPOINT_WORD in raw:
+        extra[BREAKPOINT] = True  # tells targets without them that there may be some to take out of the messages
+    if body.prompt_cache_options is not None:
+        options = body.prompt_cache_options
+        extra["prompt_cache_options"] = {key: getattr(options, key) for key in ("mode", "ttl") if getattr(options, key)}
+    if body.sensitive_word_check is not None:
+        extra["sensitive_word_check"] = {"status": body.sensitive_word_check.status}
+    return Options(
+        routing=body.routing or "",
+        free_models_only=bool(body.free_models_only),
+        no_reasoning=bool(body.no_reasoning),
+        service_tier=body.service_tier or "",
+        session=body.prompt_cache_key or body.user or "",
+        prompt_cache_key=body.prompt_cache_key or "",
+        prompt_cache_retention=body.prompt_cache_retention or "",
+        heal=any(plugin.id == HEALING for plugin in body.plugins or ()),
+        image_config=_image_config(body.image_config),
+        extra=extra,
+    )
+
+
+def _image_config(config: schema.ImageConfig | None) -> dict[str, Any] | None:
+    if config is None:
+        return None
+    return {key: value for key in config.__struct_fields__ if (value := getattr(config, key)) is not None}
+
+
+def _native(body: schema.ChatBody, raw: bytes, survey: _Survey, effort: str) -> Native | None:
+    """The body for an OpenAI-shaped upstream, or None when it holds what such an upstream would refuse."""
+    if survey.moved or _foreign(body):
+        return None
+    if any(word in raw for word in EXTENSION_WORDS) and any(_extended(message) for message in body.messages):
+        return None
+    native: dict[str, Any] = {"messages": body.messages}
+    for name in NATIVE_FIELDS:
+        value = getattr(body, name)
+        if value is not None:
+            native[name] = value
+    limit = body.max_completion_tokens or body.max_tokens
+    if limit:
+        native["max_completion_tokens"] = limit
+    if body.n and body.n > 1:
+        native["n"] = body.n
+    if effort:
+        native["reasoning_effort"] = effort
+    return Native(dialect.NAME, native)
+
+
+def _foreign(body: schema.ChatBody) -> bool:
+    """Whether a field of the top level asks for what OpenAI's chat API has no word for."""
+    reasoning = body.reasoning
+    if body.web_search or body.effort or body.image_config:
+        return True
+    if reasoning and (reasoning.max_tokens or reasoning.mode):
+        return True
+    return bool(body.tools) and not all(_plain_tool(tool) for tool in body.tools)
+
+
+def _plain_tool(tool: object) -> bool:
+    """Whether OpenAI's chat API takes the tool as it is written."""
+    if type(tool) is schema.FunctionTool:
+        return tool.cache_control is None and tool.defer_loading is None
+    return type(tool) is schema.CustomTool
+
+
+def _extended(message: schema.Message) -> bool:
+    """Whether a message holds a member that only a gateway takes."""
+    if type(message) is schema.AssistantMessage and (
+        message.reasoning or message.reasoning_content or message.reasoning_details
+    ):
+        return True
+    if type(message) is schema.ToolMessage and message.tool_result_cache_control:
+        return True
+    content = message.content
+    return type(content) is list and any(getattr(part, "cache_control", None) for part in content)

@@ -1,0 +1,394 @@
+"""The body of POST /v1/chat/completions: its shape, its limits, and what is said when it is wrong."""
+
+import re
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType, ValidationError
+from msgspec.json import Decoder
+
+from gateway.errors import InvalidRequest
+
+Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Levels = Literal["low", "medium", "high"]
+AudioFormat = Literal["wav", "mp3", "aiff", "aac", "ogg", "flac", "m4a", "mpeg", "mpga", "mp4", "pcm", "webm"]
+Count = Annotated[int, Meta(ge=1)]
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class Shape(Struct, omit_defaults=True, gc=False):
+    """Unknown members are dropped; members that equal their default are left out when written again."""
+
+
+class CacheControl(Shape):
+    type: Literal["ephemeral"] = "ephemeral"
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class Breakpoint(Shape):
+    mode: Literal["explicit"]
+    ttl: str | None = None
+
+
+class Part(Shape, tag_field="type"):
+    """A part of a message's content, told apart by `type`."""
+
+
+class TextPart(Part, tag="text"):
+    text: str
+    cache_control: CacheControl | None = None
+    prompt_cache_breakpoint: Breakpoint | None = None
+
+
+class RefusalPart(Part, tag="refusal"):
+    refusal: str
+
+
+class ImageUrl(Shape):
+    url: Name
+    detail: Literal["low", "high", "auto", "original"] | None = None
+
+
+class ImagePart(Part, tag="image_url"):
+    image_url: ImageUrl
+    cache_control: CacheControl | None = None
+    prompt_cache_breakpoint: Breakpoint | None = None
+
+
+class InputAudio(Shape):
+    data: Name
+    format: AudioFormat
+
+
+class AudioPart(Part, tag="input_audio"):
+    input_audio: InputAudio
+    prompt_cache_breakpoint: Breakpoint | None = None
+
+
+class FileData(Shape):
+    filename: str | None = None
+    file_data: str | None = None
+    file_id: str | None = None
+
+
+class FilePart(Part, tag="file"):
+    file: FileData
+    cache_control: CacheControl | None = None
+    prompt_cache_breakpoint: Breakpoint | None = None
+
+
+Parts = list[TextPart | RefusalPart | ImagePart | AudioPart | FilePart]
+
+
+class Function(Struct, gc=False):
+    name: Name
+    arguments: str = ""
+
+
+class CustomInput(Struct, gc=False):
+    name: Name
+    input: str = ""
+
+
+class FunctionCall(Struct, tag_field="type", tag="function", gc=False):
+    id: Name
+    function: Function
+
+
+class CustomCall(Struct, tag_field="type", tag="custom", gc=False):
+    id: Name
+    custom: CustomInput
+
+
+class Message(Shape, tag_field="role"):
+    """A message, told apart by `role`. `content` UNSET was absent, None was null."""
+
+    content: str | Parts | None | UnsetType = UNSET
+
+
+class SystemMessage(Message, tag="system"):
+    name: str | None = None
+
+
+class DeveloperMessage(Message, tag="developer"):
+    name: str | None = None
+
+
+class UserMessage(Message, tag="user"):
+    name: str | None = None
+
+
+class PastAudio(Shape):
+    id: Name
+
+
+class AssistantMessage(Message, tag="assistant"):
+    name: str | None = None
+    refusal: str | None = None
+    audio: PastAudio | None = None
+    tool_calls: list[FunctionCall | CustomCall] | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+
+
+class ToolMessage(Message, tag="tool", kw_only=True):
+    tool_call_id: Name
+    tool_result_cache_control: CacheControl | None = None
+
+
+Messages = list[SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage]
+
+
+class FunctionSpec(Shape):
+    """`parameters` is the JSON text of the schema, byte for byte as the caller wrote it."""
+
+    name: Name
+    description: str | None = None
+    parameters: Raw | UnsetType = UNSET
+    strict: bool | None = None
+
+
+class FunctionTool(Shape, tag_field="type", tag="function"):
+    function: FunctionSpec
+    defer_loading: bool | None = None
+    cache_control: CacheControl | None = None
+
+
+class CustomSpec(Shape):
+    name: Name
+    description: str | None = None
+    format: dict[str, Any] | None = None
+
+
+class CustomTool(Shape, tag_field="type", tag="custom"):
+    custom: CustomSpec
+
+
+class Location(Shape):
+    city: str | None = None
+    region: str | None = None
+    country: str | None = None
+    timezone: str | None = None
+
+
+class WebSearchTool(Shape, tag_field="type", tag="web_search"):
+    user_location: Location | None = None
+    search_context_size: Levels | None = None
+    max_uses: Count | None = None
+    allowed_domains: list[str] | None = None
+    blocked_domains: list[str] | None = None
+
+
+class ToolSearchTool(Shape, tag_field="type", tag="tool_search"):
+    pass
+
+
+class Named(Shape):
+    name: Name
+
+
+class FunctionChoice(Shape, tag_field="type", tag="function"):
+    function: Named
+
+
+class CustomChoice(Shape, tag_field="type", tag="custom"):
+    custom: Named
+
+
+class WebSearchChoice(Shape, tag_field="type", tag="web_search"):
+    pass
+
+
+class AllowedTools(Shape):
+    mode: Literal["auto", "required"]
+    tools: list[dict[str, Any]]
+
+
+class AllowedChoice(Shape, tag_field="type", tag="allowed_tools"):
+    allowed_tools: AllowedTools
+
+
+ChoiceObject = FunctionChoice | CustomChoice | WebSearchChoice | AllowedChoice
+
+
+class TextFormat(Shape, tag_field="type", tag="text"):
+    pass
+
+
+class JsonObjectFormat(Shape, tag_field="type", tag="json_object"):
+    pass
+
+
+class JsonSchema(Shape):
+    name: Name
+    schema: Raw
+    description: str | None = None
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Shape, tag_field="type", tag="json_schema"):
+    json_schema: JsonSchema
+
+
+class Reasoning(Shape):
+    effort: Efforts | None = None
+    max_tokens: Count | None = None
+    mode: Literal["standard", "pro"] | None = None
+
+
+class Plugin(Shape):
+    id: str
+
+
+class PromptCacheOptions(Shape):
+    mode: Literal["explicit"] | None = None
+    ttl: str | None = None
+
+
+class ImageConfig(Shape):
+    aspect_ratio: str | None = None
+    image_size: str | None = None
+    image_quality: Literal["low", "medium", "high", "auto"] | None = None
+    n: Count | None = None
+    seed: int | None = None
+
+
+class SensitiveWordCheck(Shape):
+    status: Literal["ENABLE", "DISABLE"]
+
+
+class ChatBody(Shape, kw_only=True):
+    """Every field that has an effect; all others of the wire (stop, seed, logprobs …) are accepted and dropped."""
+
+    model: Name
+    messages: Annotated[Messages, Meta(min_length=1)]
+    stream: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    n: Count | None = None
+    response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
+    tools: list[FunctionTool | CustomTool | WebSearchTool | ToolSearchTool] | None = None
+    tool_choice: Literal["auto", "none", "required"] | ChoiceObject | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Efforts | None = None
+    reasoning: Reasoning | None = None
+    effort: Levels | None = None
+    verbosity: Levels | None = None
+    service_tier: Literal["auto", "default", "flex", "priority"] | None = None
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    free_models_only: bool | None = None
+    no_reasoning: bool | None = None
+    onboarding: bool | None = None
+    web_search: bool | None = None
+    plugins: list[Plugin] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    user: str | None = None
+    image_config: ImageConfig | None = None
+    sensitive_word_check: SensitiveWordCheck | None = None
+
+
+DECODER = Decoder(ChatBody)
+PLACE = re.compile(r" - at `\$?([^`]*)`$")
+MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
+INDEX = re.compile(r"\[(\d+)\]")
+ENUM = re.compile(r"^Invalid (?:enum )?value ")
+# What may stand at a path (without its list indexes), for the message about a value that may not.
+CHOICES = {
+    "messages.role": ("system", "developer", "user", "assistant", "tool"),
+    "messages.content.type": ("text", "image_url", "input_audio", "file", "refusal"),
+    "messages.content.image_url.detail": ("low", "high", "auto", "original"),
+    "messages.content.input_audio.format": get_args(AudioFormat),
+    "messages.tool_calls.type": ("function", "custom"),
+    "tools.type": ("function", "custom", "web_search", "tool_search"),
+    "tool_choice": ("auto", "none", "required", "an object"),
+    "tool_choice.type": ("function", "custom", "web_search", "allowed_tools"),
+    "response_format.type": ("text", "json_object", "json_schema"),
+    "reasoning_effort": get_args(Efforts),
+    "reasoning.effort": get_args(Efforts),
+    "effort": get_args(Levels),
+    "verbosity": get_args(Levels),
+    "service_tier": ("auto", "default", "flex", "priority"),
+    "routing": ("auto", "price", "throughput", "latency"),
+    "prompt_cache_retention": ("in_memory", "24h"),
+}
+JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "object": "object"}
+
+
+def decode(body: bytes) -> ChatBody:
+    """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
+    try:
+        decoded = DECODER.decode(body)
+    except ValidationError as error:
+        raise _invalid(str(error)) from None
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InvalidRequest(f"The body is not valid JSON: {reason}.", code="invalid_json") from None
+    _check_together(decoded)
+    return decoded
+
+
+def _check_together(body: ChatBody) -> None:
+    """What one field alone does not show. InvalidRequest."""
+    if body.reasoning and body.reasoning.effort and body.reasoning_effort:
+        raise InvalidRequest(
+            "Give either reasoning_effort or reasoning.effort, not both.",
+            code="invalid_request",
+            param="reasoning_effort",
+        )
+    if body.n and body.n > 1 and body.stream and any(isinstance(tool, FunctionTool) for tool in body.tools or ()):
+        raise InvalidRequest(
+            "n above 1 cannot be streamed together with function tools; set n to 1 or stream to false.",
+            code="unsupported_parameter_combination",
+            param="n",
+        )
+    for place, tool in enumerate(body.tools or ()):
+        if isinstance(tool, FunctionTool):
+            require_object(tool.function.parameters, f"tools.{place}.function.parameters", optional=True)
+    if isinstance(body.response_format, JsonSchemaFormat):
+        require_object(body.response_format.json_schema.schema, "response_format.json_schema.schema")
+
+
+def require_object(raw: Raw | UnsetType, param: str, *, optional: bool = False) -> None:
+    """Raises InvalidRequest unless the JSON text is an object (or null or absent, when `optional`)."""
+    start = b"null" if raw is UNSET else bytes(memoryview(raw)[:4])
+    if start[:1] == b"{" or (optional and start == b"null"):
+        return
+    raise invalid(param, "expected an object with a JSON Schema")
+
+
+def invalid(param: str, reason: str) -> InvalidRequest:
+    """The error for a field with a wrong value; `param` is its dotted path."""
+    return InvalidRequest(f"Invalid value for '{param}': {reason}.", param=param)
+
+
+def _invalid(text: str) -> InvalidRequest:
+    """A checker's message ("Expected `str`, got `int` - at `$.messages[0].role`") as an error with a dotted path."""
+    found = PLACE.search(text)
+    path = INDEX.sub(r".\1", found[1]).strip(".") if found else ""
+    reason = text[: found.start()] if found else text
+    missing = MISSING.match(reason)
+    if missing:
+        param = f"{path}.{missing[1]}" if path else missing[1]
+        return InvalidRequest(f"The required field '{param}' is missing; add it.", param=param)
+    if not path:
+        return InvalidRequest("The body must be a JSON object.")
+    choices = CHOICES.get(re.sub(r"\.\d+", "", path))
+    if choices and ENUM.match(reason):
+        return invalid(path, f"{ENUM.sub('', reason)} is none of {_either(choices)}")
+    words = re.sub(r"`([^`]+)`", lambda match: _in_json_words(match[1]), reason)
+    return invalid(path, words[:1].lower() + words[1:])
+
+
+def _in_json_words(types: str) -> str:
+    """ "str | int | null" as "string, integer or null"."""
+    return _either(tuple(JSON_WORDS.get(word, word) for word in types.split(" | ")))
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

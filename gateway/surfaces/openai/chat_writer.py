@@ -1,0 +1,287 @@
+"""A neutral answer as a chat completion: one body, or the frames of a stream."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.dialects import openai as dialect
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatResult, Choice, images_of, sources_of
+from gateway.neutral.events import (
+    Batch,
+    Event,
+    Failed,
+    Finished,
+    NativeChunk,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    Silent,
+    SourceFound,
+    TextDelta,
+    ToolCallDelta,
+    Warned,
+)
+from gateway.neutral.parts import Foreign, Image, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.surfaces.openai.chat_facts import ReplyFacts, StreamFacts, write_metadata, write_usage_and_cost
+from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_seal
+
+KEEP_ALIVE = b": keep-alive\n\n"
+DONE = b"data: [DONE]\n\n"
+LAST_CHOICE = [{"index": 0, "delta": {}, "finish_reason": None}]
+TEXT_HEAD = b'[{"index":0,"delta":{"content":'
+TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
+END = b"}\n\n"
+
+
+def reply(result: ChatResult, facts: ReplyFacts) -> bytes:
+    """The body of a chat completion. A relayed one keeps the upstream's choices and nothing else of it."""
+    native = result.native.body if result.native is not None else None
+    body: dict[str, Any] = {
+        "id": facts.completion_id,
+        "object": "chat.completion",
+        "created": facts.created,
+        "model": facts.served,
+        "choices": _native_choices(native) if native else [_choice(c, n) for n, c in enumerate(result.choices)],
+        "usage": write_usage_and_cost(facts),
+        "metadata": write_metadata(facts),
+    }
+    if facts.used_service_tier:
+        body["service_tier"] = facts.used_service_tier
+    if native and native.get("search_results"):
+        body["search_results"] = native["search_results"]
+    return orjson.dumps(body)
+
+
+def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
+    """The upstream's choices with our spelling of reasoning and finish reasons (copies where they differ)."""
+    choices = []
+    for place, choice in enumerate(native["choices"]):
+        message = choice["message"]
+        if message.get("reasoning_content") and not message.get("reasoning"):
+            message = {**message, "reasoning": message["reasoning_content"]}
+        reason = _finish(choice.get("finish_reason")) or ("tool_calls" if message.get("tool_calls") else "stop")
+        choices.append({"index": choice.get("index", place), "message": message, "finish_reason": reason})
+    return choices
+
+
+def _finish(reason: Any) -> str | None:
+    """An upstream's finish reason as one of the four that callers know."""
+    if reason is None or reason in ("stop", "tool_calls", "length"):
+        return reason
+    return dialect.FINISH_WRITE[dialect.FINISH_READ.get(reason, "stop")]
+
+
+def _choice(choice: Choice, index: int) -> dict[str, Any]:
+    texts = [part.text for part in choice.parts if isinstance(part, Text)]
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) if texts else None}
+    refusals = [part.text for part in choice.parts if isinstance(part, Refusal)]
+    if refusals:
+        message["refusal"] = "".join(refusals)
+    thoughts = [part.text for part in choice.parts if isinstance(part, Reasoning) and part.text]
+    if thoughts:
+        message["reasoning"] = "\n\n".join(thoughts)
+    details = write_details(choice.parts)
+    if details:
+        message["reasoning_details"] = details
+    calls = [_call(part) for part in choice.parts if isinstance(part, ToolCall) and not part.executed]
+    if calls:
+        message["tool_calls"] = calls
+    images = [_image(image) for image in images_of(choice)]
+    if images:
+        message["images"] = images
+    sources = [_annotation(source) for source in sources_of(choice)]
+    if sources:
+        message["annotations"] = sources
+    return {"index": index, "message": message, "finish_reason": dialect.FINISH_WRITE[choice.finish]}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    if call.custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _image(image: Image) -> dict[str, Any]:
+    media = image.media
+    url = media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _annotation(source: Source) -> dict[str, Any]:
+    citation: dict[str, Any] = {"url": source.url, "title": source.title}
+    if source.start >= 0 and source.end >= 0:
+        citation["start_index"], citation["end_index"] = source.start, source.end
+    return {"type": "url_citation", "url_citation": citation}
+
+
+def frames(batches: Iterator[Batch], facts: StreamFacts) -> Iterator[bytes]:
+    """Server-sent events, one item a batch. A whole answer ends in usage, metadata and [DONE]; a broken one in an
+    `error` event and no [DONE], so that no client takes it for whole."""
+    stream = _Stream(facts)
+    try:
+        for batch in batches:
+            sent = stream.write(batch)
+            if sent:
+                yield sent
+    except GatewayError as error:
+        yield error_frame(error)
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+def error_frame(error: GatewayError) -> bytes:
+    return b"event: error\ndata: %b\n\n" % orjson.dumps(dialect.error_body(error))
+
+
+class _Stream:
+    """The state of one stream: what was begun of each choice."""
+
+    def __init__(self, facts: StreamFacts) -> None:
+        self._facts = facts
+        self._head = b""
+        self._begun: set[int] = set()
+        self._ended: set[int] = set()
+        self._calls: dict[tuple[int, int], int] = {}
+        self._bare: set[tuple[int, int]] = set()  # calls without a word of arguments so far
+        self._reasoning: dict[tuple[int, int], int] = {}
+        self._warnings: list[str] = []
+
+    def write(self, batch: Batch) -> bytes:
+        """All frames of one batch, joined."""
+        sent = b""
+        for event in batch:
+            kind = type(event)
+            if kind is NativeChunk:
+                sent += (self._head or self._open()) + orjson.dumps(self._relay(event.body["choices"])) + END
+            elif kind is TextDelta and event.choice == 0 and 0 in self._begun and not event.signature:
+                sent += self._head + TEXT_HEAD + orjson.dumps(event.text) + TEXT_TAIL
+            elif kind is Silent:
+                sent += KEEP_ALIVE
+            elif kind is Finished:
+                sent += self._finish(event)
+            elif kind is Failed:
+                sent += error_frame(event.error)
+            elif kind is Warned:
+                self._warnings.append(event.message)
+            else:
+                delta = self._delta(event)
+                if delta:
+                    sent += self._chunk(event.choice, delta)
+        return sent
+
+    def _open(self) -> bytes:
+        """What all chunks begin with; made when the first is due, for only then is it sure who serves."""
+        self._head = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":' % (
+            orjson.dumps(self._facts.completion_id),
+            self._facts.created,
+            orjson.dumps(self._facts.served),
+        )
+        return self._head
+
+    def _relay(self, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for choice in choices:
+            delta = choice["delta"]
+            if delta.get("reasoning_content") and not delta.get("reasoning"):
+                delta["reasoning"] = delta["reasoning_content"]
+            reason = choice.get("finish_reason")
+            if reason is not None:
+                choice["finish_reason"] = _finish(reason)
+                choice.pop("usage", None)
+                self._ended.add(choice.get("index", 0))
+            elif choice.get("index"):
+                self._begun.add(choice["index"])
+        return choices
+
+    def _chunk(self, choice: int, delta: dict[str, Any], reason: str | None = None) -> bytes:
+        if choice not in self._begun:
+            self._begun.add(choice)
+            delta = {"role": "assistant", **delta}
+        body = [{"index": choice, "delta": delta, "finish_reason": reason}]
+        return (self._head or self._open()) + orjson.dumps(body) + END
+
+    def _delta(self, event: Event) -> dict[str, Any] | None:
+        """The `delta` that shows an event; None for what a caller of this format is not shown."""
+        match event:
+            case TextDelta():
+                delta: dict[str, Any] = {"content": event.text}
+                if event.signature:
+                    delta["reasoning_details"] = [write_seal(event.signature, event.maker, CONTENT_ID)]
+                return delta
+            case ToolCallDelta():
+                return self._call(event)
+            case ReasoningDelta():
+                return self._reason(event)
+            case RefusalDelta():
+                return {"refusal": event.text}
+            case SourceFound():
+                return {"annotations": [_annotation(event.source)]}
+            case PartFound() if not isinstance(event.part, Foreign):
+                return {"images": [_image(event.part)]}
+            case _:
+                return None
+
+    def _call(self, event: ToolCallDelta) -> dict[str, Any] | None:
+        """A piece of a tool call; calls are numbered in the order in which they begin, block for block."""
+        if event.executed:
+            return None
+        key, inner = (event.choice, event.block), "input" if event.custom else "arguments"
+        place, piece = self._calls.get(key), {inner: event.arguments}
+        kind = "custom" if event.custom else "function"
+        if place is None:
+            place = self._calls[key] = sum(1 for choice, _ in self._calls if choice == event.choice)
+            piece = {"name": event.name, inner: event.arguments}
+            call = {"index": place, "id": event.id, "type": kind, kind: piece}
+            if not event.custom:
+                self._bare.add(key)
+        else:
+            if event.name:
+                piece["name"] = event.name
+            call = {"index": place, kind: piece}
+        if event.arguments:
+            self._bare.discard(key)
+        delta: dict[str, Any] = {"tool_calls": [call]}
+        if event.signature:
+            delta["reasoning_details"] = [write_seal(event.signature, event.maker, event.id)]
+        return delta
+
+    def _reason(self, event: ReasoningDelta) -> dict[str, Any]:
+        """A piece of reasoning. Pieces of one block share an index: whoever joins them has the block back."""
+        key = (event.choice, event.block)
+        if key not in self._reasoning:
+            self._reasoning[key] = sum(1 for choice, _ in self._reasoning if choice == event.choice)
+        delta: dict[str, Any] = {"reasoning": event.text} if event.text else {}
+        if event.maker or event.signature or event.sealed:
+            piece = Reasoning(event.text, event.signature, event.sealed, event.maker, event.ident, event.summary)
+            delta["reasoning_details"] = write_block(piece, self._reasoning[key])
+        return delta
+
+    def _finish(self, event: Finished) -> bytes:
+        """Finish chunks for the choices that have none yet, then usage and metadata, then [DONE]."""
+        sent = b""
+        for choice, block in sorted(self._bare):
+            # Clients parse the joined arguments: of a call without any they must be an empty object.
+            call = {"index": self._calls[choice, block], "function": {"arguments": "{}"}}
+            sent += self._chunk(choice, {"tool_calls": [call]})
+        for choice in sorted(self._begun | {0} | set(range(len(event.reasons)))):
+            if choice not in self._ended:
+                reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
+                sent += self._chunk(choice, {}, dialect.FINISH_WRITE[reason])
+        try:
+            return sent + self._tail(self._facts.final())
+        except GatewayError as error:
+            return sent + error_frame(error)
+
+    def _tail(self, facts: ReplyFacts) -> bytes:
+        metadata = write_metadata(facts)
+        if self._warnings:
+            metadata["warnings"] = [*facts.warnings, *self._warnings]
+        tail = {"choices": LAST_CHOICE, "usage": write_usage_and_cost(facts), "metadata": metadata}
+        if facts.used_service_tier:
+            tail["service_tier"] = facts.used_service_tier
+        head = (self._head or self._open())[: -len(b'"choices":')]
+        return head + orjson.dumps(tail)[1:] + b"\n\n" + DONE

@@ -1,0 +1,136 @@
+"""`reasoning_details`: the wire form in which reasoning and its seals leave and come back unchanged.
+
+Items: {type: reasoning.text, text, signature}, {type: reasoning.summary, summary}, {type: reasoning.encrypted, data},
+each with `format` (who made it), `id` (the maker's, optional) and `index` (items of one index are one block, also
+across the chunks of a stream). A seal of a tool call is an encrypted item whose `id` is the call's; one of the text
+has the id `content`.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.dialects.openai import REASONING_FORMATS, REASONING_MAKERS
+from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
+from gateway.surfaces.openai.chat_schema import invalid
+
+TEXT, SUMMARY, SEALED = "reasoning.text", "reasoning.summary", "reasoning.encrypted"
+CONTENT_ID = "content"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Seals that belong to other parts than reasoning: (signature, maker) of the text, and by call id."""
+
+    text: tuple[str, str] = ("", "")
+    calls: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def of_call(self, call_id: str) -> tuple[str, str]:
+        return self.calls.get(call_id, ("", ""))
+
+
+@dataclass(slots=True)
+class _Block:
+    kind: str = TEXT
+    text: str = ""
+    signature: str = ""
+    sealed: str = ""
+    maker: str = ""
+    ident: str = ""
+    index: Any = None
+
+
+def maker_of(name: Any) -> str:
+    """The maker that a `format` stands for; a format of no known maker is its own name, "unknown" is none."""
+    return "" if not isinstance(name, str) or name == UNKNOWN else REASONING_MAKERS.get(name, name)
+
+
+def format_of(maker: str) -> str:
+    return REASONING_FORMATS.get(maker, maker) or UNKNOWN
+
+
+def read_details(
+    items: list[dict[str, Any]] | None, said: str, call_ids: Collection[str], path: str
+) -> tuple[list[Reasoning], Marks]:
+    """Reasoning blocks and other parts' seals of one message. `said` is its plain reasoning text, used when no item
+    has any. InvalidRequest for an item that is not one of the three types."""
+    if not items:
+        return ([Reasoning(said)] if said else []), Marks()
+    blocks: list[_Block] = []
+    text_mark, calls = ("", ""), {}
+    for place, item in enumerate(items):
+        kind = item.get("type")
+        if kind not in (TEXT, SUMMARY, SEALED):
+            raise invalid(f"{path}.{place}.type", f"expected {TEXT}, {SUMMARY} or {SEALED}")
+        ident, maker = _word(item, "id"), maker_of(item.get("format"))
+        if kind == SEALED and ident == CONTENT_ID:
+            text_mark = (_word(item, "data"), maker)
+        elif kind == SEALED and ident in call_ids:
+            calls[ident] = (_word(item, "data"), maker)
+        else:
+            _merge(blocks, item, ident, maker)
+    found = [
+        Reasoning(block.text, block.signature, block.sealed, block.maker, block.ident, block.kind == SUMMARY)
+        for block in blocks
+    ]
+    if said and not any(block.text for block in blocks):
+        found.insert(0, Reasoning(said))
+    return found, Marks(text_mark, calls)
+
+
+def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, maker: str) -> None:
+    """Add an item to the block it continues (same index and maker), or begin another."""
+    index, last = item.get("index"), blocks[-1] if blocks else None
+    lone_signature = not item.get("text") and item.get("signature") and last is not None and not last.signature
+    if last is None or last.maker != maker or not (lone_signature or (index is not None and index == last.index)):
+        last = _Block(kind=item["type"], maker=maker, index=index)
+        blocks.append(last)
+    if item["type"] == SUMMARY:
+        last.kind = SUMMARY
+    last.text += _word(item, "summary") or _word(item, "text")
+    last.signature += _word(item, "signature")
+    last.sealed += _word(item, "data")
+    last.ident = last.ident or ident
+
+
+def _word(item: dict[str, Any], name: str) -> str:
+    value = item.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """The items of a message's parts; empty when nothing in them has a maker who wants it back."""
+    items: list[dict[str, Any]] = []
+    index = 0
+    for part in parts:
+        if isinstance(part, Reasoning) and (part.maker or part.signature or part.sealed):
+            items += write_block(part, index)
+            index += 1
+        elif isinstance(part, Text) and part.signature:
+            items.append(write_seal(part.signature, part.maker, CONTENT_ID))
+        elif isinstance(part, ToolCall) and part.signature:
+            items.append(write_seal(part.signature, part.maker, part.id))
+    return items
+
+
+def write_block(part: Reasoning, index: int) -> list[dict[str, Any]]:
+    """One block of reasoning: its text or summary with the signature, then what is sealed."""
+    shared: dict[str, Any] = {"format": format_of(part.maker), "index": index}
+    if part.ident:
+        shared["id"] = part.ident
+    items: list[dict[str, Any]] = []
+    if part.summary and part.text:
+        items.append({"type": SUMMARY, "summary": part.text, **shared})
+    elif part.text or part.signature:
+        items.append({"type": TEXT, "text": part.text, **shared})
+        if part.signature:
+            items[0]["signature"] = part.signature
+    if part.sealed:
+        items.append({"type": SEALED, "data": part.sealed, **shared})
+    return items
+
+
+def write_seal(signature: str, maker: str, ident: str) -> dict[str, Any]:
+    """The seal of a text (`ident` CONTENT_ID) or of a tool call (its id)."""
+    return {"type": SEALED, "data": signature, "format": format_of(maker), "id": ident}
