@@ -60,6 +60,9 @@ class Drain:
         self._wait(lambda: self._is_past(self.plan.stop_accepting_at))
         self._call(stop_accepting, "closing the listeners")
         self._wait(lambda: self._finish_idle() or self._is_past(self.plan.cut_at))
+        if self.hurried():
+            # The arbiter now kills in two seconds, whatever the grace was.
+            self.plan = make_plan(self.clock.monotonic() - SETTLE_S, 2 * SETTLE_S)
         if self.busy():
             self._cut()
             self._wait(lambda: not self.busy(), until=self.plan.close_at)

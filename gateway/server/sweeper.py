@@ -71,7 +71,8 @@ class Sweeper:
 
     def _check_answering(self, connection: "Connection") -> None:
         stuck = connection.sending and self._pulse.tick - connection.sending > self._send_ticks
-        older = connection.peekable and self._pulse.tick > connection.since
+        # An expired connection whose request came at that very moment looks closed, but its caller is there.
+        older = connection.peekable and not connection.expired and self._pulse.tick > connection.since
         if stuck or (older and connection.is_gone()):
             end(connection, ClientGone())
 

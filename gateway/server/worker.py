@@ -101,7 +101,7 @@ class GatewayWorker(GeventWorker):
         self._pool = Pool(self.worker_connections)
         self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
         self._logs_access = self.cfg.accesslog is not None
-        self._environs = {listener.fileno(): self._make_environ(listener) for listener in self.sockets}
+        self._environs = {listener: self._make_environ(listener) for listener in self.sockets}
 
     def _make_environ(self, listener: Any) -> dict[str, Any]:
         """What every request of one listener shares."""
@@ -159,7 +159,7 @@ class GatewayWorker(GeventWorker):
             client.close()
 
     def _make_peer_environ(self, listener: Any, addr: Any) -> dict[str, Any]:
-        base = dict(self._environs[listener.fileno()])
+        base = dict(self._environs[listener])
         if isinstance(addr, tuple):
             base["REMOTE_ADDR"], base["REMOTE_PORT"] = addr[0], str(addr[1])
         else:
@@ -216,7 +216,8 @@ class GatewayWorker(GeventWorker):
     def _answer(self, connection: Connection, head: Head, environ: dict[str, Any]) -> bool:
         """Call the application and send its answer; whether the connection may carry another request."""
         connection.answer()
-        reply = Reply(connection, head, head.keep_alive and self.cfg.keepalive > 0)
+        keep_alive = head.keep_alive and self.cfg.keepalive > 0 and not connection.expired
+        reply = Reply(connection, head, keep_alive)
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:

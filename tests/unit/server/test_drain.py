@@ -65,3 +65,16 @@ def test_second_interrupt_hurries_but_still_settles(leaving_server):
     began = time.monotonic()
     assert held.reply()[0] == 503 and leaving_server.wait() == 0 and time.monotonic() - began < 0.7
     assert {"settled", "application closed"} <= set(leaving_server.lines())
+
+
+def test_reload_under_load_loses_no_request(leaving_server):
+    deadline, failed, served = time.monotonic() + 2.0, [], 0
+    leaving_server.signal(signal.SIGHUP)
+    while time.monotonic() < deadline:
+        try:
+            caller = leaving_server.call()
+            served += caller.get("/stream?2,0.001", "Connection: close").rest().endswith(b"0\r\n\r\n")
+            caller.close()
+        except OSError as error:
+            failed.append(error)
+    assert not failed and served > 50 and "application closed" in leaving_server.lines()

@@ -1,0 +1,102 @@
+"""One connection over a socket pair: late callers, slow readers, callers that vanish."""
+
+import socket
+
+import gevent
+import pytest
+from gevent.socket import socketpair
+
+from gateway.clock import Clock
+from gateway.errors import InvalidRequest
+from gateway.server.connection import READING, Connection
+from gateway.server.http1 import read_chunked
+from gateway.server.sweeper import ClientGone, Pulse
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socketpair()
+    yield Connection(ours, "", Pulse(Clock())), theirs
+    ours.close()
+    theirs.close()
+
+
+def test_half_a_head_that_stops_coming_is_answered_408(pair):
+    connection, caller = pair
+    caller.sendall(b"GET / HT")
+    gevent.spawn_later(0.01, connection.expire)
+    with pytest.raises(InvalidRequest) as caught:
+        connection.take_head()
+    assert caught.value.status == 408 and connection.phase == READING
+
+
+def test_half_a_body_that_stops_coming_is_answered_408(pair):
+    connection, caller = pair
+    caller.sendall(b"abc")
+    gevent.spawn_later(0.01, connection.expire)
+    with pytest.raises(InvalidRequest) as caught:
+        connection.take(4)
+    assert caught.value.status == 408
+
+
+def test_idle_connection_that_expires_ends_without_a_word(pair):
+    connection, _ = pair
+    gevent.spawn_later(0.01, connection.expire)
+    assert connection.take_head() is None
+
+
+def test_request_that_came_as_its_connection_expired_is_still_read(pair):
+    connection, caller = pair
+    caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    connection.expire()
+    assert connection.take_head() == b"GET / HTTP/1.1\r\n\r\n"
+
+
+def test_caller_that_leaves_in_its_body_is_no_error_of_the_request(pair):
+    connection, caller = pair
+    caller.sendall(b"abc")
+    caller.close()
+    with pytest.raises(ConnectionResetError):
+        connection.take(4)
+
+
+@pytest.mark.parametrize("leave", [lambda caller: caller.shutdown(socket.SHUT_WR), lambda caller: caller.close()])
+def test_closed_and_half_closed_callers_are_gone_and_silent_ones_are_not(pair, leave):
+    connection, caller = pair
+    assert not connection.is_gone()
+    leave(caller)
+    assert connection.is_gone()
+
+
+def test_waiting_bytes_are_seen_but_not_taken(pair):
+    connection, caller = pair
+    caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert not connection.is_gone() and connection.take_head() == b"GET / HTTP/1.1\r\n\r\n"
+
+
+def test_large_reply_reaches_a_slow_reader_whole(pair):
+    connection, caller = pair
+    sending = gevent.spawn(connection.send, b"a" * 3_000_000)
+    received = 0
+    while received < 3_000_000:
+        received += len(caller.recv(100_000))
+    sending.join(1)
+    assert sending.successful() and connection.sending == 0
+
+
+def test_send_to_a_caller_that_left_is_told_as_such(pair):
+    connection, caller = pair
+    caller.close()
+    with pytest.raises(ClientGone):
+        connection.send(b"a")
+
+
+def test_chunks_cut_anywhere_give_the_same_body(pair):
+    connection, caller = pair
+    wire = b"5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nT: v\r\n\r\nNEXT"
+    for at in range(1, len(wire) - 4):
+        reading = gevent.spawn(read_chunked, connection, 100)
+        caller.sendall(wire[:at])
+        gevent.sleep(0)
+        caller.sendall(wire[at:])
+        assert reading.get() == b"hello world" and connection.take(4) == b"NEXT"
