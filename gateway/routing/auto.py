@@ -1,0 +1,108 @@
+"""Choosing the model itself: the cheapest one that suits, from a list or from all."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.catalogue.entries import Mapping
+from gateway.errors import GatewayError, NotSupported
+from gateway.neutral.chat import Needs, Options
+from gateway.routing.candidates import Candidate
+from gateway.routing.score import Entry
+from gateway.routing.sieve import Sieve
+from gateway.routing.tables import Tables
+
+SANDBOX = "sandbox"  # protocol of the built-in provider
+DEFAULT_OUTPUT = 4096  # output tokens to leave room for when the caller named no limit (HTTP reference, 4)
+FREE_ONLY, NO_REASONING, AGING, NO_TEXT = "is not free", "reasons", "is deprecated", "makes no text"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Entries of the one chosen model. `fallback`: it is not from the configured list."""
+
+    entries: list[Entry]
+    fallback: bool
+
+
+def choose(
+    tables: Tables, sieve: Sieve, listed: tuple[str, ...], options: Options, pin: str | None, strict: bool
+) -> Choice:
+    """The cheapest model of `listed` with a candidate that passes; then of the whole catalogue unless `strict`;
+    the built-in provider only when no other has a credential.
+
+    `pin` is the mapping of an earlier request of this session: its model stays while it passes. Raises NotSupported
+    or what the sieve refuses with when nothing passes.
+    """
+    for number, candidates in enumerate(_stages(tables, sieve, listed, options, strict)):
+        seen = {one.key for one in sieve.excluded}
+        fresh = (one for one in candidates if one.key not in seen)
+        entries = _cheapest(tables, sieve, _prefer(fresh, pin), options)
+        if entries:
+            return Choice(entries, number > 0)
+    raise _refusal(sieve, options)
+
+
+def effort_of(mapping: Mapping, needs: Needs) -> str:
+    """The reasoning effort that an automatic choice sends when the caller named none: the least the model takes
+    of minimal and low; "" where it does not reason, searches the web or was told an effort (HTTP reference, 4)."""
+    if needs.effort or needs.reasoning or needs.web_search or not mapping.reasoning:
+        return ""
+    efforts = mapping.reasoning_efforts
+    return "minimal" if "minimal" in efforts else "low" if "low" in efforts or not efforts else ""
+
+
+def _stages(
+    tables: Tables, sieve: Sieve, listed: tuple[str, ...], options: Options, strict: bool
+) -> list[Iterable[Candidate]]:
+    if strict:
+        return [tables.of_models(listed)]
+    every = tables.of_all()
+    if not any(sieve.has_credential(one) for one in every if not _is_built_in(one)):
+        return [(one for one in every if _is_built_in(one))]
+    vendors = (one for one in every if not _is_built_in(one))
+    return [vendors] if options.free_models_only else [tables.of_models(listed), vendors]
+
+
+def _cheapest(tables: Tables, sieve: Sieve, candidates: Iterable[Candidate], options: Options) -> list[Entry]:
+    for candidate in candidates:
+        unwanted = _unwanted(candidate, options)
+        if unwanted:
+            sieve.exclude_for(candidate, unwanted)
+        elif sieve.examine(candidate) is not None:
+            # The model is found; which of its providers serves is decided by score.
+            sieve.excluded = [one for one in sieve.excluded if one.candidate.model.id != candidate.model.id]
+            return sieve.sift(one for one in tables.of_model(candidate.model) if not _unwanted(one, options))
+    return []
+
+
+def _unwanted(candidate: Candidate, options: Options) -> str:
+    if options.free_models_only and not candidate.model.free:
+        return FREE_ONLY
+    if options.no_reasoning and candidate.mapping.reasoning:
+        return NO_REASONING
+    if candidate.aging:
+        return AGING
+    if "text" not in candidate.model.output_modalities:
+        return NO_TEXT
+    return ""
+
+
+def _prefer(candidates: Iterable[Candidate], pin: str | None) -> list[Candidate]:
+    rows = list(candidates)
+    if pin is None:
+        return rows
+    return sorted(rows, key=lambda one: one.key != pin)
+
+
+def _is_built_in(candidate: Candidate) -> bool:
+    return (candidate.mapping.protocol or candidate.provider.protocol) == SANDBOX
+
+
+def _refusal(sieve: Sieve, options: Options) -> GatewayError:
+    error = sieve.refusal("auto")
+    wishes = [name for name in ("free_models_only", "no_reasoning") if getattr(options, name)]
+    if not wishes or not isinstance(error, NotSupported):
+        return error
+    return NotSupported(
+        f"No model that fits {' and '.join(wishes)} can serve this request.", param=wishes[0], code="no_model_left"
+    )

@@ -1,0 +1,127 @@
+"""Mappings made ready for planning: abilities and prices compiled once for a catalogue and a day."""
+
+from dataclasses import dataclass
+
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+from gateway.catalogue.rates import UNPRICED, prices_at, rates_at
+from gateway.clock import to_iso
+from gateway.routing.capabilities import UNLIMITED, Ability, read_ability
+
+IMAGE_TOKENS = 1056  # output tokens of one image of 1024 × 1024 at middle quality, to compare token and image prices
+MEDIA_RATES = ("ocr_page", "character", "input_audio_hour", "request", "web_search")
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Prices for comparing, nano-dollars per million units. `mean` of input and output, or of the only unit there
+    is; `image` per image made."""
+
+    input: int
+    output: int
+    cache_read: int
+    mean: float
+    image: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One mapping ready for planning. `handicap` is 1 - priority; `barred` says why it never serves ("": it may),
+    `aging` that it is deprecated: an automatic choice leaves it out."""
+
+    mapping: Mapping
+    provider: Provider
+    model: Model
+    key: str
+    place: str
+    ability: Ability
+    figures: Figures
+    steps: tuple[tuple[int, Figures], ...]  # (up to so many input tokens, prices)
+    peaks: bool
+    handicap: float
+    keep_session: bool
+    barred: str
+    aging: bool = False
+
+    def figures_at(self, tokens: int, at_us: int) -> Figures:
+        """Prices for a prompt of `tokens` at a moment."""
+        if self.peaks:
+            return read_figures(rates_at(self.mapping, at_us, tokens))
+        for up_to, figures in self.steps:
+            if tokens <= up_to:
+                return figures
+        return self.figures
+
+
+def place_of(mapping: Mapping) -> str:
+    """Where a mapping is served: what rests when nothing answers there."""
+    return f"{mapping.provider}:{mapping.region}" if mapping.region else mapping.provider
+
+
+def make_candidate(mapping: Mapping, provider: Provider, model: Model, at_us: int, dialect: str = "") -> Candidate:
+    """Compile one mapping for the UTC day of `at_us`."""
+    today = to_iso(at_us)[:10]
+    prices = prices_at(mapping.prices, at_us) or Prices(UNPRICED)
+    return Candidate(
+        mapping=mapping,
+        provider=provider,
+        model=model,
+        key=mapping.key,
+        place=place_of(mapping),
+        ability=read_ability(mapping, model, provider, dialect),
+        figures=read_figures(prices.base),
+        steps=tuple((tier.up_to or UNLIMITED, read_figures(tier.rates)) for tier in prices.tiers),
+        peaks=bool(prices.peaks),
+        handicap=1.0 - provider.priority,
+        keep_session=bool(mapping.extra.get("keep_session")),
+        barred=_bar(mapping, provider, prices, today),
+        aging=has_ended(mapping.deprecated, today),
+    )
+
+
+def has_ended(date: str, today: str) -> bool:
+    """Whether a life-cycle date ("" = none) has come."""
+    return bool(date) and date <= today
+
+
+def read_figures(rates: Rates) -> Figures:
+    """Rates as comparable numbers; what has no rate of its own counts as its next of kin."""
+    prompt, completion = rates.prompt, rates.completion
+    sides = [side for side in (prompt, completion) if side is not None]
+    mean = sum(sides) / len(sides) if sides else _unit_price(rates)
+    return Figures(
+        input=prompt or 0,
+        output=completion or 0,
+        cache_read=rates.input_cache_read if rates.input_cache_read is not None else prompt or 0,
+        mean=mean,
+        image=_image_price(rates) or mean,
+    )
+
+
+def _bar(mapping: Mapping, provider: Provider, prices: Prices, today: str) -> str:
+    if has_ended(mapping.deactivated, today):
+        return f"deactivated on {mapping.deactivated}"
+    if provider.priority <= 0:
+        return "switched off by priority 0"
+    if not (prices.base.priced or any(tier.rates.priced for tier in prices.tiers)):
+        return "unpriced"
+    return ""
+
+
+def _unit_price(rates: Rates) -> float:
+    for name in MEDIA_RATES:
+        rate = getattr(rates, name)
+        if rate is not None:
+            return float(rate)
+    return _lowest(rates.per_second) or _image_price(rates)
+
+
+def _image_price(rates: Rates) -> float:
+    if rates.per_image:
+        return _lowest(rates.per_image)
+    return float((rates.output_image or 0) * IMAGE_TOKENS)
+
+
+def _lowest(prices: dict[str, int]) -> float:
+    if "default" in prices:
+        return float(prices["default"])
+    return float(min(prices.values(), default=0))

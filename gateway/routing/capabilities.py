@@ -1,0 +1,215 @@
+"""What a request needs against what a mapping offers."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.rates import ORDINARY_TIERS
+from gateway.errors import NotSupported
+from gateway.neutral.chat import Needs, Options
+
+UNLIMITED = 1 << 62
+CHARACTERS_PER_TOKEN = 4
+# Text that packs this many bytes into a token does not occur, so a prompt above it certainly does not fit.
+MOST_BYTES_PER_TOKEN = 10
+
+# (field of Needs, reason): one bit each, in this order.
+FLAGS: tuple[tuple[str, str], ...] = (
+    ("stream", "streaming"),
+    ("tools", "tools"),
+    ("parallel_tools", "parallel tools"),
+    ("vision", "vision"),
+    ("audio", "audio"),
+    ("documents", "documents"),
+    ("json_object", "json"),
+    ("json_schema", "json schema"),
+    ("reasoning", "reasoning"),
+    ("web_search", "web search"),
+    ("image_output", "image output"),
+    ("verbosity", "verbosity"),
+)
+BITS: dict[str, int] = {name: 1 << index for index, (name, _) in enumerate(FLAGS)}
+BIT_VALUES: tuple[int, ...] = tuple(BITS.values())
+READ_FLAGS = attrgetter(*BITS)
+
+EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, MAKER, FULL = (
+    "effort",
+    "service tier",
+    "n",
+    "max_tokens",
+    "context",
+    "tool choice",
+    "foreign part",
+    "context (estimated)",
+)
+# Wishes that narrow the choice while somebody fulfils them, and never refuse a request by themselves: a hint that is
+# ignored where it is unknown, and a prompt whose token count is only estimated.
+SOFT = frozenset({"parallel tools", TOOL_CHOICE, FULL})
+
+# reason → (param, code) of the refusal when it is the only one.
+WORDS: dict[str, tuple[str, str]] = {
+    "streaming": ("stream", "model_not_supported"),
+    "tools": ("tools", "model_not_supported"),
+    "vision": ("messages", "model_not_supported"),
+    "audio": ("messages", "model_not_supported"),
+    "documents": ("messages", "model_not_supported"),
+    "json": ("response_format", "model_not_supported"),
+    "json schema": ("response_format", "model_not_supported"),
+    "reasoning": ("reasoning_effort", "model_not_supported"),
+    "web search": ("tools", "model_not_supported"),
+    "verbosity": ("verbosity", "model_not_supported"),
+    EFFORT: ("reasoning_effort", "model_not_supported"),
+    TIER: ("service_tier", "unsupported_service_tier"),
+    COUNT: ("n", "model_not_supported"),
+    OUTPUT: ("max_tokens", "max_tokens_too_large"),
+    CONTEXT: ("messages", "context_length_exceeded"),
+    MAKER: ("messages", "model_not_supported"),
+}
+MANY = 5  # combinations that a refusal spells out
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """What one mapping offers, in a form that is compared in a few machine steps. Unknown limits are UNLIMITED."""
+
+    bits: int
+    max_output: int
+    context: int
+    max_n: int
+    efforts: frozenset[str]  # empty: not known
+    tiers: frozenset[str]
+    tool_choices: frozenset[str]  # empty: not known
+    dialect: str
+
+
+class Demand(NamedTuple):
+    """What one request needs. `plain` tells that only bits and sizes matter."""
+
+    bits: int
+    max_tokens: int
+    tokens: int  # estimated prompt tokens
+    least_tokens: int  # prompt tokens that there are at the very least
+    plain: bool
+    n: int
+    effort: str
+    tier: str
+    forced_tool: str
+    maker: str
+
+
+def read_ability(mapping: Mapping, model: Model, provider: Provider, dialect: str = "") -> Ability:
+    """Compile a mapping. `dialect` is what its protocol speaks ("": the protocol's name is the dialect's)."""
+    offered = (
+        mapping.streaming and provider.streaming,
+        mapping.tools,
+        mapping.parallel_tool_calls,
+        mapping.vision,
+        mapping.audio,
+        mapping.documents,
+        mapping.json_output,
+        mapping.json_output_schema,
+        mapping.reasoning,
+        mapping.web_search,
+        "image" in model.output_modalities,
+        mapping.verbosity,
+    )
+    return Ability(
+        bits=sum(bit for bit, there in zip(BIT_VALUES, offered, strict=True) if there),
+        max_output=mapping.max_output or model.max_output or UNLIMITED,
+        context=mapping.context_length or model.context_length or UNLIMITED,
+        max_n=(mapping.max_n or UNLIMITED) if mapping.supports_n else 1,
+        efforts=frozenset(mapping.reasoning_efforts),
+        tiers=frozenset(mapping.service_tiers),
+        tool_choices=frozenset(mapping.supported_tool_choices),
+        dialect=dialect or mapping.protocol or provider.protocol,
+    )
+
+
+def read_demand(needs: Needs, options: Options, default_output: int = 0) -> Demand:
+    """Compile a request. `default_output` counts as wanted output tokens when the caller named none."""
+    bits = 0
+    for wanted, bit in zip(READ_FLAGS(needs), BIT_VALUES, strict=True):
+        if wanted:
+            bits |= bit
+    effort, tier, n = needs.effort, options.service_tier, needs.n
+    if effort == "none":
+        bits &= ~BITS["reasoning"]
+    if tier in ORDINARY_TIERS:
+        tier = ""
+    return Demand(
+        bits=bits,
+        max_tokens=needs.max_tokens or default_output,
+        tokens=needs.prompt_bytes // CHARACTERS_PER_TOKEN,
+        least_tokens=needs.prompt_bytes // MOST_BYTES_PER_TOKEN,
+        plain=not (effort or tier or n > 1 or needs.forced_tool or needs.maker_only),
+        n=n,
+        effort=effort,
+        tier=tier,
+        forced_tool=needs.forced_tool,
+        maker=needs.maker_only,
+    )
+
+
+def lacks(ability: Ability, demand: Demand) -> tuple[str, ...]:
+    """What is missing, as reasons of FLAGS and the names beside it; () when the mapping suits."""
+    absent = demand.bits & ~ability.bits
+    fits = demand.max_tokens <= ability.max_output and demand.tokens + demand.max_tokens <= ability.context
+    if fits and not absent and demand.plain:
+        return ()
+    reasons = [reason for name, reason in FLAGS if absent & BITS[name]]
+    reasons.extend(_sizes(ability, demand))
+    if not demand.plain:
+        reasons.extend(_particulars(ability, demand))
+    return tuple(reasons)
+
+
+def missing(
+    mapping: Mapping, model: Model, needs: Needs, options: Options, provider: Provider, dialect: str = ""
+) -> tuple[str, ...]:
+    """What `mapping` lacks for one request, soft reasons included (see SOFT)."""
+    return lacks(read_ability(mapping, model, provider, dialect), read_demand(needs, options))
+
+
+def refuse(asked: str, lacking: Iterable[tuple[str, ...]]) -> NotSupported:
+    """The error of a request that no candidate of `asked` suits; `lacking` has the reasons of each candidate.
+
+    Names what all of them lack, or, when there is no such thing, what each of them lacks.
+    """
+    sets = [tuple(reason for reason in reasons if reason not in SOFT) or reasons for reasons in lacking]
+    shared = [reason for reason in sets[0] if all(reason in other for other in sets)]
+    param, code = WORDS.get(shared[0], ("", "model_not_supported")) if len(shared) == 1 else ("", "model_not_supported")
+    if shared:
+        text = f"No provider of {asked} offers what this request needs: {', '.join(shared)}."
+    else:
+        either = " / ".join(sorted({", ".join(reasons) for reasons in sets})[:MANY])
+        text = f"No single provider of {asked} offers all that this request needs; missing are: {either}."
+    return NotSupported(text, param=param, code=code)
+
+
+def _sizes(ability: Ability, demand: Demand) -> Iterable[str]:
+    if demand.max_tokens > ability.max_output:
+        yield OUTPUT
+    if demand.least_tokens + demand.max_tokens > ability.context:
+        yield CONTEXT
+    elif demand.tokens + demand.max_tokens > ability.context:
+        yield FULL
+
+
+def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
+    if demand.n > ability.max_n:
+        yield COUNT
+    if demand.effort and ability.efforts and demand.effort not in ability.efforts:
+        yield EFFORT
+    if demand.tier and demand.tier not in ability.tiers:
+        yield TIER
+    if demand.forced_tool and ability.tool_choices and not _chooses(ability.tool_choices, demand.forced_tool):
+        yield TOOL_CHOICE
+    if demand.maker and demand.maker != ability.dialect:
+        yield MAKER
+
+
+def _chooses(known: frozenset[str], mode: str) -> bool:
+    # Naming one function is listed under either word.
+    return mode in known or (mode == "tool" and "function" in known)

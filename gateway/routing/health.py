@@ -1,0 +1,256 @@
+"""How well each mapping and each credential does: an hour of outcomes, and rests after failures."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gateway.catalogue.entries import Mapping
+from gateway.clock import Clock
+from gateway.errors import GatewayError, UpstreamRateLimited, UpstreamRefused, UpstreamUnreachable
+from gateway.routing.candidates import place_of
+from gateway.routing.rests import POLICIES, Rests
+from gateway.routing.windows import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Window
+
+FORM = 1  # of an exported delta; a worker of another release may write another one
+MAX_WINDOWS = 8_000
+# Soft failures (5xx, timeouts, cut streams) in a row, without one success, that open the circuit.
+FAILURES_IN_A_ROW = 5
+# Refusals that concern the whole credential or account; others (403, 404, 405) may concern this model alone.
+ACCOUNT_STATUSES = (401, 402)
+OWN_SOURCE = "byok"
+
+
+class Credential(Protocol):
+    """What routing needs of a provider's key. `ident` names it without revealing it; `base_url` "" = usual."""
+
+    @property
+    def ident(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def base_url(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HealthView:
+    """Uptime in percent, time to the first token, tokens a second; `events` outcomes stand behind the uptime.
+
+    `rested_until` is in seconds of the monotonic clock, 0.0 when it may be used; `rest` tells why it may not.
+    """
+
+    uptime: float
+    latency_ms: float
+    throughput: float
+    events: int = 0
+    rested_until: float = 0.0
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why nothing of a mapping may be used before `until` (monotonic seconds)."""
+
+    until: float
+    words: str
+    fault: bool  # the provider is at fault, not a limit or a credential
+
+
+class Health:
+    """One worker's view, fed by its own attempts and by other workers' deltas. Never waits for anything.
+
+    Keys: a mapping's key; `provider[:region]` for a place; `provider#ident` for a credential;
+    `<mapping key>#ident` for a credential with one model.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._windows: dict[str, Window] = {}
+        self._changed: set[str] = set()
+        self.rests = Rests(clock)
+
+    def sample(
+        self,
+        mapping: Mapping,
+        credential: Credential | None,
+        *,
+        error: GatewayError | None = None,
+        ttft_ms: float | None = None,
+        tokens: int = 0,
+        duration_ms: float = 0.0,
+    ) -> None:
+        """Note the outcome of one attempt. Errors that are not the provider's fault count on neither side.
+
+        `ttft_ms` is the time to the first token of a stream (None otherwise), `tokens` the output made within
+        `duration_ms`. A caller's own key says something of its provider only when it is used at the usual address,
+        and a refusal of it nothing at all.
+        """
+        if error is None:
+            counts = Counts(good=1)
+            if ttft_ms is not None:
+                counts.waits, counts.wait_ms = 1, int(ttft_ms)
+            if tokens > 0 and duration_ms > 0:
+                counts.tokens, counts.token_ms = tokens, int(duration_ms)
+            self._count(mapping, credential, counts)
+            self._recover(mapping, credential)
+        elif error.blame == "provider":
+            if not (_is_own(credential) and isinstance(error, UpstreamRefused | UpstreamRateLimited)):
+                self._count(mapping, credential, Counts(bad=1))
+            self._strike(mapping, credential, error)
+        elif error.upstream_status:
+            # It answered, though with a refusal of the request: it is reachable.
+            self.rests.clear(_place_key(mapping, credential))
+
+    def begin(self, mapping: Mapping, credential: Credential | None) -> None:
+        """An attempt starts: call it just before the upstream call, so that only one request probes after a rest."""
+        if self.rests:
+            for key in _keys_of(mapping, credential):
+                self.rests.begin(key)
+
+    def view(self, key: str, place: str = "") -> HealthView:
+        """What is known of a mapping or credential key; `place` adds the rests of its place."""
+        now = self._clock.monotonic()
+        tick = int(now // TICK_S)
+        figures = self.figures(key, tick)
+        window = self._windows.get(key)
+        until, why = max((self.rests.until(one, now), one) for one in (key, place or key))
+        words = POLICIES[self.rests.kind(why)].words if until else ""
+        return HealthView(*figures, window.events if window else 0, until, words)
+
+    def figures(self, key: str, tick: int) -> Figures:
+        """Uptime, latency and throughput at `tick` (see `tick`), without the rests."""
+        window = self._windows.get(key)
+        return DEFAULTS if window is None else window.figures(tick)
+
+    def tick(self) -> tuple[float, int]:
+        """Now: monotonic seconds and the tick that `figures` takes."""
+        now = self._clock.monotonic()
+        return now, int(now // TICK_S)
+
+    def rested(self, mapping_key: str, place: str, now: float) -> Pause | None:
+        """Why a mapping as a whole rests, None when it does not."""
+        until, key = max((self.rests.until(one, now), one) for one in (mapping_key, place))
+        return self._pause(until, key) if until else None
+
+    def ready(
+        self, mapping_key: str, provider: str, credentials: Iterable[Credential], now: float
+    ) -> tuple[tuple, Pause | None]:
+        """The credentials that do not rest, in their order; when all rest, why the first to return does."""
+        fit, pauses = [], []
+        for credential in credentials:
+            keys = _credential_keys(mapping_key, provider, credential)
+            until, key = max((self.rests.until(one, now), one) for one in keys)
+            if until:
+                pauses.append((until, key))
+            else:
+                fit.append(credential)
+        if fit or not pauses:
+            return tuple(fit), None
+        return (), self._pause(*min(pauses))
+
+    def export(self) -> dict[str, Any]:
+        """What happened in this worker since the last export, as JSON-able data for `merge` of the others."""
+        _, tick = self.tick()
+        minute = tick // TICKS_A_MINUTE
+        changed, self._changed = self._changed, set()
+        rows = [
+            [key, ago, counts.listed()]
+            for key in changed
+            if key in self._windows
+            for ago, counts in self._windows[key].take_fresh(minute)
+        ]
+        return {"form": FORM, "windows": rows, "rests": self.rests.export()}
+
+    def merge(self, delta: dict[str, Any], age_s: float = 0.0) -> None:
+        """Take over another worker's export, made `age_s` seconds ago. A delta of another form is ignored."""
+        if delta.get("form") != FORM:
+            return
+        _, tick = self.tick()
+        minute = tick // TICKS_A_MINUTE
+        late = int(max(0.0, age_s) // 60)
+        for key, ago, counts in delta["windows"]:
+            if ago + late <= MINUTES:
+                self._window(key).absorb(minute - ago - late, Counts(*counts), tick)
+        for key, left_s, strikes, kind in delta["rests"]:
+            self.rests.absorb(key, left_s - max(0.0, age_s), strikes, kind)
+
+    def _count(self, mapping: Mapping, credential: Credential | None, counts: Counts) -> None:
+        if _is_foreign(credential):
+            return
+        _, tick = self.tick()
+        self._add(mapping.key, tick, counts)
+        if credential is not None and credential.ident:
+            self._add(f"{mapping.provider}#{credential.ident}", tick, counts)
+
+    def _add(self, key: str, tick: int, counts: Counts) -> None:
+        self._window(key).add(tick, counts)
+        self._changed.add(key)
+
+    def _window(self, key: str) -> Window:
+        window = self._windows.get(key)
+        if window is None:
+            if len(self._windows) >= MAX_WINDOWS:
+                self._shrink()
+            window = self._windows[key] = Window()
+        return window
+
+    def _shrink(self) -> None:
+        # A tenth at a time, so that a full table is not sorted for every new key; credentials, of which callers bring
+        # any number, go before mappings.
+        ages = sorted(("#" not in key, window.touched, key) for key, window in self._windows.items())
+        for _, _, key in ages[: MAX_WINDOWS // 10]:
+            del self._windows[key]
+
+    def _recover(self, mapping: Mapping, credential: Credential | None) -> None:
+        if self.rests:
+            for key in _keys_of(mapping, credential):
+                self.rests.clear(key)
+
+    def _strike(self, mapping: Mapping, credential: Credential | None, error: GatewayError) -> None:
+        place, whole, *narrow = _keys_of(mapping, credential)
+        pair, account = narrow or (whole, whole)
+        if isinstance(error, UpstreamUnreachable):
+            self.rests.strike(place, "unreachable", error.retry_after)
+        elif isinstance(error, UpstreamRateLimited):
+            self.rests.strike(pair, "limited", error.retry_after)
+        elif isinstance(error, UpstreamRefused):
+            self.rests.strike(account if error.upstream_status in ACCOUNT_STATUSES else pair, "refused")
+        elif self._fails_often(mapping, credential) or error.retry_after:
+            self.rests.strike(whole, "failing", error.retry_after)
+
+    def _fails_often(self, mapping: Mapping, credential: Credential | None) -> bool:
+        if _is_foreign(credential):
+            return False
+        window = self._windows.get(mapping.key)
+        return window is not None and window.streak >= FAILURES_IN_A_ROW
+
+    def _pause(self, until: float, key: str) -> Pause:
+        kind = self.rests.kind(key)
+        return Pause(until, POLICIES[kind].words, kind in ("unreachable", "failing"))
+
+
+def _is_own(credential: Credential | None) -> bool:
+    return credential is not None and credential.source == OWN_SOURCE
+
+
+def _is_foreign(credential: Credential | None) -> bool:
+    # An organization's key at an address of its own: nobody else's requests go there.
+    return _is_own(credential) and bool(credential.base_url)  # type: ignore[union-attr]
+
+
+def _place_key(mapping: Mapping, credential: Credential | None) -> str:
+    return _keys_of(mapping, credential)[0]
+
+
+def _keys_of(mapping: Mapping, credential: Credential | None) -> tuple[str, ...]:
+    """Place, mapping, credential with this model, credential. At an address of its own all belong to the key."""
+    key = mapping.key
+    if credential is None or not credential.ident:
+        return place_of(mapping), key
+    pair, account = _credential_keys(key, mapping.provider, credential)
+    if _is_foreign(credential):
+        return account, pair, pair, account
+    return place_of(mapping), key, pair, account
+
+
+def _credential_keys(mapping_key: str, provider: str, credential: Credential) -> tuple[str, str]:
+    return f"{mapping_key}#{credential.ident}", f"{provider}#{credential.ident}"

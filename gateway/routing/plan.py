@@ -1,0 +1,240 @@
+"""The order in which to try providers for one request, and why."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.clock import Clock
+from gateway.errors import InvalidRequest
+from gateway.neutral.chat import Needs, Options
+from gateway.routing.auto import DEFAULT_OUTPUT, choose
+from gateway.routing.candidates import Candidate
+from gateway.routing.capabilities import read_demand
+from gateway.routing.decision import Ask, Plan
+from gateway.routing.health import Health
+from gateway.routing.resolve import Catalogue, CustomRoutes
+from gateway.routing.score import GENERAL, LARGE_PROMPT_TOKENS, Entry, Scored, Traffic, Weights, rank, weigh
+from gateway.routing.sieve import REST, Allowed, Sieve, Usable
+from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
+from gateway.routing.tables import Table, Tables
+from gateway.settings import Routing
+
+# selectionReason (HTTP reference, 5.5).
+PINNED = "direct-provider-specified"
+SINGLE = "single-provider-available"
+FIRST = "fallback-first-available"
+PREFERRED = "stable-preferred"
+SESSION = "session-sticky"
+WEIGHTED = "weighted-score"
+EXPLORED = "random-exploration"
+LOW_UPTIME = "low-uptime-fallback"
+
+CHOOSING = ("auto", "smart")
+STRATEGIES = {
+    (strategy, stream, image): weigh(strategy, stream, image)
+    for strategy in ("", "auto", "price", "throughput", "latency")
+    for stream in (False, True)
+    for image in (False, True)
+}
+
+
+class Router:
+    """Plans requests. Holds no account: policy and credentials come with each call."""
+
+    def __init__(
+        self,
+        catalogue: Callable[[], Catalogue],
+        health: Health,
+        sticky: Sticky,
+        settings: Routing,
+        auto_models: tuple[str, ...],
+        random: Callable[[], float],
+        clock: Clock,
+        dialects: dict[str, str] | None = None,
+    ) -> None:
+        """`random` gives numbers in [0, 1). `dialects` maps protocol names to dialects where the two differ."""
+        self.health = health
+        self._sticky = sticky
+        self._settings = settings
+        self._auto_models = auto_models
+        self._random = random
+        self._clock = clock
+        self._tables = Tables(catalogue, clock, dialects)
+
+    def plan(
+        self,
+        asked: str,
+        needs: Needs,
+        options: Options,
+        allowed: Allowed | None,
+        usable: Usable,
+        no_fallback: bool = False,
+        session: str = "",
+        *,
+        scope: str = "",
+        operation: str = "chat",
+        routes: CustomRoutes | None = None,
+        traffic: Traffic = GENERAL,
+        explore: bool = True,
+    ) -> Plan:
+        """Decide where a request goes. Changes nothing; after a success call `served`.
+
+        `allowed` gives the reason why a mapping is denied (None: allowed), `usable` a mapping's credentials in the
+        order in which to try them (() = none). `scope` (a project's id) keeps sessions and preferences apart.
+        `explore=False` leaves the random choice out: what an explanation shows.
+
+        Raises UnknownModel, InvalidRequest (options that do not go together, no credential), NotSupported (naming
+        what is missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (all rest, with
+        retry_after).
+        """
+        ask = Ask(
+            asked, needs, options, allowed, usable, no_fallback, session, scope, operation, routes, traffic, explore
+        )
+        table = self._tables.find(asked, routes)
+        kind = table.resolution.kind
+        if kind in CHOOSING:
+            return self._plan_choice(ask, table)
+        _check_options(options, kind)
+        sieve = self._sieve(ask, 0)
+        entries = sieve.sift(table.candidates)
+        if kind == "canonical":
+            return self._finish(ask, table, sieve, entries)
+        return self._plan_pinned(ask, table, sieve, entries)
+
+    def explain(
+        self, asked: str, needs: Needs, options: Options, allowed: Allowed | None, usable: Usable, **more: Any
+    ) -> dict[str, Any]:
+        """What `plan` decides for the same arguments, as its record."""
+        return self.plan(asked, needs, options, allowed, usable, **{**more, "explore": False}).record()
+
+    def served(self, plan: Plan, chosen: Scored) -> None:
+        """`chosen` of this plan answered: keep the session with it, and remember it for its project.
+
+        A random choice is not remembered: it was to learn, not to stay.
+        """
+        ask = plan.ask
+        if ask.session:
+            self._sticky.pin(ask.scope, ask.session, ask.asked, chosen.key)
+        elif plan.reason != EXPLORED and plan.resolution.kind == "canonical" and not _has_strategy(ask.options):
+            self._sticky.prefer(ask.scope, ask.asked, chosen.key)
+
+    def _sieve(self, ask: Ask, default_output: int) -> Sieve:
+        demand = read_demand(ask.needs, ask.options, default_output)
+        blended = bool(ask.session) or demand.tokens >= LARGE_PROMPT_TOKENS
+        return Sieve(
+            self.health,
+            demand,
+            ask.operation,
+            ask.allowed,
+            ask.usable,
+            self._clock.now_us(),
+            ask.traffic if blended else None,
+            ask.needs.image_output,
+        )
+
+    def _plan_choice(self, ask: Ask, table: Table) -> Plan:
+        sieve = self._sieve(ask, DEFAULT_OUTPUT)
+        smart = table.resolution.kind == "smart"
+        listed = table.resolution.listed if smart else self._auto_models
+        pin = self._sticky.pin_of(ask.scope, ask.session, ask.asked) if ask.session else None
+        choice = choose(self._tables, sieve, listed, ask.options, pin, strict=smart)
+        return self._finish(ask, table, sieve, choice.entries, FIRST if choice.fallback else "")
+
+    def _plan_pinned(self, ask: Ask, table: Table, sieve: Sieve, entries: list[Entry]) -> Plan:
+        """A named provider is taken as it is, unless it does badly and others serve the model (5.3)."""
+        failing = self._is_failing(sieve, entries)
+        if failing and not ask.no_fallback:
+            own = {candidate.key for candidate in table.candidates}
+            others = sieve.sift(table.others)
+            if others:
+                weights = _weights(ask)
+                ranked = rank([*entries, *others], weights)
+                order = sorted(ranked, key=lambda one: one.key in own)
+                return self._make(ask, table, sieve, tuple(order), LOW_UPTIME, ranked, weights)
+        if not entries:
+            raise _only(sieve, table.candidates).refusal(ask.asked)
+        weights = _weights(ask)
+        ranked = rank(entries, weights)
+        order = ranked[:1] if ask.no_fallback else ranked
+        reason = SINGLE if table.resolution.kind == "custom" else PINNED
+        return self._make(ask, table, sieve, tuple(order), reason, ranked, weights)
+
+    def _is_failing(self, sieve: Sieve, entries: list[Entry]) -> bool:
+        if entries:
+            return max(entry.uptime for entry in entries) < self._settings.low_uptime_percent
+        # Nothing answers there: as good as an uptime of 0. A limit or a bad credential is not the provider's failing.
+        return bool(sieve.excluded) and any(one.stage == REST and one.fault for one in sieve.excluded)
+
+    def _finish(self, ask: Ask, table: Table, sieve: Sieve, entries: list[Entry], reason: str = "") -> Plan:
+        if not entries:
+            raise sieve.refusal(ask.asked)
+        weights = _weights(ask)
+        ranked = rank(entries, weights)
+        first, why = self._select(ask, ranked)
+        order = (first,) if ask.no_fallback else (first, *(one for one in ranked if one is not first))
+        return self._make(ask, table, sieve, order, reason if reason and why == WEIGHTED else why, ranked, weights)
+
+    def _select(self, ask: Ask, ranked: list[Scored]) -> tuple[Scored, str]:
+        best = ranked[0]
+        if len(ranked) == 1:
+            return best, SINGLE
+        if ask.session:
+            pinned = _find(ranked, self._sticky.pin_of(ask.scope, ask.session, ask.asked))
+            if pinned is not None and (pinned.entry.uptime >= UPTIME_FLOOR or pinned.candidate.keep_session):
+                return pinned, SESSION
+            return best, WEIGHTED
+        if _has_strategy(ask.options):
+            return best, WEIGHTED
+        if ask.explore and not ask.no_fallback and self._random() < self._settings.exploration_rate:
+            return ranked[int(self._random() * len(ranked))], EXPLORED
+        preferred = _find(ranked, self._sticky.preference_of(ask.scope, ask.asked))
+        if preferred is not None and preferred is not best and _still_good(preferred, best):
+            return preferred, PREFERRED
+        return best, WEIGHTED
+
+    def _make(
+        self,
+        ask: Ask,
+        table: Table,
+        sieve: Sieve,
+        order: tuple[Scored, ...],
+        reason: str,
+        ranked: list[Scored],
+        weights: Weights,
+    ) -> Plan:
+        return Plan(ask, table.resolution, order, reason, ranked, sieve.excluded, weights, order[0].entry.lacking)
+
+
+def _check_options(options: Options, kind: str) -> None:
+    if kind == "pinned" and options.routing in ("price", "throughput", "latency"):
+        raise InvalidRequest(
+            f"routing {options.routing!r} needs a free choice of provider; name the model without one.", param="routing"
+        )
+    if options.free_models_only:
+        raise InvalidRequest("free_models_only works with the models auto and smart only.", param="free_models_only")
+    if options.no_reasoning:
+        raise InvalidRequest("no_reasoning works with the model auto only.", param="no_reasoning")
+
+
+def _weights(ask: Ask) -> Weights:
+    return STRATEGIES[ask.options.routing, ask.needs.stream, ask.needs.image_output]
+
+
+def _has_strategy(options: Options) -> bool:
+    return options.routing not in ("", "auto")
+
+
+def _find(ranked: list[Scored], key: str | None) -> Scored | None:
+    if key is None:
+        return None
+    return next((one for one in ranked if one.key == key), None)
+
+
+def _still_good(preferred: Scored, best: Scored) -> bool:
+    return preferred.entry.uptime >= UPTIME_FLOOR and preferred.score - best.score <= SCORE_MARGIN
+
+
+def _only(sieve: Sieve, candidates: tuple[Candidate, ...]) -> Sieve:
+    # A pinned request is refused for what its own provider lacks, whatever the others do.
+    own = {candidate.key for candidate in candidates}
+    sieve.excluded = [one for one in sieve.excluded if one.key in own]
+    return sieve

@@ -1,0 +1,196 @@
+"""What the model text of a request means: one model, one provider, or a choice among many."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.errors import InvalidRequest, NotFound, UnknownModel
+from gateway.routing.candidates import has_ended
+
+Kind = Literal["canonical", "pinned", "auto", "smart", "custom"]
+
+# Model texts with a meaning of their own, with and without the product's prefix.
+OWN_PREFIX = "llmgateway/"
+AUTO, SMART, CUSTOM, DYNAMIC = "auto", "smart", "custom", "dynamic/"
+SPECIAL = frozenset({AUTO, SMART, CUSTOM})
+NEAR_MATCHES = 3
+
+
+class Catalogue(Protocol):
+    """What routing asks of the catalogue. `models` holds the models by id; a change brings another object."""
+
+    @property
+    def models(self) -> "Models": ...
+    def find(self, text: str) -> Model | None: ...
+    def provider(self, ident: str) -> Provider | None: ...
+    def suggest(self, text: str, n: int = NEAR_MATCHES) -> Iterable[str]: ...
+
+
+class Models(Protocol):
+    def values(self) -> Iterable[Model]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A model at a provider of an organization's own."""
+
+    model: Model
+    provider: Provider
+    mapping: Mapping
+
+
+class CustomRoutes(Protocol):
+    """What one organization defined for itself. All three answer from memory.
+
+    `offer` gives the model at the custom provider `name` (None: no such provider), `smart_models` the organization's
+    own list ((): not configured), `dynamic_model` the model text that the named decision graph chooses for this
+    request (None: missing, disabled or unpublished).
+    """
+
+    def offer(self, name: str, model: str) -> Offer | None: ...
+    def smart_models(self) -> tuple[str, ...]: ...
+    def dynamic_model(self, name: str) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """`model` is None for a choice among models (auto, smart); `provider` and `region` are "" when free.
+
+    `candidates` are the mappings in question, `others` those of other providers for a pinned model; `listed` the
+    model ids of a smart list; `offer` is set for a custom provider.
+    """
+
+    kind: Kind
+    asked: str
+    model: Model | None = None
+    provider: str = ""
+    region: str = ""
+    candidates: tuple[Mapping, ...] = ()
+    others: tuple[Mapping, ...] = ()
+    listed: tuple[str, ...] = ()
+    offer: Offer | None = None
+
+
+def resolve(asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes | None = None) -> Resolution:
+    """Read a model text, in this order: special names, a known provider's prefix, a custom provider's prefix,
+    a model's id or alias. `today` is "YYYY-MM-DD".
+
+    Raises UnknownModel (model_not_found, with near matches; model_deactivated; unknown_region), InvalidRequest
+    (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is "model".
+    """
+    text = asked.strip()
+    if text.startswith(DYNAMIC):
+        text = _follow(text, routes)
+    special = text.removeprefix(OWN_PREFIX)
+    if special in SPECIAL:
+        return _resolve_special(special, asked, catalogue, routes)
+    found = _resolve_prefixed(text, asked, catalogue, today, routes) if "/" in text else None
+    return found or _resolve_model(text, asked, catalogue, today)
+
+
+def _follow(text: str, routes: CustomRoutes | None) -> str:
+    name = text.removeprefix(DYNAMIC)
+    chosen = routes.dynamic_model(name) if routes else None
+    if not chosen:
+        raise NotFound(
+            f"There is no published dynamic route named {name!r}.", param="model", code="dynamic_route_not_found"
+        )
+    if chosen.startswith(DYNAMIC):
+        raise InvalidRequest(
+            f"The dynamic route {name!r} leads to another dynamic route; it must end at a model.",
+            param="model",
+            code="dynamic_route_invalid",
+        )
+    return chosen
+
+
+def _resolve_special(name: str, asked: str, catalogue: Catalogue, routes: CustomRoutes | None) -> Resolution:
+    if name == AUTO:
+        return Resolution("auto", asked)
+    if name == SMART:
+        listed = routes.smart_models() if routes else ()
+        if not listed:
+            raise InvalidRequest(
+                "No smart model list is configured for this organization.", param="model", code="smart_not_configured"
+            )
+        return Resolution("smart", asked, listed=listed)
+    offer = routes.offer(CUSTOM, "") if routes else None
+    if offer is None:
+        raise _unknown(asked, catalogue, "No custom provider is configured.")
+    return _custom(offer, asked)
+
+
+def _resolve_prefixed(
+    text: str, asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes | None
+) -> Resolution | None:
+    prefix, _, rest = text.partition("/")
+    if catalogue.provider(prefix) is not None:
+        found = _resolve_pinned(prefix, rest, asked, catalogue, today)
+        if found is None and catalogue.find(text) is None:
+            raise _not_served(prefix, rest, asked, catalogue)
+        return found
+    offer = routes.offer(prefix, rest) if routes else None
+    return _custom(offer, asked) if offer else None
+
+
+def _resolve_pinned(provider: str, rest: str, asked: str, catalogue: Catalogue, today: str) -> Resolution | None:
+    model, region = catalogue.find(rest), ""
+    if model is None and ":" in rest:
+        name, _, region = rest.rpartition(":")
+        model = catalogue.find(name)
+    if model is None:
+        return None
+    served = tuple(mapping for mapping in model.mappings if mapping.provider == provider)
+    if not served:
+        return None
+    _check_alive(model, asked, today)
+    if region:
+        served = _in_region(served, region, asked)
+    others = tuple(mapping for mapping in model.mappings if mapping.provider != provider)
+    return Resolution("pinned", asked, model, provider, region, served, others)
+
+
+def _in_region(mappings: tuple[Mapping, ...], region: str, asked: str) -> tuple[Mapping, ...]:
+    found = tuple(mapping for mapping in mappings if mapping.region == region)
+    if found:
+        return found
+    known = sorted(mapping.region for mapping in mappings if mapping.region)
+    hint = f"Its regions are: {', '.join(known)}." if known else "It has no regions; leave the suffix away."
+    raise UnknownModel(f"{asked!r} names an unknown region. {hint}", param="model", code="unknown_region")
+
+
+def _resolve_model(text: str, asked: str, catalogue: Catalogue, today: str) -> Resolution:
+    model = catalogue.find(text)
+    if model is None:
+        raise _unknown(asked, catalogue)
+    _check_alive(model, asked, today)
+    return Resolution("canonical", asked, model, candidates=model.mappings)
+
+
+def _custom(offer: Offer, asked: str) -> Resolution:
+    return Resolution("custom", asked, offer.model, offer.provider.id, "", (offer.mapping,), offer=offer)
+
+
+def _check_alive(model: Model, asked: str, today: str) -> None:
+    if has_ended(model.deactivated, today):
+        raise UnknownModel(
+            f"The model {asked!r} was deactivated on {model.deactivated}; choose another from GET /v1/models.",
+            param="model",
+            code="model_deactivated",
+        )
+
+
+def _not_served(provider: str, rest: str, asked: str, catalogue: Catalogue) -> UnknownModel:
+    model = catalogue.find(rest) or catalogue.find(rest.rpartition(":")[0])
+    if model is None:
+        return _unknown(asked, catalogue, near=rest)
+    makers = sorted({mapping.provider for mapping in model.mappings})
+    there = f"it is served by: {', '.join(makers)}." if makers else "no provider serves it."
+    return UnknownModel(f"The provider {provider!r} does not serve {model.id!r}; {there}", param="model")
+
+
+def _unknown(asked: str, catalogue: Catalogue, text: str = "", near: str = "") -> UnknownModel:
+    close = list(catalogue.suggest(near or asked, NEAR_MATCHES))
+    hint = f" Did you mean {', '.join(close)}?" if close else " GET /v1/models lists all models."
+    return UnknownModel((text or f"There is no model {asked!r}.") + hint, param="model")

@@ -1,0 +1,154 @@
+"""Places that are left alone for a while, longer each time, and tried by one request before all return."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.clock import Clock
+
+Kind = Literal["unreachable", "failing", "refused", "limited"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`first_s` doubles with each failure after a rest, up to `longest_s`. `probe`: after the rest one request goes
+    ahead alone."""
+
+    first_s: float
+    longest_s: float
+    probe: bool
+    words: str
+
+
+POLICIES: dict[str, Policy] = {
+    "unreachable": Policy(1.0, 60.0, True, "nothing answers there"),
+    "failing": Policy(5.0, 60.0, True, "it failed several times in a row"),
+    "refused": Policy(30.0, 600.0, True, "it refused our credential or this model"),
+    "limited": Policy(1.0, 60.0, False, "it limits our rate"),
+}
+# A provider may ask for more than `longest_s`, but not for ever.
+LONGEST_ASKED_S = 3600.0
+# A probe that has not failed by now lets the others follow: refusals show at once, slow answers are no failure.
+PROBE_S = 5.0
+# After this much peace a failure counts as the first again.
+FORGET_S = 600.0
+CAPACITY = 10_000
+SEPARATORS = re.compile("[/:#]")  # every key begins with its provider's id
+
+
+@dataclass(slots=True)
+class Rest:
+    until: float
+    strikes: int
+    kind: Kind
+    probe_until: float = 0.0
+
+
+class Rests:
+    """Rests by key, in seconds of the monotonic clock. Bounded; the oldest go first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rests: dict[str, Rest] = {}
+        self._changed: set[str] = set()
+        self._providers: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._rests)
+
+    def concern(self, provider: str) -> bool:
+        """Whether anything of a provider may rest: a cheap first look."""
+        return provider in self._providers
+
+    def strike(self, key: str, kind: Kind, asked_s: float | None = None) -> None:
+        """Let `key` rest after a failure, for at least `asked_s`. Failures during a rest do not lengthen it by
+        themselves: they are requests that were under way already."""
+        now = self._clock.monotonic()
+        rest, policy = self._rests.get(key), POLICIES[kind]
+        strikes = 1
+        if rest is not None and now < rest.until + FORGET_S:
+            strikes = rest.strikes if now < rest.until else rest.strikes + 1
+        length = min(policy.first_s * 2.0 ** min(strikes - 1, 16), policy.longest_s)
+        until = now + max(length, min(asked_s or 0.0, LONGEST_ASKED_S))
+        if rest is not None and now < rest.until:
+            until = max(rest.until, now + asked_s if asked_s else 0.0)
+        self._put(key, Rest(until, strikes, kind if rest is None or now >= rest.until else rest.kind))
+        self._changed.add(key)
+
+    def clear(self, key: str) -> None:
+        """`key` works: forget its failures."""
+        if self._drop(key):
+            self._changed.add(key)
+
+    def until(self, key: str, now: float) -> float:
+        """When `key` may be used: 0.0 for at once."""
+        rest = self._rests.get(key)
+        if rest is None:
+            return 0.0
+        if now < rest.until:
+            return rest.until
+        return rest.probe_until if now < rest.probe_until else 0.0
+
+    def kind(self, key: str) -> str:
+        rest = self._rests.get(key)
+        return rest.kind if rest else ""
+
+    def begin(self, key: str) -> None:
+        """A request goes there now. After a rest it is the probe, and the others wait a moment for its outcome."""
+        rest = self._rests.get(key)
+        if rest is None or not POLICIES[rest.kind].probe:
+            return
+        now = self._clock.monotonic()
+        if rest.until <= now:
+            rest.probe_until = now + PROBE_S
+
+    def export(self) -> list[list]:
+        """Changes since the last export: [key, seconds left (0 = works again), strikes, kind]."""
+        now = self._clock.monotonic()
+        changed, self._changed = self._changed, set()
+        rows = []
+        for key in changed:
+            rest = self._rests.get(key)
+            rows.append(
+                [key, round(max(0.0, rest.until - now), 3), rest.strikes, rest.kind] if rest else [key, 0, 0, ""]
+            )
+        return rows
+
+    def absorb(self, key: str, left_s: float, strikes: int, kind: str) -> None:
+        """Take over what another worker found; the longer rest holds."""
+        if not kind:
+            self._drop(key)
+        elif kind in POLICIES and left_s > 0:
+            until = self._clock.monotonic() + min(left_s, LONGEST_ASKED_S)
+            rest = self._rests.get(key)
+            if rest is None or rest.until < until:
+                self._put(key, Rest(until, max(1, strikes), kind))
+
+    def _put(self, key: str, rest: Rest) -> None:
+        self._drop(key)
+        if len(self._rests) >= CAPACITY:
+            self._purge()
+        self._rests[key] = rest
+        self._providers[_provider_of(key)] += 1
+
+    def _drop(self, key: str) -> bool:
+        if self._rests.pop(key, None) is None:
+            return False
+        provider = _provider_of(key)
+        self._providers[provider] -= 1
+        if not self._providers[provider]:
+            del self._providers[provider]
+        return True
+
+    def _purge(self) -> None:
+        now = self._clock.monotonic()
+        for key in [key for key, rest in self._rests.items() if now >= rest.until + FORGET_S]:
+            self._drop(key)
+        # A tenth at a time, so that a full table is not searched for every new key.
+        for key in list(self._rests)[: max(0, len(self._rests) - CAPACITY * 9 // 10)]:
+            self._drop(key)
+
+
+def _provider_of(key: str) -> str:
+    return SEPARATORS.split(key, maxsplit=1)[0]

@@ -1,0 +1,127 @@
+"""The order of candidates: how each compares with the best of them, as one number (lower is better)."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gateway.routing.candidates import Candidate, Figures
+
+# Factors and their weights (HTTP reference, 5.1); an inactive factor's share goes to the others.
+PRICE, IMAGE_PRICE, UPTIME, THROUGHPUT, LATENCY = 0.6, 1.0, 0.5, 0.05, 0.025
+LEADING, TRAILING = 0.9, 0.1
+
+DEFAULT_UPTIME, DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT = 100.0, 1000.0, 50.0
+PENALTY_BELOW, PENALTY_SLOPE = 95.0, 5.0
+
+LARGE_PROMPT_TOKENS = 5000
+# Smallest divisors: a free price or a dead provider must not divide by zero.
+LEAST_PRICE, LEAST_UPTIME, LEAST_THROUGHPUT, LEAST_LATENCY_MS = 1_000_000.0, 1.0, 0.1, 1.0
+
+
+class Traffic(NamedTuple):
+    """How a caller's prompts behave: the share of input read from the provider's cache, output per input token."""
+
+    cache_hit: float
+    output_ratio: float
+
+
+GENERAL, CODING = Traffic(0.1, 0.2), Traffic(0.9, 0.02)
+
+
+class Weights(NamedTuple):
+    price: float
+    uptime: float
+    throughput: float
+    latency: float
+
+    def normalised(self) -> "Weights":
+        total = sum(self)
+        return Weights(*(weight / total for weight in self))
+
+
+class Entry(NamedTuple):
+    """A candidate that may serve this request, with what is known of it now. `price` in n$ per million units."""
+
+    candidate: Candidate
+    credentials: tuple
+    price: float
+    uptime: float
+    latency_ms: float
+    throughput: float
+    lacking: tuple[str, ...] = ()
+
+
+class Scored(NamedTuple):
+    """An entry with its score. Compares by score, then by key, so the order is always the same."""
+
+    score: float
+    key: str
+    entry: Entry
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.entry.candidate
+
+    @property
+    def credentials(self) -> tuple:
+        """Usable keys of this provider, in the order in which to try them."""
+        return self.entry.credentials
+
+
+def weigh(strategy: str, stream: bool, image: bool = False) -> Weights:
+    """Weights of the active factors, summing to 1. `strategy` is "", auto, price, throughput or latency.
+
+    Latency is time to the first token and counts for streams only.
+    """
+    latency = stream
+    if strategy == "price":
+        weights = Weights(LEADING, TRAILING, 0.0, 0.0)
+    elif strategy == "throughput":
+        weights = Weights(0.0, TRAILING, LEADING, 0.0)
+    elif strategy == "latency":
+        weights = Weights(0.0, TRAILING, 0.0, LEADING if latency else 0.0)
+    else:
+        weights = Weights(IMAGE_PRICE if image else PRICE, UPTIME, THROUGHPUT, LATENCY if latency else 0.0)
+    return weights.normalised()
+
+
+def penalty(uptime: float) -> float:
+    """Extra score of an unreliable provider, uptime in percent: 0.07 at 90, 0.62 at 80, 1.73 at 70, 5.61 at 50."""
+    if uptime >= PENALTY_BELOW:
+        return 0.0
+    return ((PENALTY_BELOW - uptime) / PENALTY_BELOW * PENALTY_SLOPE) ** 2
+
+
+def blend(figures: Figures, traffic: Traffic) -> float:
+    """The price of a token of large prompts: input partly read from the cache, little output; n$ per million."""
+    if not (figures.input or figures.output):
+        return figures.mean
+    read, hit = figures.cache_read, traffic.cache_hit
+    cost = figures.input * (1.0 - hit) + read * hit + figures.output * traffic.output_ratio
+    return cost / (1.0 + traffic.output_ratio)
+
+
+def rank(entries: Iterable[Entry], weights: Weights) -> list[Scored]:
+    """Entries, best first. Each factor is how far an entry is from the best one, as a ratio (twice the cheapest
+    price is 1.0), times its weight; then the penalty for low uptime and what the provider lacks of priority 1."""
+    rows = list(entries)
+    if not rows:
+        return []
+    w_price, w_uptime, w_throughput, w_latency = weights
+    _, _, prices, uptimes, latencies, throughputs, _ = zip(*rows, strict=True)
+    price, uptime = min(prices), max(uptimes)
+    throughput, latency = max(throughputs), min(latencies)
+    per_price = w_price / max(price, LEAST_PRICE)
+    per_latency = w_latency / max(latency, LEAST_LATENCY_MS)
+    scored = []
+    for row in rows:
+        candidate, _, own_price, up, wait, speed, _ = row
+        score = (own_price - price) * per_price + (wait - latency) * per_latency + candidate.handicap
+        if up < uptime:
+            score += w_uptime * (uptime / max(up, LEAST_UPTIME) - 1.0)
+        if speed < throughput:
+            score += w_throughput * (throughput / max(speed, LEAST_THROUGHPUT) - 1.0)
+        if up < PENALTY_BELOW:
+            score += penalty(up)
+        scored.append(Scored(score, candidate.key, row))
+    scored.sort()
+    return scored

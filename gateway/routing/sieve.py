@@ -1,0 +1,207 @@
+"""Which candidates may serve one request now, and why the others may not."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.errors import Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
+from gateway.routing.candidates import Candidate
+from gateway.routing.capabilities import SOFT, Demand, lacks, refuse
+from gateway.routing.health import Credential, Health
+from gateway.routing.score import Entry, Traffic, blend
+
+Allowed = Callable[[Mapping, Provider], str | None]
+Usable = Callable[[Mapping], tuple[Credential, ...]]
+
+# How far a candidate came; the refusal of a request speaks of the ones that came furthest.
+CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST = (
+    "catalogue",
+    "operation",
+    "choice",
+    "access",
+    "ability",
+    "credential",
+    "rest",
+)
+STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST)
+
+
+class Excluded(NamedTuple):
+    """A candidate that does not serve this request, how far it came and why. `until` is monotonic seconds."""
+
+    key: str
+    stage: str
+    reason: str
+    candidate: Candidate
+    lacking: tuple[str, ...] = ()
+    until: float = 0.0
+    fault: bool = False
+
+
+class Sieve:
+    """The tests of one request. `excluded` fills as candidates fail them."""
+
+    __slots__ = (
+        "_allowed", "_blend", "_health", "_image", "_now", "_now_us", "_operation", "_tick", "_usable",
+        "demand", "excluded",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        health: Health,
+        demand: Demand,
+        operation: str,
+        allowed: Allowed | None,
+        usable: Usable,
+        now_us: int,
+        traffic: Traffic | None = None,
+        image: bool = False,
+    ) -> None:
+        """`traffic` blends the price of cached input in (large prompts, sessions); `image` compares image prices."""
+        self._health = health
+        self.demand = demand
+        self._operation = operation
+        self._allowed = allowed
+        self._usable = usable
+        self._now_us = now_us
+        self._blend = traffic
+        self._image = image
+        self._now, self._tick = health.tick()
+        self.excluded: list[Excluded] = []
+
+    def sift(self, candidates: Iterable[Candidate]) -> list[Entry]:
+        """Those that pass; when some fulfil every wish, only they."""
+        entries = [entry for candidate in candidates if (entry := self.examine(candidate)) is not None]
+        wanting = [entry for entry in entries if entry.lacking]
+        if not wanting or len(wanting) == len(entries):
+            return entries
+        for entry in wanting:
+            self._exclude(entry.candidate, ABILITY, _words(entry.lacking), lacking=entry.lacking)
+        return [entry for entry in entries if not entry.lacking]
+
+    def examine(self, candidate: Candidate) -> Entry | None:
+        """The entry of a candidate that passes every test; else None, with the reason in `excluded`."""
+        mapping = candidate.mapping
+        if candidate.barred:
+            return self._exclude(candidate, CATALOGUE, candidate.barred)
+        if self._operation not in mapping.operations:
+            return self._exclude(candidate, OPERATION, f"serves {', '.join(mapping.operations)}")
+        if self._allowed is not None:
+            denial = self._allowed(mapping, candidate.provider)
+            if denial is not None:
+                return self._exclude(candidate, ACCESS, denial or "not allowed")
+        lacking = lacks(candidate.ability, self.demand)
+        if lacking and not SOFT.issuperset(lacking):
+            return self._exclude(candidate, ABILITY, _words(lacking), lacking=lacking)
+        credentials = self._usable(mapping)
+        if self.demand.tier:
+            # Only the provider itself is known to have its tiers.
+            credentials = tuple(one for one in credentials if not one.base_url)
+        if not credentials:
+            return self._exclude(candidate, CREDENTIAL, "no credential")
+        if self._health.rests.concern(candidate.provider.id):
+            credentials = self._rested(candidate, credentials)
+            if not credentials:
+                return None
+        figures = self._health.figures(candidate.key, self._tick)
+        return Entry(candidate, credentials, self._price(candidate), *figures, lacking)
+
+    def has_credential(self, candidate: Candidate) -> bool:
+        return not candidate.barred and bool(self._usable(candidate.mapping))
+
+    def exclude_for(self, candidate: Candidate, reason: str) -> None:
+        """Leave a candidate out by the caller's own wish."""
+        self._exclude(candidate, CHOICE, reason)
+
+    def _rested(self, candidate: Candidate, credentials: tuple[Credential, ...]) -> tuple[Credential, ...]:
+        health, now = self._health, self._now
+        foreign = tuple(one for one in credentials if one.base_url)
+        pause = health.rested(candidate.key, candidate.place, now)
+        if pause is not None:
+            # Keys with an address of their own do not depend on how the usual one does.
+            credentials = foreign
+        ready, narrow = health.ready(candidate.key, candidate.provider.id, credentials, now)
+        if not ready:
+            cause = pause or narrow
+            reason = f"rests for {cause.until - now:.0f} s: {cause.words}" if cause else "no credential"
+            until, fault = (cause.until, cause.fault) if cause else (0.0, False)
+            self._exclude(candidate, REST, reason, until=until, fault=fault)
+        return ready
+
+    def _price(self, candidate: Candidate) -> float:
+        figures = candidate.figures
+        if candidate.steps or candidate.peaks:
+            figures = candidate.figures_at(self.demand.tokens, self._now_us)
+        if self._image:
+            return figures.image
+        return figures.mean if self._blend is None else blend(figures, self._blend)
+
+    def _exclude(
+        self,
+        candidate: Candidate,
+        stage: str,
+        reason: str,
+        lacking: tuple[str, ...] = (),
+        until: float = 0.0,
+        fault: bool = False,
+    ) -> None:
+        self.excluded.append(Excluded(candidate.key, stage, reason, candidate, lacking, until, fault))
+
+    def refusal(self, asked: str) -> GatewayError:
+        """The error of a request for which nothing passed: that of the candidates that came furthest."""
+        if not self.excluded:
+            return NoProviderLeft(f"No provider serves {asked} at present.", code="no_available_provider")
+        furthest = max(self.excluded, key=lambda one: STAGES.index(one.stage)).stage
+        rows = [one for one in self.excluded if one.stage == furthest]
+        return REFUSALS[furthest](self, asked, rows)
+
+    def _refuse_rest(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        wait = max(1.0, min(one.until for one in rows) - self._now)
+        reasons = "; ".join(f"{one.candidate.provider.id} {one.reason}" for one in rows[:3])
+        return NoProviderLeft(f"Every provider of {asked} is resting: {reasons}.", retry_after=wait)
+
+    def _refuse_operation(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        offered = sorted({name for one in rows for name in one.candidate.mapping.operations})
+        return NotSupported(
+            f"{asked} does not serve {self._operation}; it serves {', '.join(offered) or 'nothing'}.",
+            param="model",
+            details={"operations": ",".join(offered)},
+        )
+
+    def _refuse_credential(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        providers = sorted({one.candidate.provider.id for one in rows})
+        return InvalidRequest(
+            f"No credential is configured for a provider of {asked} ({', '.join(providers)}).",
+            param="model",
+            code="no_provider_credential",
+        )
+
+    def _refuse_access(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        reasons = "; ".join(sorted({one.reason for one in rows}))
+        return Forbidden(f"This key may not use {asked}: {reasons}.", param="model", code="model_not_allowed")
+
+    def _refuse_ability(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        return refuse(asked, [one.lacking for one in rows])
+
+    def _refuse_catalogue(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        reasons = "; ".join(sorted({f"{one.candidate.provider.id}: {one.reason}" for one in rows}))
+        return NotSupported(f"{asked} is listed but not served ({reasons}).", param="model", code="model_not_served")
+
+    def _refuse_choice(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        reasons = " / ".join(sorted({one.reason for one in rows}))
+        return NotSupported(f"No model remains for {asked}; all are excluded: {reasons}.", param="model")
+
+
+REFUSALS: dict[str, Callable[[Sieve, str, list[Excluded]], GatewayError]] = {
+    CATALOGUE: Sieve._refuse_catalogue,
+    OPERATION: Sieve._refuse_operation,
+    CHOICE: Sieve._refuse_choice,
+    ACCESS: Sieve._refuse_access,
+    ABILITY: Sieve._refuse_ability,
+    CREDENTIAL: Sieve._refuse_credential,
+    REST: Sieve._refuse_rest,
+}
+
+
+def _words(lacking: tuple[str, ...]) -> str:
+    return f"lacks {', '.join(lacking)}"

@@ -1,0 +1,125 @@
+"""Memory of earlier choices: a session stays with its provider, a project with a good one."""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Protocol
+
+from gateway.clock import Clock
+from gateway.errors import GatewayError
+
+# Headers that name a session, first one wins (HTTP reference, 1.1); then Options.session.
+SESSION_HEADERS = ("x-session-id", "x-session-affinity", "session_id", "session-id")
+PIN_CAPACITY = 50_000
+PREFERENCE_CAPACITY = 10_000
+PREFERENCE_TTL_S = 3600.0
+# A remembered provider below this uptime (percent) is given up, as is one that another beats by this score.
+UPTIME_FLOOR = 85.0
+SCORE_MARGIN = 0.15
+
+
+class Store(Protocol):
+    """Where pins may be kept beyond one worker. `get` gives None for an absent key; both may raise GatewayError."""
+
+    def get(self, key: str) -> str | None: ...
+    def put(self, key: str, value: str, ttl_s: float) -> None: ...
+
+
+def read_session(headers: Mapping[str, str], session: str = "") -> str:
+    """The session key of a request: the first session header (lower-case names), else `session`; "" when none."""
+    for name in SESSION_HEADERS:
+        value = headers.get(name)
+        if value and (value := value.strip()):
+            return value
+    return session
+
+
+class Memory:
+    """A bounded map whose entries lapse; the oldest go first when it is full."""
+
+    def __init__(self, clock: Clock, ttl_s: float, capacity: int) -> None:
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._capacity = capacity
+        self._entries: dict[object, tuple[str, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: object) -> str | None:
+        """The value, or None when there is none or its time is over."""
+        found = self._entries.get(key)
+        if found is None or found[1] <= self._clock.monotonic():
+            return None
+        return found[0]
+
+    def put(self, key: object, value: str) -> None:
+        """Keep `value` for the whole life time from now on."""
+        self._entries.pop(key, None)
+        while len(self._entries) >= self._capacity:
+            del self._entries[next(iter(self._entries))]
+        self._entries[key] = (value, self._clock.monotonic() + self._ttl_s)
+
+    def drop(self, key: object) -> None:
+        self._entries.pop(key, None)
+
+
+class Sticky:
+    """Which mapping a session and a project were last served by; values are mapping keys."""
+
+    def __init__(
+        self, clock: Clock, ttl_s: float, store: Store | None = None, preference_ttl_s: float = PREFERENCE_TTL_S
+    ) -> None:
+        self._pins = Memory(clock, ttl_s, PIN_CAPACITY)
+        self._preferences = Memory(clock, preference_ttl_s, PREFERENCE_CAPACITY)
+        # What the store was told lately: pins are written there when new, moved or half-way to lapsing.
+        self._told = Memory(clock, ttl_s / 2, PIN_CAPACITY)
+        self._ttl_s = ttl_s
+        self._store = store
+
+    def pin_of(self, scope: str, session: str, asked: str) -> str | None:
+        """The mapping that serves this session of `scope` (a project), None for a new one."""
+        if self._ttl_s <= 0:
+            return None
+        key = _digest(scope, session, asked)
+        return self._pins.get(key) or self._fetch(key)
+
+    def pin(self, scope: str, session: str, asked: str, mapping: str) -> None:
+        """Keep the session with `mapping`; its time starts anew."""
+        if self._ttl_s <= 0:
+            return
+        key = _digest(scope, session, asked)
+        self._pins.put(key, mapping)
+        if self._store is not None and self._told.get(key) != mapping:
+            self._share(self._store, key, mapping)
+
+    def preference_of(self, scope: str, asked: str) -> str | None:
+        """The mapping that `scope` prefers for a model."""
+        return self._preferences.get((scope, asked))
+
+    def prefer(self, scope: str, asked: str, mapping: str) -> None:
+        """Remember a choice; the same choice made again does not prolong it."""
+        if self._preferences.get((scope, asked)) != mapping:
+            self._preferences.put((scope, asked), mapping)
+
+    def _share(self, store: Store, key: str, mapping: str) -> None:
+        try:
+            store.put(key, mapping, self._ttl_s)
+        except GatewayError:
+            return  # a pin is a convenience: without the store it holds in this worker
+        self._told.put(key, mapping)
+
+    def _fetch(self, key: str) -> str | None:
+        if self._store is None:
+            return None
+        try:
+            value = self._store.get(key)
+        except GatewayError:
+            return None
+        if value:
+            self._pins.put(key, value)
+        return value or None
+
+
+def _digest(scope: str, session: str, asked: str) -> str:
+    # Session names come from callers, of any length and maybe personal: only their digest is kept.
+    return blake2b(f"{scope}\0{asked}\0{session}".encode(errors="replace"), digest_size=16).hexdigest()

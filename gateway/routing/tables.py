@@ -1,0 +1,118 @@
+"""The candidates of each model text, compiled once for a catalogue and a day."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.clock import Clock, to_iso
+from gateway.routing.candidates import Candidate, has_ended, make_candidate
+from gateway.routing.resolve import Catalogue, CustomRoutes, Resolution, resolve
+
+DAY_US = 86_400_000_000
+DEPENDABLE = ("stable", "beta")
+CAPACITY = 4_000  # callers choose the texts; each entry is small
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a model text leads to. `others` are candidates of other providers than the pinned one."""
+
+    resolution: Resolution
+    candidates: tuple[Candidate, ...]
+    others: tuple[Candidate, ...] = ()
+
+
+class Tables:
+    """Compiled tables of the catalogue in force; all are dropped when it or the day changes.
+
+    `dialects` maps protocol names to dialects where they differ.
+    """
+
+    def __init__(
+        self, catalogue: Callable[[], Catalogue], clock: Clock, dialects: dict[str, str] | None = None
+    ) -> None:
+        self._catalogue = catalogue
+        self._clock = clock
+        self._dialects = dialects or {}
+        self._seen: Catalogue | None = None
+        self._day = -1
+        self._today = ""
+        self._tables: dict[str, Table] = {}
+        self._models: dict[str, tuple[Candidate, ...]] = {}
+        self._cheapest: dict[object, tuple[Candidate, ...]] = {}
+
+    def find(self, asked: str, routes: CustomRoutes | None = None) -> Table:
+        """The table of a model text. Raises what `resolve` raises."""
+        catalogue = self._current()
+        if routes is None:
+            table = self._tables.get(asked)
+            if table is not None:
+                return table
+        resolution = resolve(asked, catalogue, self._today, routes)
+        table = Table(resolution, self._compile_all(resolution, resolution.candidates), self._others(resolution))
+        # What an organization defined for itself is not for the others.
+        if routes is None and len(self._tables) < CAPACITY:
+            self._tables[asked] = table
+        return table
+
+    def of_models(self, idents: tuple[str, ...]) -> tuple[Candidate, ...]:
+        """Candidates of the listed models (unknown ones are left out), cheapest first."""
+        return self._sorted(idents, lambda catalogue: (catalogue.find(ident) for ident in idents))
+
+    def of_all(self) -> tuple[Candidate, ...]:
+        """Candidates of every dependable model, cheapest first."""
+        return self._sorted(
+            None, lambda catalogue: (model for model in catalogue.models.values() if model.stability in DEPENDABLE)
+        )
+
+    def of_model(self, model: Model) -> tuple[Candidate, ...]:
+        """Candidates of one model."""
+        self._current()
+        found = self._models.get(model.id)
+        if found is None:
+            found = self._models[model.id] = tuple(
+                candidate for mapping in model.mappings if (candidate := self._compile(mapping, model))
+            )
+        return found
+
+    def _sorted(self, name: object, models: Callable[[Catalogue], Iterable[Model | None]]) -> tuple[Candidate, ...]:
+        catalogue = self._current()
+        found = self._cheapest.get(name)
+        if found is None:
+            if len(self._cheapest) >= CAPACITY:
+                self._cheapest.clear()
+            alive = (model for model in models(catalogue) if model and not self._is_old(model))
+            rows = [candidate for model in alive for candidate in self.of_model(model)]
+            found = self._cheapest[name] = tuple(sorted(rows, key=lambda one: (one.figures.mean, one.key)))
+        return found
+
+    def _is_old(self, model: Model) -> bool:
+        return has_ended(model.deprecated, self._today) or has_ended(model.deactivated, self._today)
+
+    def _others(self, resolution: Resolution) -> tuple[Candidate, ...]:
+        return self._compile_all(resolution, resolution.others)
+
+    def _compile_all(self, resolution: Resolution, mappings: tuple[Mapping, ...]) -> tuple[Candidate, ...]:
+        if resolution.model is None:
+            return ()
+        if resolution.offer is not None:
+            return (self._make(resolution.offer.mapping, resolution.offer.provider, resolution.offer.model),)
+        wanted = {mapping.key for mapping in mappings}
+        return tuple(one for one in self.of_model(resolution.model) if one.key in wanted)
+
+    def _compile(self, mapping: Mapping, model: Model) -> Candidate | None:
+        provider = self._catalogue().provider(mapping.provider)
+        return self._make(mapping, provider, model) if provider else None
+
+    def _make(self, mapping: Mapping, provider: Provider, model: Model) -> Candidate:
+        dialect = self._dialects.get(mapping.protocol or provider.protocol, "")
+        return make_candidate(mapping, provider, model, self._day * DAY_US, dialect)
+
+    def _current(self) -> Catalogue:
+        catalogue = self._catalogue()
+        day = self._clock.now_us() // DAY_US
+        if catalogue is not self._seen or day != self._day:
+            self._seen, self._day = catalogue, day
+            self._today = to_iso(day * DAY_US)[:10]
+            self._tables, self._models, self._cheapest = {}, {}, {}
+        return catalogue

@@ -1,0 +1,136 @@
+"""An hour of counts in minute buckets, the latest weighing most."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.routing.score import DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, DEFAULT_UPTIME
+
+MINUTES = 60
+TICK_S = 10.0
+TICKS_A_MINUTE = 6
+LAST_MINUTE, LAST_FIVE, REST = 10.0, 3.0, 1.0
+# Fewer outcomes than this say nothing of a provider's uptime: one lost first request would read as 0 %.
+LEAST_EVENTS = 3
+
+Figures = tuple[float, float, float]
+DEFAULTS: Figures = (DEFAULT_UPTIME, DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened: outcomes, first-token waits, and output tokens with the time they took."""
+
+    good: int = 0
+    bad: int = 0
+    waits: int = 0
+    wait_ms: int = 0
+    tokens: int = 0
+    token_ms: int = 0
+
+    def add(self, other: "Counts") -> None:
+        self.good += other.good
+        self.bad += other.bad
+        self.waits += other.waits
+        self.wait_ms += other.wait_ms
+        self.tokens += other.tokens
+        self.token_ms += other.token_ms
+
+    def listed(self) -> list[int]:
+        return [self.good, self.bad, self.waits, self.wait_ms, self.tokens, self.token_ms]
+
+
+class Window:
+    """Counts of one place. Times are ticks of ten seconds on a clock that never goes back.
+
+    `fresh` holds what happened here since the last export; counts absorbed from elsewhere are never exported again.
+    """
+
+    __slots__ = ("_buckets", "_figures", "_figures_tick", "events", "fresh", "streak", "touched")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, Counts] = {}
+        self._figures: Figures = DEFAULTS
+        self._figures_tick = -1
+        self.fresh: dict[int, Counts] = {}
+        self.streak = 0  # failures since the last success
+        self.touched = 0
+        self.events = 0
+
+    def add(self, tick: int, counts: Counts) -> None:
+        """Count something that happened here at `tick`."""
+        minute = tick // TICKS_A_MINUTE
+        self.absorb(minute, counts, tick)
+        fresh = self.fresh.get(minute)
+        if fresh is None:
+            fresh = self.fresh[minute] = Counts()
+        fresh.add(counts)
+        self.streak = 0 if counts.good else self.streak + counts.bad
+
+    def absorb(self, minute: int, counts: Counts, tick: int) -> None:
+        """Count something that another worker saw in `minute`."""
+        bucket = self._buckets.get(minute)
+        if bucket is None:
+            bucket = self._buckets[minute] = Counts()
+        bucket.add(counts)
+        self.touched = tick
+        self._figures_tick = -1
+
+    def figures(self, tick: int) -> Figures:
+        """Uptime in percent, milliseconds to the first token, tokens a second; defaults where nothing is known."""
+        if self._figures_tick != tick:
+            self._figures = self._read(tick)
+            self._figures_tick = tick
+        return self._figures
+
+    def take_fresh(self, minute: int) -> Iterator[tuple[int, Counts]]:
+        """What was not exported yet, as (minutes ago, counts); it counts as exported from now on."""
+        fresh, self.fresh = self.fresh, {}
+        return ((max(0, minute - then), counts) for then, counts in fresh.items())
+
+    def _read(self, tick: int) -> Figures:
+        minute = tick // TICKS_A_MINUTE
+        elapsed = (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
+        good = bad = waits = wait_ms = tokens = token_ms = 0.0
+        events, old = 0, []
+        for then, counts in self._buckets.items():
+            weight = weigh_age(minute - then, elapsed)
+            if not weight:
+                old.append(then)
+                continue
+            events += counts.good + counts.bad
+            good += weight * counts.good
+            bad += weight * counts.bad
+            waits += weight * counts.waits
+            wait_ms += weight * counts.wait_ms
+            tokens += weight * counts.tokens
+            token_ms += weight * counts.token_ms
+        for then in old:
+            del self._buckets[then]
+        self.events = events
+        return (
+            100.0 * good / (good + bad) if events >= LEAST_EVENTS else DEFAULT_UPTIME,
+            wait_ms / waits if waits else DEFAULT_LATENCY_MS,
+            1000.0 * tokens / token_ms if token_ms else DEFAULT_THROUGHPUT,
+        )
+
+
+def weigh_age(age: int, elapsed: float) -> float:
+    """The weight of a bucket `age` minutes before the running one, of which the share `elapsed` has passed.
+
+    The last minute counts ten times, the last five three times, the rest of the hour once. The edges slide: a bucket
+    that is half in the last minute gets half of either weight, so figures do not jump when a minute begins.
+    """
+    if age <= 0:
+        return LAST_MINUTE
+    if age > MINUTES:
+        return 0.0
+    newer, older = _weight_within(age), _weight_within(age + 1)
+    return newer * (1.0 - elapsed) + older * elapsed
+
+
+def _weight_within(minutes: int) -> float:
+    if minutes <= 1:
+        return LAST_MINUTE
+    if minutes <= 5:
+        return LAST_FIVE
+    return REST if minutes <= MINUTES else 0.0

@@ -1,0 +1,111 @@
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+from gateway.clock import Clock
+from gateway.neutral.chat import Needs, Options
+from gateway.routing.decision import Plan
+from gateway.routing.health import Health
+from gateway.routing.plan import Router
+from gateway.routing.sticky import Sticky
+from gateway.settings import Routing
+
+
+@dataclass(frozen=True)
+class Key:
+    ident: str = "k1"
+    source: str = "platform"
+    base_url: str = ""
+
+
+def make_mapping(provider: str, model: str = "m", price: int = 1_000_000_000, **more: Any) -> Mapping:
+    """A mapping that costs `price` n$ per million tokens either way."""
+    base = Mapping(provider, model, model, prices=(Prices(Rates(prompt=price, completion=price)),))
+    return replace(base, **more)
+
+
+def make_provider(ident: str, **more: Any) -> Provider:
+    return replace(Provider(ident, ident, "openai"), **more)
+
+
+@dataclass
+class World:
+    """A small catalogue with a router on it; `keys` says which provider has which credentials."""
+
+    clock: Clock
+    models: tuple[Model, ...]
+    providers: tuple[Provider, ...]
+    keys: dict[str, tuple[Key, ...]]
+    rolls: list[float] = field(default_factory=list)
+    auto_models: tuple[str, ...] = ("m",)
+    exploration: float = 0.0
+    denied: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.catalogue = Catalogue(self.models, self.providers, {"nick": "m"}, "1")
+        self.health = Health(self.clock)
+        settings = Routing(
+            max_attempts=3, exploration_rate=self.exploration, sticky_ttl_s=3600, low_uptime_percent=90.0
+        )
+        self.sticky = Sticky(self.clock, settings.sticky_ttl_s)
+        random = (lambda: self.rolls.pop(0)) if self.rolls else (lambda: 0.999)
+        self.router = Router(
+            lambda: self.catalogue, self.health, self.sticky, settings, self.auto_models, random, self.clock
+        )
+
+    def plan(self, asked: str = "m", needs: Needs | None = None, options: Options | None = None, **more: Any) -> Plan:
+        return self.router.plan(
+            asked,
+            needs or Needs(),
+            options or Options(),
+            lambda mapping, provider: self.denied.get(provider.id),
+            lambda mapping: self.keys.get(mapping.provider, ()),
+            **more,
+        )
+
+    def mapping(self, provider: str, model: str = "m") -> Mapping:
+        return next(one for one in self.catalogue.find(model).mappings if one.provider == provider)
+
+    def outcomes(self, provider: str, good: int, bad: int, error: Exception | None = None) -> None:
+        for _ in range(good):
+            self.health.sample(self.mapping(provider), Key())
+        for _ in range(bad):
+            self.health.sample(self.mapping(provider), Key(), error=error)
+
+
+@pytest.fixture
+def mapping() -> Callable[..., Mapping]:
+    return make_mapping
+
+
+@pytest.fixture
+def provider() -> Callable[..., Provider]:
+    return make_provider
+
+
+@pytest.fixture
+def key() -> type[Key]:
+    return Key
+
+
+@pytest.fixture
+def world(clock: Clock) -> Callable[..., World]:
+    """world(*mappings, providers={id: fields}, …): a frozen-clock World; every provider has a key unless keys= says."""
+    clock.freeze()
+
+    def make(*mappings: Mapping, models: dict[str, dict] | None = None, providers: dict | None = None, **more) -> World:
+        idents = dict.fromkeys(one.model for one in mappings)
+        rows = tuple(
+            Model(ident, mappings=tuple(one for one in mappings if one.model == ident), **(models or {}).get(ident, {}))
+            for ident in idents
+        )
+        names = dict.fromkeys(one.provider for one in mappings)
+        made = tuple(make_provider(name, **(providers or {}).get(name, {})) for name in names)
+        keys = more.pop("keys", {name: (Key(),) for name in names})
+        return World(clock, rows, made, keys, **more)
+
+    return make

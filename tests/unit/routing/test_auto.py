@@ -1,0 +1,107 @@
+import pytest
+
+from gateway.errors import InvalidRequest, NotSupported
+from gateway.neutral.chat import Needs, Options
+
+
+def chosen(plan):
+    return [one.key for one in plan.order]
+
+
+@pytest.fixture
+def market(world, mapping):
+    """Models small < big < other < built-in in price; small and big are listed."""
+
+    def make(**more):
+        rows = (
+            mapping("a", "small", price=1000, context_length=8000),
+            mapping("b", "small", price=1500, context_length=8000),
+            mapping("a", "big", price=3000, reasoning=True, vision=True),
+            mapping("c", "other", price=5000, vision=True, audio=True),
+            mapping("toy", "toy-echo", price=1, vision=True, audio=True, protocol="sandbox"),
+        )
+        return world(*rows, auto_models=("big", "small", "unknown"), **more)
+
+    return make
+
+
+def test_auto_takes_the_cheapest_listed_model_and_all_its_providers(market):
+    plan = market().plan("auto")
+    assert chosen(plan) == ["a/small", "b/small"] and plan.record()["selectedModel"] == "small"
+
+
+def test_auto_takes_the_cheapest_that_is_capable(market):
+    assert chosen(market().plan("auto", Needs(vision=True))) == ["a/big"]
+
+
+def test_auto_leaves_room_for_an_answer_when_no_limit_is_named(market):
+    world = market()
+    assert chosen(world.plan("auto", Needs(prompt_bytes=39_000, max_tokens=100)))[0] == "a/small"
+    assert chosen(world.plan("auto", Needs(prompt_bytes=40_000)))[0] == "a/big"
+
+
+def test_auto_goes_beyond_its_list_rather_than_fail(market):
+    plan = market().plan("auto", Needs(audio=True))
+    assert chosen(plan) == ["c/other"]
+
+
+def test_auto_uses_whatever_has_a_credential(market, key):
+    plan = market(keys={"c": (key(),), "toy": (key(),)}).plan("auto")
+    assert chosen(plan) == ["c/other"]
+
+
+def test_auto_takes_the_built_in_provider_only_when_no_other_has_a_credential(market, key):
+    assert chosen(market(keys={"toy": (key(),)}).plan("auto")) == ["toy/toy-echo"]
+    with pytest.raises(NotSupported):
+        market().plan("auto", Needs(documents=True))
+
+
+def test_no_reasoning_leaves_reasoning_models_out(market):
+    assert chosen(market().plan("auto", Needs(vision=True), Options(no_reasoning=True))) == ["c/other"]
+
+
+def test_free_models_only_takes_any_free_model_or_refuses(market):
+    free = market(models={"other": {"free": True}})
+    assert chosen(free.plan("auto", options=Options(free_models_only=True))) == ["c/other"]
+    with pytest.raises(NotSupported) as caught:
+        market().plan("auto", options=Options(free_models_only=True))
+    assert (caught.value.status, caught.value.param) == (400, "free_models_only")
+
+
+def test_deprecated_and_unstable_models_are_not_chosen(market):
+    world = market(models={"small": {"deprecated": "2020-01-01"}, "other": {"stability": "unstable"}})
+    assert chosen(world.plan("auto")) == ["a/big"]
+    with pytest.raises(NotSupported):
+        world.plan("auto", Needs(audio=True))
+
+
+def test_a_session_keeps_its_model(market):
+    world = market()
+    plan = world.plan("auto", Needs(vision=True), session="s")
+    world.router.served(plan, plan.first)
+    again = world.plan("auto", session="s")
+    assert chosen(again) == ["a/big"]
+
+
+def test_auto_asks_for_the_least_effort_of_a_model_that_reasons(market, mapping):
+    plan = market().plan("auto")
+    assert plan.effort_for(mapping("a", reasoning=True, reasoning_efforts=("minimal", "high"))) == "minimal"
+    assert plan.effort_for(mapping("a", reasoning=True, reasoning_efforts=("low",))) == "low"
+    assert plan.effort_for(mapping("a")) == ""
+
+
+def test_smart_keeps_to_the_organizations_list(market):
+    class Routes:
+        def smart_models(self):
+            return ("other",)
+
+    world = market()
+    assert chosen(world.plan("smart", routes=Routes())) == ["c/other"]
+    with pytest.raises(NotSupported):
+        world.plan("smart", Needs(documents=True), routes=Routes())
+
+
+def test_auto_without_any_credential_says_so(market):
+    with pytest.raises(InvalidRequest) as caught:
+        market(keys={}).plan("auto")
+    assert caught.value.code == "no_provider_credential"

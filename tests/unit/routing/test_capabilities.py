@@ -1,0 +1,123 @@
+import pytest
+
+from gateway.catalogue.entries import Model
+from gateway.neutral.chat import Needs, Options
+from gateway.routing.capabilities import missing, refuse
+
+FLAGS = [
+    ("tools", "tools", "tools"),
+    ("parallel_tools", "parallel_tool_calls", "parallel tools"),
+    ("vision", "vision", "vision"),
+    ("audio", "audio", "audio"),
+    ("documents", "documents", "documents"),
+    ("json_object", "json_output", "json"),
+    ("json_schema", "json_output_schema", "json schema"),
+    ("reasoning", "reasoning", "reasoning"),
+    ("web_search", "web_search", "web search"),
+    ("verbosity", "verbosity", "verbosity"),
+]
+
+
+@pytest.fixture
+def lacking(mapping, provider):
+    """lacking(needs, tier=…, fields of the mapping …) → reasons."""
+
+    def ask(needs, tier="", model=None, provider_fields=None, **fields):
+        one = provider("p", **(provider_fields or {}))
+        return missing(mapping("p", **fields), model or Model("m"), needs, Options(service_tier=tier), one)
+
+    return ask
+
+
+@pytest.mark.parametrize(("need", "field", "reason"), FLAGS)
+def test_each_need_asks_for_its_own_flag(lacking, need, field, reason):
+    assert lacking(Needs(**{need: True})) == (reason,)
+    assert lacking(Needs(**{need: True}), **{field: True}) == ()
+
+
+def test_a_plain_request_lacks_nothing(lacking):
+    assert lacking(Needs(stream=True, max_tokens=10, prompt_bytes=100)) == ()
+
+
+def test_streaming_needs_the_mapping_and_the_provider(lacking):
+    assert lacking(Needs(stream=True), streaming=False) == ("streaming",)
+    assert lacking(Needs(stream=True), provider_fields={"streaming": False}) == ("streaming",)
+
+
+def test_image_output_is_a_matter_of_the_model(lacking):
+    assert lacking(Needs(image_output=True)) == ("image output",)
+    assert lacking(Needs(image_output=True), model=Model("m", output_modalities=("text", "image"))) == ()
+
+
+def test_effort_must_be_a_listed_one_where_there_is_a_list(lacking):
+    asked = Needs(reasoning=True, effort="minimal")
+    assert lacking(asked, reasoning=True) == ()
+    assert lacking(asked, reasoning=True, reasoning_efforts=("low", "high")) == ("effort",)
+
+
+def test_effort_none_asks_for_no_reasoning(lacking):
+    assert lacking(Needs(reasoning=True, effort="none")) == ()
+
+
+def test_several_answers_need_support_and_room(lacking):
+    assert lacking(Needs(n=2)) == ("n",)
+    assert lacking(Needs(n=2), supports_n=True) == ()
+    assert lacking(Needs(n=9), supports_n=True, max_n=8) == ("n",)
+
+
+def test_output_limit_is_the_mappings_else_the_models(lacking):
+    assert lacking(Needs(max_tokens=101), max_output=100) == ("max_tokens",)
+    assert lacking(Needs(max_tokens=101), max_output=200, model=Model("m", max_output=100)) == ()
+    assert lacking(Needs(max_tokens=101), model=Model("m", max_output=100)) == ("max_tokens",)
+
+
+def test_a_prompt_that_cannot_fit_is_told_from_one_that_may_not(lacking):
+    assert lacking(Needs(prompt_bytes=4_000, max_tokens=10), context_length=1010) == ()
+    assert lacking(Needs(prompt_bytes=4_004, max_tokens=10), context_length=1010) == ("context (estimated)",)
+    assert lacking(Needs(prompt_bytes=10_010, max_tokens=10), context_length=1010) == ("context",)
+
+
+def test_a_service_tier_must_be_the_mappings(lacking):
+    assert lacking(Needs(), tier="flex") == ("service tier",)
+    assert lacking(Needs(), tier="flex", service_tiers={"flex": "0.5"}) == ()
+    assert lacking(Needs(), tier="auto") == ()
+
+
+def test_a_forced_tool_must_be_among_known_choices(lacking):
+    assert lacking(Needs(tools=True, forced_tool="required"), tools=True) == ()
+    assert lacking(Needs(tools=True, forced_tool="required"), tools=True, supported_tool_choices=("auto",)) == (
+        "tool choice",
+    )
+    assert lacking(Needs(tools=True, forced_tool="tool"), tools=True, supported_tool_choices=("function",)) == ()
+
+
+def test_a_part_of_one_maker_goes_to_its_protocol_only(lacking):
+    assert lacking(Needs(maker_only="other")) == ("foreign part",)
+    assert lacking(Needs(maker_only="other"), protocol="other") == ()
+
+
+def test_the_refusal_names_what_all_lack():
+    error = refuse("m", [("tools", "vision"), ("tools",)])
+    assert (error.status, error.code, error.param) == (400, "model_not_supported", "tools")
+    assert error.message == "No provider of m offers what this request needs: tools."
+
+
+def test_the_refusal_names_what_each_lacks_when_nothing_is_common():
+    assert "tools / vision" in refuse("m", [("tools",), ("vision",)]).message
+
+
+def test_the_refusal_leaves_out_what_would_not_have_refused():
+    assert refuse("m", [("tools", "parallel tools")]).param == "tools"
+
+
+@pytest.mark.parametrize(
+    ("reason", "param", "code"),
+    [
+        ("service tier", "service_tier", "unsupported_service_tier"),
+        ("context", "messages", "context_length_exceeded"),
+        ("max_tokens", "max_tokens", "max_tokens_too_large"),
+    ],
+)
+def test_single_reasons_have_their_own_codes(reason, param, code):
+    error = refuse("m", [(reason,)])
+    assert (error.param, error.code) == (param, code)

@@ -1,0 +1,210 @@
+import json
+
+import pytest
+
+from gateway.errors import (
+    InvalidRequest,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.routing.health import MAX_WINDOWS, Health
+from gateway.routing.windows import weigh_age
+
+FAILED = UpstreamFailed("it failed", upstream_status=500)
+
+
+@pytest.fixture
+def health(clock):
+    clock.freeze()
+    clock.advance(60.01 - clock.monotonic() % 60)  # a minute begins
+    return Health(clock)
+
+
+def feed(health, one, credential, good=0, bad=0, error=FAILED):
+    for _ in range(good):
+        health.sample(one, credential)
+    for _ in range(bad):
+        health.sample(one, credential, error=error)
+
+
+def resting(health, clock, one, *credentials):
+    now = clock.monotonic()
+    if health.rested(one.key, one.provider, now):
+        return True
+    return not health.ready(one.key, one.provider, credentials, now)[0]
+
+
+def test_unknown_mappings_have_the_default_figures(health):
+    view = health.view("p/m")
+    assert (view.uptime, view.latency_ms, view.throughput, view.events) == (100.0, 1000.0, 50.0, 0)
+
+
+def test_uptime_latency_and_throughput_are_measured(health, mapping, key):
+    for wait in (100, 200, 300):
+        health.sample(mapping("p"), key(), ttft_ms=wait, tokens=80, duration_ms=1000)
+    health.sample(mapping("p"), key(), error=UpstreamTimeout("late"))
+    view = health.view("p/m")
+    assert (view.uptime, view.latency_ms, view.throughput) == (75.0, 200.0, 80.0)
+
+
+def test_callers_errors_count_on_neither_side(health, mapping, key):
+    feed(health, mapping("p"), key(), good=3)
+    feed(health, mapping("p"), key(), bad=50, error=InvalidRequest("wrong", upstream_status=400))
+    assert health.view("p/m").uptime == 100.0 and health.view("p/m").events == 3
+
+
+def test_one_lost_first_request_says_nothing_of_uptime(health, mapping, key):
+    feed(health, mapping("p"), key(), bad=2)
+    assert health.view("p/m").uptime == 100.0
+    feed(health, mapping("p"), key(), bad=1)
+    assert health.view("p/m").uptime == 0.0
+
+
+@pytest.mark.parametrize(("age_s", "weight"), [(59, 10), (200, 3), (1000, 1)])
+def test_recent_outcomes_weigh_ten_and_three_times(health, clock, mapping, key, age_s, weight):
+    feed(health, mapping("p"), key(), bad=4)
+    clock.advance(age_s)
+    feed(health, mapping("p"), key(), good=4)
+    assert health.view("p/m").uptime == pytest.approx(100 * 10 / (10 + weight), abs=0.01)
+
+
+def test_after_an_hour_an_outcome_is_forgotten(health, clock, mapping, key):
+    feed(health, mapping("p"), key(), bad=4)
+    clock.advance(61 * 60)
+    assert health.view("p/m").uptime == 100.0
+
+
+def test_a_bucket_loses_weight_gradually():
+    assert weigh_age(1, 0.0) == 10 and weigh_age(1, 0.5) == 6.5 and weigh_age(1, 1.0) == weigh_age(2, 0.0) == 3
+    assert weigh_age(5, 0.5) == 2 and weigh_age(60, 0.5) == 0.5 and weigh_age(61, 0.0) == 0
+
+
+def test_a_refused_connection_rests_the_place_at_once_for_all_its_models(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+    assert resting(health, clock, mapping("p", model="other"), key())
+    clock.advance(1.01)
+    assert not resting(health, clock, mapping("p"), key())
+
+
+def test_rests_grow_with_every_failed_probe_up_to_a_minute(health, clock, mapping, key):
+    lengths = []
+    for _ in range(9):
+        health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+        lengths.append(round(health.view("p/m", "p").rested_until - clock.monotonic()))
+        clock.advance(lengths[-1])
+    assert lengths == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_failures_of_requests_under_way_do_not_lengthen_a_rest(health, clock, mapping, key):
+    feed(health, mapping("p"), key(), bad=100, error=UpstreamUnreachable("refused"))
+    assert health.view("p/m", "p").rested_until - clock.monotonic() == pytest.approx(1.0)
+
+
+def test_only_one_request_probes_after_a_rest(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+    clock.advance(1.01)
+    assert not resting(health, clock, mapping("p"), key())
+    health.begin(mapping("p"), key())
+    assert resting(health, clock, mapping("p"), key())
+    health.sample(mapping("p"), key())
+    assert not resting(health, clock, mapping("p"), key())
+
+
+def test_a_silent_probe_does_not_hold_the_others_for_ever(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+    clock.advance(1.01)
+    health.begin(mapping("p"), key())
+    clock.advance(5.01)
+    assert not resting(health, clock, mapping("p"), key())
+
+
+def test_a_refused_credential_rests_alone(health, clock, mapping, key):
+    health.sample(mapping("p"), key("bad"), error=UpstreamRefused("no", upstream_status=401))
+    fit, pause = health.ready("p/other", "p", (key("bad"), key("good")), clock.monotonic())
+    assert [one.ident for one in fit] == ["good"] and pause is None
+    assert resting(health, clock, mapping("p"), key("bad"))
+
+
+def test_a_model_unknown_there_does_not_rest_the_credential_for_others(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamRefused("no such model", upstream_status=404))
+    assert resting(health, clock, mapping("p"), key())
+    assert not resting(health, clock, mapping("p", model="other"), key())
+
+
+def test_retry_after_is_kept_exactly_and_without_a_probe(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow down", retry_after=20))
+    clock.advance(19.9)
+    assert resting(health, clock, mapping("p"), key())
+    clock.advance(0.2)
+    health.begin(mapping("p"), key())
+    assert not resting(health, clock, mapping("p"), key())
+
+
+def test_an_absurd_retry_after_is_capped(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow down", retry_after=10**9))
+    clock.advance(3600.1)
+    assert not resting(health, clock, mapping("p"), key())
+
+
+def test_five_failures_in_a_row_open_the_circuit(health, clock, mapping, key):
+    feed(health, mapping("p"), key(), bad=4)
+    health.sample(mapping("p"), key())
+    feed(health, mapping("p"), key(), bad=4)
+    assert not resting(health, clock, mapping("p"), key())
+    feed(health, mapping("p"), key(), bad=1)
+    assert resting(health, clock, mapping("p"), key())
+
+
+def test_a_callers_own_bad_key_says_nothing_of_the_provider(health, clock, mapping, key):
+    own = key("own", "byok")
+    feed(health, mapping("p"), own, bad=10, error=UpstreamRefused("no", upstream_status=401))
+    assert health.view("p/m").uptime == 100.0
+    assert not resting(health, clock, mapping("p"), key()) and resting(health, clock, mapping("p"), own)
+
+
+def test_a_callers_own_address_cannot_rest_the_provider_for_others(health, clock, mapping, key):
+    own = key("own", "byok", "https://example.invalid")
+    feed(health, mapping("p"), own, bad=10, error=UpstreamUnreachable("refused"))
+    assert health.view("p/m").uptime == 100.0
+    assert not resting(health, clock, mapping("p"), key()) and resting(health, clock, mapping("p"), own)
+
+
+def test_outcomes_and_rests_travel_to_other_workers_once(health, clock, mapping, key):
+    other = Health(clock)
+    feed(health, mapping("p"), key(), good=6, bad=2)
+    health.sample(mapping("q"), key(), error=UpstreamUnreachable("refused"))
+    other.merge(json.loads(json.dumps(health.export())))
+    assert other.view("p/m").uptime == 75.0 and resting(other, clock, mapping("q"), key())
+    assert health.export()["windows"] == [] and other.export() == {"form": 1, "windows": [], "rests": []}
+
+
+def test_a_recovery_travels_too(health, clock, mapping, key):
+    other = Health(clock)
+    health.sample(mapping("q"), key(), error=UpstreamUnreachable("refused"))
+    other.merge(health.export())
+    health.sample(mapping("q"), key())
+    other.merge(health.export())
+    assert not resting(other, clock, mapping("q"), key())
+
+
+def test_a_late_delta_is_dated_back(health, clock, mapping, key):
+    feed(health, mapping("p"), key(), bad=4)
+    delta, other = health.export(), Health(clock)
+    other.merge(delta, age_s=600)
+    feed(other, mapping("p"), key(), good=4)
+    assert other.view("p/m").uptime == pytest.approx(100 * 10 / 11, abs=0.1)
+
+
+def test_a_delta_of_another_form_is_ignored(health):
+    health.merge({"form": 99, "strange": True})
+    assert health.view("p/m").events == 0
+
+
+def test_memory_is_bounded(health, mapping, key):
+    one = mapping("p")
+    for number in range(MAX_WINDOWS + 50):
+        health.sample(one, key(f"k{number}"))
+    assert len(health.export()["windows"]) <= MAX_WINDOWS and health.view("p/m").events == MAX_WINDOWS + 50

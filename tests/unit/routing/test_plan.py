@@ -1,0 +1,342 @@
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Model, Prices, Rates, Tier
+from gateway.errors import (
+    Forbidden,
+    InvalidRequest,
+    NoProviderLeft,
+    NotSupported,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from gateway.neutral.chat import Needs, Options
+from gateway.routing.resolve import Offer
+from gateway.routing.score import CODING
+
+FAILED = UpstreamFailed("it failed")
+
+
+def providers(plan):
+    return [one.candidate.provider.id for one in plan.order]
+
+
+@pytest.fixture
+def trio(world, mapping):
+    """Providers a, b, c of one model, at prices 1, 1.05 and 3."""
+    rows = (mapping("a", price=10**9), mapping("b", price=1_050_000_000), mapping("c", price=3 * 10**9))
+    return lambda **more: world(*rows, **more)
+
+
+def test_the_cheapest_goes_first_when_all_else_is_equal(trio):
+    plan = trio().plan()
+    assert providers(plan) == ["a", "b", "c"] and plan.reason == "weighted-score"
+
+
+def test_bad_uptime_sends_requests_elsewhere(trio):
+    world = trio()
+    world.outcomes("a", 5, 4, FAILED)
+    assert providers(world.plan())[0] == "b"
+
+
+def test_a_single_provider_is_named_as_such(world, mapping):
+    assert world(mapping("a")).plan().reason == "single-provider-available"
+
+
+def test_no_fallback_leaves_one_provider(trio):
+    assert providers(trio().plan(no_fallback=True)) == ["a"]
+
+
+def test_denied_incapable_and_keyless_candidates_are_excluded_with_reasons(world, mapping, key):
+    rows = (mapping("a"), mapping("b"), mapping("c", tools=True), mapping("d", tools=True), mapping("e", prices=()))
+    made = world(*rows, keys={"a": (key(),), "d": (key(),)}, denied={"a": "denied by team rule"})
+    plan = made.plan(needs=Needs(tools=True))
+    found = {one.key: (one.stage, one.reason) for one in plan.excluded}
+    assert providers(plan) == ["d"] and found["a/m"] == ("access", "denied by team rule")
+    assert found["b/m"] == ("ability", "lacks tools") and found["c/m"] == ("credential", "no credential")
+    assert found["e/m"] == ("catalogue", "unpriced")
+
+
+def test_priority_zero_switches_a_provider_off(trio):
+    assert providers(trio(providers={"a": {"priority": 0}}).plan()) == ["b", "c"]
+
+
+def test_an_unsupported_request_names_what_is_missing(trio):
+    with pytest.raises(NotSupported, match="vision") as caught:
+        trio().plan(needs=Needs(vision=True))
+    assert (caught.value.status, caught.value.code) == (400, "model_not_supported")
+
+
+def test_a_model_denied_everywhere_is_forbidden(trio):
+    with pytest.raises(Forbidden, match="by rule") as caught:
+        trio(denied=dict.fromkeys("abc", "by rule")).plan()
+    assert caught.value.code == "model_not_allowed"
+
+
+def test_a_model_without_any_credential_is_refused_by_name(trio):
+    with pytest.raises(InvalidRequest, match="a, b, c") as caught:
+        trio(keys={}).plan()
+    assert (caught.value.status, caught.value.code) == (400, "no_provider_credential")
+
+
+def test_an_operation_that_the_model_lacks_names_those_it_has(world, mapping):
+    with pytest.raises(NotSupported, match="embeddings") as caught:
+        world(mapping("a", operations=("embeddings",))).plan()
+    assert caught.value.details == {"operations": "embeddings"}
+
+
+def test_rested_providers_are_left_out_and_come_back(trio, clock):
+    world = trio()
+    world.outcomes("a", 0, 1, UpstreamUnreachable("refused"))
+    assert providers(world.plan()) == ["b", "c"]
+    clock.advance(1.1)
+    assert "a" in providers(world.plan())
+
+
+def test_when_all_rest_the_caller_is_told_when_to_return(world, mapping):
+    made = world(mapping("a"), mapping("b"))
+    made.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30))
+    made.outcomes("b", 0, 1, UpstreamRateLimited("slow", retry_after=7))
+    with pytest.raises(NoProviderLeft, match="limits our rate") as caught:
+        made.plan()
+    assert caught.value.status == 503 and caught.value.retry_after == pytest.approx(7)
+
+
+def test_other_keys_of_a_provider_serve_while_one_rests(world, mapping, key):
+    made = world(mapping("a"), keys={"a": (key("k1"), key("k2"))})
+    made.health.sample(made.mapping("a"), key("k1"), error=UpstreamRefused("no", upstream_status=401))
+    assert [one.ident for one in made.plan().first.credentials] == ["k2"]
+
+
+def test_own_keys_at_own_addresses_serve_while_the_provider_rests(world, mapping, key):
+    made = world(mapping("a"), keys={"a": (key("own", "byok", "https://own.example"), key())})
+    made.outcomes("a", 0, 1, UpstreamUnreachable("refused"))
+    assert [one.ident for one in made.plan().first.credentials] == ["own"]
+
+
+def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
+    own = key("own", "byok", "https://own.example")
+    made = world(mapping("a", service_tiers={"flex": "0.5"}), keys={"a": (own, key())})
+    plan = made.plan(options=Options(service_tier="flex"))
+    assert [one.ident for one in plan.first.credentials] == ["k1"]
+
+
+def test_wishes_narrow_while_somebody_fulfils_them(world, mapping):
+    made = world(mapping("a", price=1), mapping("b", parallel_tool_calls=True))
+    assert providers(made.plan(needs=Needs(parallel_tools=True))) == ["b"]
+
+
+def test_a_forced_tool_that_nobody_honours_is_waived(world, mapping):
+    made = world(mapping("a", tools=True, supported_tool_choices=("auto",)))
+    plan = made.plan(needs=Needs(tools=True, forced_tool="required"))
+    assert plan.downgrades_tool_choice and plan.record()["waived"] == ["tool choice"]
+
+
+def test_a_pinned_provider_is_taken_though_another_is_better(trio):
+    plan = trio().plan("c/m")
+    assert providers(plan) == ["c"] and plan.reason == "direct-provider-specified"
+
+
+def test_a_pinned_provider_at_ninety_percent_is_still_taken(trio):
+    world = trio()
+    world.outcomes("c", 9, 1, FAILED)
+    assert providers(world.plan("c/m")) == ["c"]
+
+
+def test_a_pinned_provider_below_ninety_percent_is_rerouted_to_the_best(trio):
+    world = trio()
+    world.outcomes("c", 8, 1, FAILED)
+    plan = world.plan("c/m")
+    assert providers(plan) == ["a", "b", "c"] and plan.reason == "low-uptime-fallback"
+
+
+def test_no_fallback_keeps_a_failing_pinned_provider(trio):
+    world = trio()
+    world.outcomes("c", 8, 1, FAILED)
+    assert providers(world.plan("c/m", no_fallback=True)) == ["c"]
+
+
+def test_a_failing_pinned_provider_without_others_is_still_taken(world, mapping):
+    made = world(mapping("a"))
+    made.outcomes("a", 0, 4, FAILED)
+    assert providers(made.plan("a/m")) == ["a"]
+
+
+def test_a_pinned_provider_that_does_not_answer_is_rerouted(trio):
+    world = trio()
+    world.outcomes("c", 0, 1, UpstreamUnreachable("refused"))
+    assert providers(world.plan("c/m"))[0] == "a"
+    with pytest.raises(NoProviderLeft):
+        world.plan("c/m", no_fallback=True)
+
+
+def test_a_limited_pinned_provider_is_not_rerouted(trio):
+    world = trio()
+    world.outcomes("c", 0, 1, UpstreamRateLimited("slow", retry_after=9))
+    with pytest.raises(NoProviderLeft) as caught:
+        world.plan("c/m")
+    assert caught.value.retry_after == pytest.approx(9)
+
+
+def test_a_strategy_does_not_go_with_a_pinned_provider(trio):
+    with pytest.raises(InvalidRequest) as caught:
+        trio().plan("c/m", options=Options(routing="price"))
+    assert (caught.value.status, caught.value.param) == (400, "routing")
+
+
+def test_wishes_of_auto_do_not_go_with_a_named_model(trio):
+    for name in ("free_models_only", "no_reasoning"):
+        with pytest.raises(InvalidRequest, match=name):
+            trio().plan(options=Options(**{name: True}))
+
+
+def test_a_session_stays_with_what_served_it(trio):
+    world = trio()
+    plan = world.plan(session="s", scope="p")
+    world.router.served(plan, plan.order[2])
+    again = world.plan(session="s", scope="p")
+    assert providers(again) == ["c", "a", "b"] and again.reason == "session-sticky"
+    assert providers(world.plan(session="s", scope="q"))[0] == "a"
+
+
+@pytest.mark.parametrize(("keep", "first"), [(False, "a"), (True, "c")])
+def test_a_session_leaves_an_unreliable_provider_unless_it_must_keep_it(world, mapping, keep, first):
+    made = world(mapping("a"), mapping("c", extra={"keep_session": keep}))
+    made.sticky.pin("", "s", "m", "c/m")
+    made.outcomes("c", 5, 2, FAILED)
+    assert providers(made.plan(session="s"))[0] == first
+
+
+def test_a_session_leaves_a_mapping_that_is_no_longer_eligible(trio):
+    world = trio()
+    world.sticky.pin("", "s", "m", "c/m")
+    world.denied["c"] = "denied"
+    assert providers(world.plan(session="s")) == ["a", "b"]
+
+
+def test_a_preferred_provider_is_kept_against_a_slightly_better_one(trio):
+    world = trio()
+    world.sticky.prefer("p", "m", "b/m")
+    plan = world.plan(scope="p")
+    assert providers(plan)[0] == "b" and plan.reason == "stable-preferred"
+
+
+def test_a_preferred_provider_yields_to_a_much_better_one(trio):
+    world = trio()
+    world.sticky.prefer("p", "m", "c/m")
+    assert providers(world.plan(scope="p"))[0] == "a"
+
+
+def test_a_preferred_provider_below_85_percent_is_given_up(world, mapping):
+    made = world(mapping("a"), mapping("b"))
+    made.outcomes("a", 0, 3, FAILED)
+    made.outcomes("b", 5, 1, FAILED)
+    made.sticky.prefer("", "m", "a/m")
+    assert providers(made.plan())[0] == "b"
+
+
+def test_exploration_picks_at_random_and_is_not_remembered(trio):
+    world = trio(exploration=0.01, rolls=[0.005, 0.7, 0.99])
+    plan = world.plan()
+    assert providers(plan) == ["c", "a", "b"] and plan.reason == "random-exploration"
+    world.router.served(plan, plan.first)
+    assert providers(world.plan())[0] == "a"
+
+
+@pytest.mark.parametrize("more", [{"no_fallback": True}, {"session": "s"}, {"options": Options(routing="price")}])
+def test_requests_with_a_will_of_their_own_are_not_explored(trio, more):
+    world = trio(exploration=1.0, rolls=[0.0, 0.9])
+    assert providers(world.plan(**more))[0] == "a"
+
+
+def test_price_strategy_ignores_speed(world, mapping, key):
+    made = world(mapping("a", price=10**9), mapping("b", price=1_010_000_000))
+    for _ in range(3):
+        made.health.sample(made.mapping("a"), key(), tokens=1, duration_ms=1000)
+        made.health.sample(made.mapping("b"), key(), tokens=900, duration_ms=1000)
+    assert providers(made.plan())[0] == "b"
+    assert providers(made.plan(options=Options(routing="price")))[0] == "a"
+    assert providers(made.plan(options=Options(routing="throughput")))[0] == "b"
+
+
+def test_large_prompts_of_coding_clients_follow_the_cache_price(world, mapping):
+    cached = Prices(Rates(prompt=2 * 10**9, completion=2 * 10**9, input_cache_read=10**8))
+    made = world(mapping("a", price=10**9), mapping("b", prices=(cached,)))
+    assert providers(made.plan(needs=Needs(prompt_bytes=19_000), traffic=CODING))[0] == "a"
+    assert providers(made.plan(needs=Needs(prompt_bytes=20_000), traffic=CODING))[0] == "b"
+
+
+def test_tiered_prices_count_for_the_size_of_the_prompt(world, mapping):
+    small, large = Rates(prompt=10**8, completion=10**8), Rates(prompt=10**10, completion=10**10)
+    tiered = Prices(small, tiers=(Tier(1000, small), Tier(None, large)))
+    made = world(mapping("a", prices=(tiered,)), mapping("b", price=10**9))
+    assert providers(made.plan(needs=Needs(prompt_bytes=4_000)))[0] == "a"
+    assert providers(made.plan(needs=Needs(prompt_bytes=4_004)))[0] == "b"
+
+
+def test_a_new_catalogue_counts_at_once(trio, mapping):
+    world = trio()
+    world.plan()
+    world.catalogue = Catalogue([Model("m", mappings=(mapping("c"),))], world.providers, {}, "2")
+    assert providers(world.plan()) == ["c"]
+
+
+def test_a_mapping_ends_on_its_day(world, mapping, clock):
+    made = world(mapping("a", deactivated="2030-05-02"), mapping("b"))
+    clock.set(1_903_910_400_000_000 - 1)  # the last microsecond of 2030-05-01
+    assert "a" in providers(made.plan())
+    clock.set(1_903_910_400_000_000)
+    assert providers(made.plan()) == ["b"]
+
+
+def test_a_custom_provider_is_planned_without_the_catalogue(trio, mapping, provider, key):
+    class Routes:
+        def offer(self, name, model):
+            return Offer(Model(model), provider(name), mapping(name, model))
+
+    world = trio()
+    world.keys["house"] = (key("own", "byok", "https://own.example"),)
+    plan = world.plan("house/any", routes=Routes())
+    assert providers(plan) == ["house"] and plan.resolution.kind == "custom"
+
+
+def test_the_record_tells_the_whole_decision_as_json(trio):
+    world = trio(denied={"b": "by rule"})
+    record = json.loads(json.dumps(world.plan(no_fallback=True).record()))
+    assert record["selectedProvider"] == "a" and record["selectionReason"] == "weighted-score"
+    assert record["availableProviders"] == ["a", "c"] and record["noFallback"] is True
+    assert [(row["providerId"], row["price"]) for row in record["providerScores"]] == [("a", 1.0), ("c", 3.0)]
+    assert record["excluded"] == [{"providerId": "b", "modelId": "m", "stage": "access", "reason": "by rule"}]
+
+
+PROVIDERS = st.lists(
+    st.tuples(st.integers(1, 10**10), st.integers(0, 9), st.integers(0, 9), st.booleans(), st.booleans()),
+    min_size=1,
+    max_size=7,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(PROVIDERS, st.sampled_from(["", "price", "throughput", "latency"]), st.booleans(), st.sampled_from(["", "s"]))
+def test_an_explanation_shows_what_a_request_would_do(world, mapping, rows, routing, stream, session):
+    made = world(*(mapping(f"p{n}", price=row[0], tools=row[3]) for n, row in enumerate(rows)))
+    for number, (_, good, bad, _, pinned) in enumerate(rows):
+        made.outcomes(f"p{number}", good, bad, FAILED)
+        if pinned:
+            made.sticky.pin("", "s", "m", f"p{number}/m")
+    needs, options = Needs(stream=stream, tools=rows[0][3]), Options(routing=routing)
+    ask = ("m", needs, options, None, lambda one: made.keys[one.provider])
+    outcomes = []
+    for step in (made.router.explain, made.router.plan, made.router.explain):
+        try:
+            found = step(*ask, session=session)
+            outcomes.append(found["order"] if isinstance(found, dict) else [one.key for one in found.order])
+        except NoProviderLeft as error:
+            outcomes.append(error.message)
+    assert outcomes[0] == outcomes[1] == outcomes[2]

@@ -1,0 +1,125 @@
+import pytest
+
+from gateway.catalogue.entries import Model
+from gateway.errors import InvalidRequest, NotFound, UnknownModel
+from gateway.routing.resolve import Offer, resolve
+
+TODAY = "2026-01-15"
+
+
+class Routes:
+    """What one organization defined."""
+
+    def __init__(self, offer=None, smart=(), dynamic=None):
+        self._offer, self._smart, self._dynamic = offer, smart, dynamic or {}
+
+    def offer(self, name, model):
+        return self._offer if self._offer and name == self._offer.provider.id else None
+
+    def smart_models(self):
+        return self._smart
+
+    def dynamic_model(self, name):
+        return self._dynamic.get(name)
+
+
+@pytest.fixture
+def catalogue(world, mapping):
+    rows = (mapping("a"), mapping("b"), mapping("b", region="eu"), mapping("b", region="us"))
+    return world(
+        *rows, mapping("a", "old"), mapping("a", "tag:free"), models={"old": {"deactivated": "2026-01-15"}}
+    ).catalogue
+
+
+@pytest.fixture
+def own(provider, mapping):
+    return Offer(Model("any"), provider("house"), mapping("house", "any"))
+
+
+def test_a_bare_id_or_alias_is_open_to_all_providers(catalogue):
+    for text in ("m", "nick", " m "):
+        found = resolve(text, catalogue, TODAY)
+        assert (found.kind, found.model.id, found.provider, len(found.candidates)) == ("canonical", "m", "", 4)
+
+
+def test_a_provider_prefix_pins_it_with_all_its_regions(catalogue):
+    found = resolve("b/nick", catalogue, TODAY)
+    assert (found.kind, found.provider, found.region) == ("pinned", "b", "")
+    assert [one.key for one in found.candidates] == ["b/m", "b/m:eu", "b/m:us"]
+    assert [one.key for one in found.others] == ["a/m"]
+
+
+def test_a_region_suffix_pins_the_region(catalogue):
+    found = resolve("b/m:eu", catalogue, TODAY)
+    assert found.region == "eu" and [one.key for one in found.candidates] == ["b/m:eu"]
+
+
+def test_a_colon_may_belong_to_the_model(catalogue):
+    assert resolve("a/tag:free", catalogue, TODAY).model.id == "tag:free"
+
+
+def test_an_unknown_region_is_refused_with_the_known_ones(catalogue):
+    with pytest.raises(UnknownModel, match="eu, us") as caught:
+        resolve("b/m:mars", catalogue, TODAY)
+    assert (caught.value.status, caught.value.param, caught.value.code) == (400, "model", "unknown_region")
+
+
+def test_an_unknown_model_is_refused_with_near_matches(world, mapping):
+    catalogue = world(mapping("a", "gpt-example-large")).catalogue
+    for text in ("gpt-example-larg", "a/gpt-example-larg", "nobody/gpt-example-larg"):
+        with pytest.raises(UnknownModel, match="Did you mean gpt-example-large") as caught:
+            resolve(text, catalogue, TODAY)
+        assert (caught.value.param, caught.value.code) == ("model", "model_not_found")
+
+
+def test_a_provider_that_does_not_serve_the_model_is_named_with_those_that_do(catalogue):
+    with pytest.raises(UnknownModel, match="'b' does not serve 'tag:free'; it is served by: a"):
+        resolve("b/tag:free", catalogue, TODAY)
+
+
+def test_a_deactivated_model_is_refused_from_its_day_on(catalogue):
+    assert resolve("old", catalogue, "2026-01-14").model.id == "old"
+    for text in ("old", "a/old"):
+        with pytest.raises(UnknownModel, match="2026-01-15") as caught:
+            resolve(text, catalogue, TODAY)
+        assert caught.value.code == "model_deactivated"
+
+
+@pytest.mark.parametrize("text", ["auto", "llmgateway/auto"])
+def test_auto_leaves_the_model_open(catalogue, text):
+    assert resolve(text, catalogue, TODAY).kind == "auto"
+
+
+def test_smart_needs_the_organizations_list(catalogue):
+    assert resolve("smart", catalogue, TODAY, Routes(smart=("m",))).listed == ("m",)
+    with pytest.raises(InvalidRequest) as caught:
+        resolve("smart", catalogue, TODAY)
+    assert caught.value.code == "smart_not_configured"
+
+
+def test_a_dynamic_route_leads_to_what_its_graph_chooses(catalogue):
+    found = resolve("dynamic/mine", catalogue, TODAY, Routes(dynamic={"mine": "a/m"}))
+    assert (found.kind, found.asked, found.provider) == ("pinned", "dynamic/mine", "a")
+
+
+def test_a_missing_dynamic_route_is_not_found_and_a_circle_is_refused(catalogue):
+    with pytest.raises(NotFound) as caught:
+        resolve("dynamic/none", catalogue, TODAY, Routes())
+    assert caught.value.status == 404
+    with pytest.raises(InvalidRequest, match="another dynamic route"):
+        resolve("dynamic/loop", catalogue, TODAY, Routes(dynamic={"loop": "dynamic/loop"}))
+
+
+def test_a_custom_provider_serves_any_model_text(catalogue, own):
+    found = resolve("house/anything/at:all", catalogue, TODAY, Routes(own))
+    assert (found.kind, found.provider, found.offer) == ("custom", "house", own)
+
+
+def test_a_known_provider_wins_over_a_custom_one_of_that_name(catalogue, provider, mapping):
+    routes = Routes(Offer(Model("any"), provider("a"), mapping("a", "any")))
+    assert resolve("a/m", catalogue, TODAY, routes).kind == "pinned"
+
+
+def test_custom_without_a_custom_provider_is_refused(catalogue):
+    with pytest.raises(UnknownModel, match="No custom provider"):
+        resolve("llmgateway/custom", catalogue, TODAY)
