@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
+from typing import Protocol as Interface
 
 import orjson
 
@@ -24,7 +25,7 @@ from gateway.neutral.events import (
     Warned,
 )
 from gateway.neutral.parts import Foreign, Image, Reasoning, Refusal, Source, Text, ToolCall
-from gateway.surfaces.openai.chat_facts import ReplyFacts, StreamFacts, write_metadata, write_usage_and_cost
+from gateway.neutral.usage import Usage
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_seal
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -35,20 +36,49 @@ TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
 END = b"}\n\n"
 
 
-def reply(result: ChatResult, facts: ReplyFacts) -> bytes:
+class Facts(Interface):
+    """What a reply tells beside the answer itself.
+
+    `answer_id` is "chatcmpl-…", `created` seconds since the epoch. `served` (provider/model, with :region when one was
+    chosen) is asked for when the first piece of the answer is there; the rest once the upstream's own end was read
+    and the request is settled. `service_tier` is the tier that served, or "".
+    """
+
+    answer_id: str
+    created: int
+
+    @property
+    def served(self) -> str: ...
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def service_tier(self) -> str: ...
+
+    def cost(self) -> dict[str, Any]:
+        """`cost` and `cost_details` of the usage object."""
+        ...
+
+    def metadata(self) -> dict[str, Any]:
+        """The `metadata` object."""
+        ...
+
+
+def reply(result: ChatResult, facts: Facts) -> bytes:
     """The body of a chat completion. A relayed one keeps the upstream's choices and nothing else of it."""
     native = result.native.body if result.native is not None else None
     body: dict[str, Any] = {
-        "id": facts.completion_id,
+        "id": facts.answer_id,
         "object": "chat.completion",
         "created": facts.created,
         "model": facts.served,
         "choices": _native_choices(native) if native else [_choice(c, n) for n, c in enumerate(result.choices)],
-        "usage": write_usage_and_cost(facts),
-        "metadata": write_metadata(facts),
+        "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
+        "metadata": facts.metadata(),
     }
-    if facts.used_service_tier:
-        body["service_tier"] = facts.used_service_tier
+    if facts.service_tier:
+        body["service_tier"] = facts.service_tier
     if native and native.get("search_results"):
         body["search_results"] = native["search_results"]
     return orjson.dumps(body)
@@ -117,7 +147,7 @@ def _annotation(source: Source) -> dict[str, Any]:
     return {"type": "url_citation", "url_citation": citation}
 
 
-def frames(batches: Iterator[Batch], facts: StreamFacts) -> Iterator[bytes]:
+def frames(batches: Iterator[Batch], facts: Facts) -> Iterator[bytes]:
     """Server-sent events, one item a batch. A whole answer ends in usage, metadata and [DONE]; a broken one in an
     `error` event and no [DONE], so that no client takes it for whole."""
     stream = _Stream(facts)
@@ -141,7 +171,7 @@ def error_frame(error: GatewayError) -> bytes:
 class _Stream:
     """The state of one stream: what was begun of each choice."""
 
-    def __init__(self, facts: StreamFacts) -> None:
+    def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._head = b""
         self._begun: set[int] = set()
@@ -177,7 +207,7 @@ class _Stream:
     def _open(self) -> bytes:
         """What all chunks begin with; made when the first is due, for only then is it sure who serves."""
         self._head = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":' % (
-            orjson.dumps(self._facts.completion_id),
+            orjson.dumps(self._facts.answer_id),
             self._facts.created,
             orjson.dumps(self._facts.served),
         )
@@ -272,16 +302,18 @@ class _Stream:
                 reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
                 sent += self._chunk(choice, {}, dialect.FINISH_WRITE[reason])
         try:
-            return sent + self._tail(self._facts.final())
+            return sent + self._tail()
         except GatewayError as error:
             return sent + error_frame(error)
 
-    def _tail(self, facts: ReplyFacts) -> bytes:
-        metadata = write_metadata(facts)
+    def _tail(self) -> bytes:
+        facts = self._facts
+        metadata = facts.metadata()
         if self._warnings:
-            metadata["warnings"] = [*facts.warnings, *self._warnings]
-        tail = {"choices": LAST_CHOICE, "usage": write_usage_and_cost(facts), "metadata": metadata}
-        if facts.used_service_tier:
-            tail["service_tier"] = facts.used_service_tier
+            metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *self._warnings]))
+        usage = {**dialect.write_usage(facts.usage), **facts.cost()}
+        tail = {"choices": LAST_CHOICE, "usage": usage, "metadata": metadata}
+        if facts.service_tier:
+            tail["service_tier"] = facts.service_tier
         head = (self._head or self._open())[: -len(b'"choices":')]
         return head + orjson.dumps(tail)[1:] + b"\n\n" + DONE
