@@ -106,9 +106,17 @@ class Pool:
 
 
 class PooledSqlite(Pool, peewee.SqliteDatabase):
-    pass
+    def rollback(self) -> None:
+        """Undo the transaction, which SQLite has done already when the disk is full or broken."""
+        if self._state.conn.in_transaction:
+            super().rollback()
 
 
 class PooledPostgresql(Pool, peewee.PostgresqlDatabase):
+    def rollback(self) -> None:
+        """Undo the transaction, which the server does by itself when the connection is lost."""
+        if not self._state.conn.closed:
+            super().rollback()
+
     def reusable(self, connection: Any) -> bool:
         return not connection.closed and self._adapter.txn_status(connection) == self._adapter.txn_idle

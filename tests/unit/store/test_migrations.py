@@ -1,9 +1,12 @@
+import subprocess
+import sys
 import time
 
 import gevent
 import pytest
 
 from gateway import errors
+from gateway.settings import ROOT
 from gateway.store.migrations import migrate, verify
 
 FIRST = "def up(migrator, db):\n    db.execute_sql('CREATE TABLE one (n INTEGER)')\n"
@@ -14,6 +17,27 @@ COLUMN = (
     "def up(migrator, db):\n"
     "    migrator.migrate(migrator.add_column('one', 'extra', peewee.IntegerField(default=3)))\n"
 )
+
+# Applies the steps of argv[2] to the database argv[1] in a process of its own.
+RUNNER = """
+import sys
+from pathlib import Path
+from gateway import settings
+from gateway.clock import Clock
+from gateway.store.database import open_database
+from gateway.store.migrations import migrate
+from gateway.threads import Threads
+database = open_database(settings.Database(sys.argv[1], "", 2, 5.0), Clock(), Threads())
+migrate(database, Path(sys.argv[2]))
+"""
+KILLED = """
+import os, signal
+def up(migrator, db):
+    for number, sql in enumerate(("CREATE TABLE two (n INTEGER)", "INSERT INTO two VALUES (1)")):
+        db.execute_sql(sql)
+        if number == %d:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture
@@ -52,6 +76,18 @@ def test_a_step_that_fails_leaves_nothing_and_completes_when_run_again(database,
     (steps / "9002_second.py").write_text(SECOND)
     assert migrate(database, steps) == ["9002_second"]
     assert verify(database, steps) == []
+
+
+@pytest.mark.parametrize("statement", [0, 1])
+def test_a_run_that_was_killed_completes_when_run_again(database, database_url, steps, statement):
+    path = steps / "9002_second.py"
+    path.write_text(KILLED % statement)
+    done = subprocess.run([sys.executable, "-c", RUNNER, database_url, str(steps)], cwd=ROOT, capture_output=True)
+    assert done.returncode == -9, done.stderr
+    assert _tables(database) == {"one"} and len(verify(database, steps)) == 1
+    path.write_text(KILLED % 9)
+    assert migrate(database, steps) == ["9002_second"]
+    assert database.read(lambda: database.execute("SELECT n FROM two").fetchall()) == [(1,)]
 
 
 def test_a_step_edited_after_it_was_applied_is_refused(database, steps):
