@@ -1,0 +1,63 @@
+import gevent
+import pytest
+
+from gateway.accounts import audit
+
+
+def record(company, count: int) -> int:
+    """Add `count` entries beside those of the company's making; the number of the newest."""
+    for number in range(count):
+        company.database.write(lambda number=number: audit.append("test", f"s{number}", actor="me", at_us=number))
+    return audit.list_entries(company.database)[0].seq
+
+
+def test_an_untouched_trail_verifies(company) -> None:
+    last = record(company, 5)
+    assert audit.verify(company.database) == (last, [])
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "UPDATE audit SET actor = 'someone else' WHERE seq = 5",
+        "UPDATE audit SET at = at + 1 WHERE seq = 5",
+        "UPDATE audit SET hash = previous_hash WHERE seq = 5",
+        "DELETE FROM audit WHERE seq = 5",
+        "DELETE FROM audit WHERE seq >= 5",
+        "DELETE FROM audit",
+        "UPDATE audit SET seq = 100 WHERE seq = 5",
+        "UPDATE audit_head SET seq = 4",
+    ],
+)
+def test_every_tampering_shows(company, tampering: str) -> None:
+    record(company, 5)
+    company.database.write(lambda: company.database.execute(tampering))
+    assert audit.verify(company.database)[1]
+
+
+def test_appends_at_once_make_one_chain(company) -> None:
+    before = record(company, 1)
+    writers = [gevent.spawn(record, company, 5) for _ in range(4)]
+    gevent.joinall(writers, timeout=20, raise_error=True)
+    assert audit.verify(company.database) == (before + 20, [])
+
+
+def test_an_entry_goes_with_its_change_or_not_at_all(company) -> None:
+    before = record(company, 1)
+
+    def fail() -> None:
+        audit.append("test", "lost", actor="me", at_us=1)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        company.database.write(fail)
+    assert audit.verify(company.database) == (before, [])
+
+
+def test_entries_are_paged_newest_first_and_by_organization(company) -> None:
+    last = record(company, 3)
+    page = audit.list_entries(company.database, limit=2)
+    assert [entry.seq for entry in page] == [last, last - 1]
+    assert audit.list_entries(company.database, limit=1, before=last - 1)[0].seq == last - 2
+    own = audit.list_entries(company.database, company.organization_id)
+    assert {entry.action for entry in own} == {"organization.create", "project.create", "member.create"}

@@ -1,0 +1,117 @@
+import pytest
+
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.accounts.vault import Vault
+from gateway.control import Control
+from gateway.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from gateway.store.installation import Secrets
+
+BY = {"actor": "operator"}
+SECRET = "sk-" + "s" * 40
+
+
+@pytest.fixture
+def provider_keys(company) -> ProviderKeys:
+    return ProviderKeys(company.database, company.control, company.secrets)
+
+
+def test_a_kept_key_is_usable_and_encrypted_at_rest(company, provider_keys) -> None:
+    draft = ProviderKeyDraft("alpha", SECRET, label="Main", allowed_models=["small"], max_spend_nusd=5)
+    made = provider_keys.add(company.organization_id, draft, **BY)
+    (found,) = provider_keys.keys_for(company.organization_id, "alpha")
+    assert (found.secret, found.info) == (SECRET, made)
+    assert (made.label, made.allowed_models, made.max_spend_nusd) == ("Main", ("small",), 5)
+    rows = company.database.read(lambda: company.database.execute("SELECT * FROM provider_key").fetchall())
+    assert SECRET not in str(rows) and SECRET not in repr(found) and SECRET not in repr(draft)
+
+
+def test_a_removed_key_is_unused_at_once_and_its_secret_is_gone(company, provider_keys) -> None:
+    worker = Control(company.database, company.clock)
+    worker.start()
+    other = ProviderKeys(company.database, worker, company.secrets)
+    made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
+    assert other.keys_for(company.organization_id, "alpha")
+    provider_keys.remove(company.organization_id, made.id, **BY)
+    assert other.keys_for(company.organization_id, "alpha") == ()
+    worker.stop()
+    rows = company.database.read(lambda: company.database.execute("SELECT secret FROM provider_key").fetchall())
+    assert [tuple(row) for row in rows] == [("",)]
+    assert provider_keys.list_keys(company.organization_id) == []
+
+
+def test_keys_of_one_provider_come_in_order_of_making_and_inactive_ones_not(company, provider_keys) -> None:
+    made = [provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", f"key-{n}"), **BY) for n in range(3)]
+    provider_keys.set_active(company.organization_id, made[1].id, False, **BY)
+    found = provider_keys.keys_for(company.organization_id, "alpha")
+    assert [credential.secret for credential in found] == ["key-0", "key-2"]
+    assert provider_keys.keys_for(company.organization_id, "beta") == ()
+    assert provider_keys.keys_for("org_other", "alpha") == ()
+
+
+def test_another_organization_cannot_touch_a_key(company, provider_keys) -> None:
+    made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
+    with pytest.raises(NotFound):
+        provider_keys.remove("org_other", made.id, **BY)
+    with pytest.raises(NotFound):
+        provider_keys.add("org_other", ProviderKeyDraft("alpha", SECRET), **BY)
+
+
+@pytest.mark.parametrize("draft", [("", SECRET), ("alpha", "  "), ("alpha", SECRET, -1)])
+def test_an_empty_key_or_a_negative_bound_is_refused(company, provider_keys, draft: tuple) -> None:
+    bound = draft[2] if len(draft) > 2 else None
+    with pytest.raises(InvalidRequest):
+        provider_keys.add(company.organization_id, ProviderKeyDraft(*draft[:2], max_spend_nusd=bound), **BY)
+
+
+def test_encryption_keys_are_rotated_by_resealing(company, provider_keys) -> None:
+    provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
+    both = Secrets(company.secrets.hash_keys, ("a-key-of-next-year", *company.secrets.encryption_keys))
+    assert ProviderKeys(company.database, company.control, both).reseal() == 1
+    new = Secrets(company.secrets.hash_keys, ("a-key-of-next-year",))
+    found = ProviderKeys(company.database, company.control, new).keys_for(company.organization_id, "alpha")
+    assert [credential.secret for credential in found] == [SECRET]
+    with pytest.raises(Unavailable):
+        ProviderKeys(company.database, company.control, company.secrets).keys_for(company.organization_id, "alpha")
+
+
+def test_what_is_sealed_twice_differs_and_nothing_stays_nothing() -> None:
+    vault = Vault(["some-encryption-key"])
+    assert vault.seal("secret") != vault.seal("secret")
+    assert vault.seal("") == "" == vault.open("")
+
+
+def test_a_custom_provider_goes_together_with_its_keys(company, provider_keys) -> None:
+    custom = CustomProviders(company.database, company.control)
+    made = custom.add(company.organization_id, "own", "https://llm.example.com/", [{"id": "small"}], **BY)
+    assert custom.providers_of(company.organization_id) == {"own": made}
+    provider_keys.add(company.organization_id, ProviderKeyDraft(made.provider_id, SECRET), **BY)
+    assert provider_keys.keys_for(company.organization_id, "custom:own")
+    custom.remove(company.organization_id, "own", **BY)
+    assert custom.providers_of(company.organization_id) == {}
+    assert provider_keys.keys_for(company.organization_id, "custom:own") == ()
+    with pytest.raises(NotFound):
+        custom.remove(company.organization_id, "own", **BY)
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("Own", "https://example.com"),
+        ("a/b", "https://example.com"),
+        ("own", "ftp://example.com"),
+        ("own", "https://user:secret@example.com"),
+        ("own", "https:///v1"),
+    ],
+)
+def test_an_ill_formed_custom_provider_is_refused(small_company, name: str, address: str) -> None:
+    custom = CustomProviders(small_company.database, small_company.control)
+    with pytest.raises(InvalidRequest):
+        custom.add(small_company.organization_id, name, address, **BY)
+
+
+def test_a_custom_name_is_taken_once(company) -> None:
+    custom = CustomProviders(company.database, company.control)
+    custom.add(company.organization_id, "own", "https://example.com", **BY)
+    with pytest.raises(Conflict):
+        custom.add(company.organization_id, "own", "https://example.org", **BY)
