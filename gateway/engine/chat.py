@@ -92,7 +92,7 @@ class ChatEngine:
         return Run(
             context=context,
             request=request,
-            outcome=Outcome(request),
+            outcome=Outcome(request, planned.plan.resolution.provider or None),
             planned=planned,
             walk=Walk(planned.groups, self._settings.routing.max_attempts),
             settlement=settlement,

@@ -61,9 +61,10 @@ class Attempt:
 
 @dataclass(slots=True)
 class Outcome:
-    """All attempts of a request, the serving one last."""
+    """All attempts of a request, the serving one last. `requested_provider` None: the caller named none."""
 
     request: ChatRequest
+    requested_provider: str | None = None
     attempts: list[Attempt] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     cached: bool = False

@@ -1,0 +1,103 @@
+"""The application: services wired, surfaces mounted, logging set up."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flask import Flask, request
+from werkzeug.exceptions import HTTPException
+
+from gateway import settings as configuration
+from gateway.errors import GatewayError, Internal, MethodNotAllowed, NotFound
+from gateway.server.express import ExpressLane
+from gateway.services import Services, build
+from gateway.surfaces import replies, table
+from gateway.surfaces.blueprints import blueprint, guard, respond
+from gateway.surfaces.exchange import Inbound, Outbound
+
+ANTHROPIC_PATHS = ("/v1/messages",)
+MANAGEMENT_PATHS = ("/auth", "/orgs", "/projects", "/keys", "/activity", "/user")
+
+
+class Application:
+    """The WSGI callable. The server asks for `max_body`, `draining` and `close`."""
+
+    def __init__(self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services) -> None:
+        self._wsgi = wsgi
+        self.flask = flask
+        self.services = services
+        self.max_body = services.settings.server.max_body_mb << 20
+        self.draining = services.drain
+        self.close = services.close
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return self._wsgi(environ, start_response)
+
+
+def create_app(settings: configuration.Settings | None = None, services: Services | None = None) -> Application:
+    """Everything put together; tests hand in their own settings or services."""
+    chosen = settings or (services.settings if services else configuration.load())
+    _set_up_logging(chosen)
+    wired = services or build(chosen)
+    wired.start()
+    flask = _mount(wired)
+    wsgi = _express(flask, wired) if chosen.server.express_lane else flask.wsgi_app
+    return Application(wsgi, flask, wired)
+
+
+def _mount(services: Services) -> Flask:
+    flask = Flask("gateway", static_folder=None)
+    for name, operations in table.SURFACES.items():
+        flask.register_blueprint(blueprint(name, services, operations))
+    flask.register_error_handler(HTTPException, _http_error)
+    return flask
+
+
+def _express(flask: Flask, services: Services) -> ExpressLane:
+    server = services.settings.server
+    hot = {(o.method, o.path): guard(services, o) for o in table.operations() if o.hot}
+    return ExpressLane(
+        flask.wsgi_app,
+        hot,
+        _crashed,
+        max_body=server.max_body_mb << 20,
+        ip_header=server.client_ip_header,
+        public_url=server.public_url,
+    )
+
+
+def _crashed(inbound: Inbound, error: Exception) -> Outbound:
+    if isinstance(error, GatewayError):
+        return replies.error_reply(error, _dialect(inbound.path), inbound.shown_id)
+    return replies.crash_reply(inbound, error, _dialect(inbound.path), inbound.shown_id)
+
+
+def _http_error(error: HTTPException) -> object:
+    """Werkzeug's own refusals (no such path or method) in the dialect that the path belongs to."""
+    ours: GatewayError
+    if error.code == 405:
+        allowed = ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
+        ours = MethodNotAllowed(f"{request.method} is not possible at {request.path}; use {allowed}.")
+    elif error.code == 404:
+        ours = NotFound(f"There is nothing at {request.path}.")
+    else:
+        ours = Internal(error.description or "The request failed.", status=error.code)
+    return respond(replies.error_reply(ours, _dialect(request.path)))
+
+
+def _dialect(path: str) -> str:
+    if path.startswith(ANTHROPIC_PATHS):
+        return "anthropic"
+    return "management" if path.startswith(MANAGEMENT_PATHS) else "openai"
+
+
+def _set_up_logging(settings: configuration.Settings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("gateway")
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log.level.upper())
+    root.propagate = False
+    for name in configuration.unknown_names(settings.environment):
+        root.warning("the environment variable %s means nothing here", name)

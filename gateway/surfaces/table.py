@@ -1,0 +1,16 @@
+"""Every operation of the product, by surface: the one list that blueprints, express lane and description share."""
+
+from gateway.surfaces import health
+from gateway.surfaces.exchange import Operation
+from gateway.surfaces.openai import chat, models
+
+SURFACES: dict[str, tuple[Operation, ...]] = {
+    "health": health.OPERATIONS,
+    "chat": chat.OPERATIONS,
+    "models": models.OPERATIONS,
+}
+
+
+def operations() -> list[Operation]:
+    """All of them in one list."""
+    return [operation for table in SURFACES.values() for operation in table]
