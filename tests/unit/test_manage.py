@@ -1,0 +1,160 @@
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from gateway import manage
+from gateway.errors import InvalidRequest
+from gateway.operator.output import read_expiry
+
+ROOT = Path(__file__).resolve().parents[2]
+DAY_US = 86_400 * 1_000_000
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def run(request, tmp_path, monkeypatch, capsys) -> Callable[..., str]:
+    """Run a command on an empty store of this test's own and return what it printed; the status must be as given."""
+    if request.param == "postgresql":
+        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgresql_url"))
+        monkeypatch.setenv("GATEWAY_API_KEY_HASH_SECRET", "hash-secret-of-the-tests")
+        monkeypatch.setenv("GATEWAY_ENCRYPTION_KEY", "encryption-key-of-the-tests")
+    monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("GATEWAY_ENV", "test")
+
+    def run_command(*arguments: str, status: int = 0, typed: str = "") -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        assert manage.run(list(arguments)) == status
+        shown = capsys.readouterr()
+        return (shown.err if status else shown.out).strip()
+
+    return run_command
+
+
+@pytest.fixture
+def seeded(run) -> Callable[..., str]:
+    run("serve-info")
+    return run
+
+
+def column(text: str, number: int = 0) -> list[str]:
+    """A column of a printed table, without its header."""
+    return [line.split()[number] for line in text.splitlines()[1:]]
+
+
+def test_a_newcomer_gets_address_key_and_a_first_request_once(run) -> None:
+    shown = run("serve-info")
+    token = next(line for line in shown.splitlines() if line.startswith("API key: ")).removeprefix("API key: ")
+    assert shown.startswith("Gateway: http://127.0.0.1:") and len(token) == 48
+    assert f"Bearer {token}" in shown and '"model": "auto"' in shown
+    again = run("serve-info")
+    assert token not in again and token[:12] in again and "keys create" in again
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)  # the suite's PostgreSQL databases are migrated already
+def test_an_unmigrated_database_is_named_in_one_line(run) -> None:
+    shown = run("keys", "list", status=1)
+    assert shown.startswith("error: ") and "manage migrate" in shown and "\n" not in shown
+    assert "applied 0002_accounts" in run("migrate")
+    assert run("migrate") == "The database is up to date."
+    assert run("keys", "list") == "There are no keys."
+
+
+def test_keys_live_their_life_through_commands(seeded) -> None:
+    token = seeded("keys", "create", "--description", "Mine", "--expires", "30d")
+    assert token.startswith("llmgtwy_") and len(token) == 48
+    key_id = column(seeded("keys", "list"))[1]
+    assert "is inactive" in seeded("keys", "deactivate", key_id)
+    assert "is active" in seeded("keys", "activate", key_id, "--expires", "never")
+    assert seeded("keys", "roll", key_id) != token
+    assert "is revoked" in seeded("keys", "revoke", key_id)
+    assert seeded("keys", "activate", key_id, status=1).startswith("error: ")
+    seeded("keys", "delete", key_id)
+    assert key_id not in seeded("keys", "list")
+    assert key_id in seeded("keys", "list", "--deleted")
+
+
+def test_organizations_projects_and_members_are_made_and_listed(seeded) -> None:
+    organization = seeded("organizations", "create", "Acme")
+    project = seeded("projects", "create", organization, "Apps", "--mode", "hybrid")
+    assert seeded("members", "add", organization, "boss@example.com", "--role", "owner").startswith("member_")
+    assert "several projects" in seeded("keys", "create", "--description", "x", status=1)
+    assert seeded("keys", "create", "--description", "x", "--project", project).startswith("llmgtwy_")
+    assert "cache 90s" in seeded("projects", "set", project, "--cache", "--cache-ttl", "90")
+    assert "is archived" in seeded("projects", "archive", project)
+    assert "is blocked" in seeded("organizations", "block", organization)
+    assert column(seeded("organizations", "list"), 1) == ["active", "blocked"]
+    assert "The password" in seeded("members", "set-password", "boss@example.com", typed="a long enough one\n")
+
+
+def test_rules_and_policies_are_kept(seeded) -> None:
+    organization = column(seeded("organizations", "list"))[0]
+    rule = seeded("rules", "add", "organization", organization, "deny_models", '{"models": ["large"]}')
+    assert column(seeded("rules", "list", organization), 1) == ["on"]
+    seeded("rules", "switch", organization, rule, "off")
+    assert column(seeded("rules", "list", organization), 1) == ["off"]
+    seeded("rules", "remove", organization, rule)
+    assert seeded("rules", "list", organization) == "There are no rules."
+    assert "requireSoc2" in seeded("organizations", "policy", organization, "--set", '{"requireSoc2": true}')
+    assert "Not JSON" in seeded("organizations", "policy", organization, "--set", "{", status=1)
+
+
+def test_a_provider_key_is_read_from_standard_input_and_shown_masked(seeded) -> None:
+    organization = column(seeded("organizations", "list"))[0]
+    secret = "sk-" + "s" * 40
+    key_id = seeded("provider-keys", "add", organization, "alpha", "--max-spend", "1.50", typed=f"{secret}\n")
+    shown = seeded("provider-keys", "list", organization)
+    assert key_id in shown and secret not in shown and secret[:12] in shown
+    assert seeded("provider-keys", "reseal").startswith("1 keys")
+    seeded("provider-keys", "remove", organization, key_id)
+    assert seeded("provider-keys", "list", organization) == "There are no keys."
+    assert "key itself" in seeded("provider-keys", "add", organization, "alpha", status=1)
+
+
+def test_the_audit_trail_is_listed_and_verified(seeded) -> None:
+    assert "api_key.create" in seeded("audit", "list")
+    assert "none changed or missing" in seeded("audit", "verify")
+
+
+def test_an_unknown_command_or_setting_is_one_line_and_status_1(run, monkeypatch) -> None:
+    assert run("nonsense", status=1) == "error: No such command 'nonsense'."
+    assert run("keys", "roll", status=1) == "error: Missing argument 'KEY_ID'."
+    monkeypatch.setenv("PORT", "many")
+    assert run("serve-info", status=1).startswith("error: [server] port")
+
+
+def test_every_command_of_the_table_can_be_loaded() -> None:
+    context = click.Context(manage.main)
+    for name in manage.COMMANDS:
+        assert isinstance(manage.main.get_command(context, name), click.Command)
+
+
+def test_listing_the_commands_loads_none_of_them() -> None:
+    code = "import sys, gateway.manage as m; m.run(['--help']); print([n for n in sys.modules if 'peewee' in n])"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "[]" and "provider-keys" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "expiry"),
+    [
+        ("12h", 5 * DAY_US + DAY_US // 2),
+        ("30d", 35 * DAY_US),
+        ("2w", 19 * DAY_US),
+        ("1mo", 35 * DAY_US),
+        ("1970-02-01", 31 * DAY_US),
+        ("1970-02-01T01:00:00+01:00", 31 * DAY_US),
+        ("never", None),
+    ],
+)
+def test_an_expiry_is_a_span_a_date_or_never(text: str, expiry: int | None) -> None:
+    assert read_expiry(text, 5 * DAY_US) == expiry
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "30", "-1d", "1y"])
+def test_another_expiry_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        read_expiry(text, 0)
