@@ -57,10 +57,11 @@ def _stages(
     if strict:
         return [tables.of_models(listed)]
     every = tables.of_all()
-    if not any(sieve.has_credential(one) for one in every if not _is_built_in(one)):
-        return [(one for one in every if _is_built_in(one))]
-    vendors = (one for one in every if not _is_built_in(one))
-    return [vendors] if options.free_models_only else [tables.of_models(listed), vendors]
+    built_in = not any(sieve.has_credential(one) for one in every if not _is_built_in(one))
+    chosen, others = (
+        (one for one in rows if _is_built_in(one) is built_in) for rows in (tables.of_models(listed), every)
+    )
+    return [others] if options.free_models_only else [chosen, others]
 
 
 def _cheapest(tables: Tables, sieve: Sieve, candidates: Iterable[Candidate], options: Options) -> list[Entry]:

@@ -149,7 +149,7 @@ class Router:
                 weights = _weights(ask)
                 ranked = rank([*entries, *others], weights)
                 order = sorted(ranked, key=lambda one: one.key in own)
-                return self._make(ask, table, sieve, tuple(order), LOW_UPTIME, ranked, weights)
+                return self._make(ask, table, sieve, _spread(order[0], order), LOW_UPTIME, ranked, weights)
         if not entries:
             raise _only(sieve, table.candidates).refusal(ask.asked)
         weights = _weights(ask)
@@ -170,7 +170,7 @@ class Router:
         weights = _weights(ask)
         ranked = rank(entries, weights)
         first, why = self._select(ask, ranked)
-        order = (first,) if ask.no_fallback else (first, *(one for one in ranked if one is not first))
+        order = (first,) if ask.no_fallback else _spread(first, ranked)
         return self._make(ask, table, sieve, order, reason if reason and why == WEIGHTED else why, ranked, weights)
 
     def _select(self, ask: Ask, ranked: list[Scored]) -> tuple[Scored, str]:
@@ -227,6 +227,21 @@ def _find(ranked: list[Scored], key: str | None) -> Scored | None:
     if key is None:
         return None
     return next((one for one in ranked if one.key == key), None)
+
+
+def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:
+    """`first`, then the others as ranked, each provider's second region after every provider had its turn: attempts
+    are few, and regions of one provider often fail together."""
+    rest = [one for one in ranked if one is not first]
+    turns = {first.entry.candidate.provider.id: 1}
+    rounds = []
+    for one in rest:
+        provider = one.entry.candidate.provider.id
+        rounds.append(turns.get(provider, 0))
+        turns[provider] = rounds[-1] + 1
+    if any(rounds):
+        rest = [one for _, _, one in sorted(zip(rounds, range(len(rest)), rest, strict=True))]
+    return (first, *rest)
 
 
 def _still_good(preferred: Scored, best: Scored) -> bool:

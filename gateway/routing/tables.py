@@ -56,11 +56,11 @@ class Tables:
         return table
 
     def of_models(self, idents: tuple[str, ...]) -> tuple[Candidate, ...]:
-        """Candidates of the listed models (unknown ones are left out), cheapest first."""
+        """Candidates of the listed models (unknown ones left out), cheapest first, equals in the order of the list."""
         return self._sorted(idents, lambda catalogue: (catalogue.find(ident) for ident in idents))
 
     def of_all(self) -> tuple[Candidate, ...]:
-        """Candidates of every dependable model, cheapest first."""
+        """Candidates of every dependable model, cheapest first, equals in the order of the catalogue."""
         return self._sorted(
             None, lambda catalogue: (model for model in catalogue.models.values() if model.stability in DEPENDABLE)
         )
@@ -83,7 +83,7 @@ class Tables:
                 self._cheapest.clear()
             alive = (model for model in models(catalogue) if model and not self._is_old(model))
             rows = [candidate for model in alive for candidate in self.of_model(model)]
-            found = self._cheapest[name] = tuple(sorted(rows, key=lambda one: (one.figures.mean, one.key)))
+            found = self._cheapest[name] = tuple(sorted(rows, key=lambda one: one.figures.mean))
         return found
 
     def _is_old(self, model: Model) -> bool:

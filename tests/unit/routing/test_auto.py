@@ -56,6 +56,19 @@ def test_auto_takes_the_built_in_provider_only_when_no_other_has_a_credential(ma
         market().plan("auto", Needs(documents=True))
 
 
+def test_among_equally_cheap_models_the_first_of_the_catalogue_is_taken(world, mapping):
+    made = world(*(mapping("toy", name, price=5, protocol="sandbox") for name in ("toy-sound", "toy-broken")))
+    assert chosen(made.plan("auto")) == ["toy/toy-sound"]
+
+
+def test_a_listed_built_in_model_waits_until_no_other_has_a_credential(world, mapping, key):
+    rows = [mapping("toy", name, price=5, protocol="sandbox") for name in ("toy-a", "toy-b")]
+    made = world(*rows, mapping("a", "real"), auto_models=("toy-b", "real"))
+    assert chosen(made.plan("auto")) == ["a/real"]
+    made.keys = {"toy": (key(),)}
+    assert chosen(made.plan("auto")) == ["toy/toy-b"]
+
+
 def test_no_reasoning_leaves_reasoning_models_out(market):
     assert chosen(market().plan("auto", Needs(vision=True), Options(no_reasoning=True))) == ["c/other"]
 

@@ -53,6 +53,12 @@ def test_no_fallback_leaves_one_provider(trio):
     assert providers(trio().plan(no_fallback=True)) == ["a"]
 
 
+def test_failover_tries_every_provider_before_another_region(world, mapping):
+    rows = (mapping("a", price=1), mapping("a", price=2, region="eu"), mapping("a", price=3, region="us"))
+    made = world(*rows, mapping("b", price=4), mapping("c", price=5))
+    assert [one.key for one in made.plan().order] == ["a/m", "b/m", "c/m", "a/m:eu", "a/m:us"]
+
+
 def test_denied_incapable_and_keyless_candidates_are_excluded_with_reasons(world, mapping, key):
     rows = (mapping("a"), mapping("b"), mapping("c", tools=True), mapping("d", tools=True), mapping("e", prices=()))
     made = world(*rows, keys={"a": (key(),), "d": (key(),)}, denied={"a": "denied by team rule"})
