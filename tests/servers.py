@@ -23,12 +23,13 @@ POSTGRES_FLAGS = "-h '' -k {folder} -c fsync=off -c full_page_writes=off -c max_
 def run_postgres() -> Iterator[str]:
     """The URL of a fresh PostgreSQL server on a Unix socket; skips where its binaries cannot run."""
     binaries = _find_postgres()
-    user = _find_user(binaries)
+    user = _find_user()
     folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
     data = folder / "data"
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
+            binaries = _make_reachable(binaries, user, folder)
         _run(user, binaries / "initdb", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "postgres", "-D", data)
         flags = POSTGRES_FLAGS.format(folder=folder)
         _run(user, binaries / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", flags, "start")
@@ -76,16 +77,27 @@ def _find_redis() -> str:
     return binary
 
 
-def _find_user(binaries: Path) -> pwd.struct_passwd | None:
-    """PostgreSQL refuses to run as root: then the account to use instead, one that can reach the binaries."""
+def _find_user() -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root: then the account to use instead."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
-            user = pwd.getpwnam(name)
-            if _can_run(user, binaries / "postgres"):
-                return user
-    pytest.skip(f"PostgreSQL: running as root, and no other account may execute {binaries}")
+            return pwd.getpwnam(name)
+    pytest.skip("PostgreSQL: running as root, and there is neither an account postgres nor nobody")
+
+
+def _make_reachable(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path:
+    """The binaries, or a copy of them where they lie in a folder that `user` may not enter."""
+    if _can_run(user, binaries / "postgres"):
+        return binaries
+    # initdb finds its libraries beside the package, by a relative path.
+    package = binaries.parent.parent
+    shutil.copytree(binaries.parent, folder / package.name / binaries.parent.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, folder / libraries.name)
+    return folder / package.name / binaries.parent.name / binaries.name
 
 
 def _can_run(user: pwd.struct_passwd, binary: Path) -> bool:

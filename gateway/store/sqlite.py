@@ -38,6 +38,7 @@ class Sqlite:
         self._turn = threading.Lock()
         self._writer: Any = None
         self._owner = 0
+        self._closed = False
 
     def read(self, work: Callable[[], T], patience_s: float | None) -> T:
         if not self.peewee.is_closed():
@@ -54,7 +55,7 @@ class Sqlite:
         return self._shield(self._threads, lambda: self._inside(connection, work), lambda: self.peewee.give(connection))
 
     def write(self, work: Callable[[], T], patience_s: float | None) -> T:
-        if not self._turn.acquire(timeout=self._wait_s):
+        if self._closed or not self._turn.acquire(timeout=self._wait_s):
             raise errors.Unavailable("The database is busy; try again.")
         try:
             if not self._turnstile.acquire(self._wait_s):
@@ -71,6 +72,9 @@ class Sqlite:
         return str(self._clock.now_us())
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._turn.acquire(timeout=self._wait_s)  # For good: a commit under way ends first, none follows.
         self.peewee.drain()
         if self._writer is not None and self._owner == os.getpid():
