@@ -106,7 +106,7 @@ def update_project(
     """Set what `change` names, in force everywhere when this returns.
 
     Archiving is a change of status: keys of the project are answered 410 then. NotFound, InvalidRequest, Conflict
-    (the response cache together with retained payloads is fine; a cache under a zero-retention policy is not).
+    (a response cache under a policy of zero data retention).
     """
     values = read_change(change)
     if not values:
