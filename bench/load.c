@@ -364,8 +364,9 @@ int main(int argc, char **argv) {
     end_at = begin_at + (uint64_t)(seconds * 1e9);
     for (int i = 0; i < conn_count; i++) {
         conns[i].fd = -1;
-        /* Thinking clients start spread over one thinking time, not as one herd. */
-        if (think_ms) conns[i].wake = begin_at + (uint64_t)think_ms * 1000000ull * (uint64_t)i / (uint64_t)conn_count;
+        /* Clients start apart, over one thinking time or 0.2 ms each: a herd would stay one, chunk by chunk. */
+        uint64_t spread = think_ms ? (uint64_t)think_ms * 1000000ull : 200000ull * (uint64_t)conn_count;
+        conns[i].wake = begin_at + (rate > 0 ? 0 : spread * (uint64_t)i / (uint64_t)conn_count);
     }
     struct epoll_event events[512];
     while (now_ns() < end_at || (running && now_ns() < end_at + DRAIN_NS)) {

@@ -1,0 +1,173 @@
+"""What is measured: the mock itself, a bare relay, the gateway, and nginx where it is installed."""
+
+import contextlib
+import http.client
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.processes import TARGET_CORE, BenchError, Process, refuse_taken, running, wait_for_port
+
+ROOT = Path(__file__).resolve().parent.parent
+KEY = "llmgtwy_benchmark_key_of_this_run_only_0001"
+MODEL = "openai/gpt-4o-mini"
+PATH = "/v1/chat/completions"
+READY_S = 60.0
+MOCK_PORTS = 3  # 200, 500, 429
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
+
+NGINX = """
+daemon off; worker_processes 1; error_log {folder}/nginx-error.log; pid {folder}/nginx.pid;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  keepalive_requests 100000000; tcp_nodelay on;
+  upstream mock {{ server 127.0.0.1:{mock}; keepalive 512; keepalive_requests 100000000; }}
+  server {{ listen 127.0.0.1:{port}; location / {{
+    proxy_pass http://mock; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; }} }}
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something to send requests to. `process` is None for the mock itself; `start_s` is the time to readiness."""
+
+    name: str
+    port: int
+    process: Process | None
+    start_s: float = 0.0
+
+
+@contextlib.contextmanager
+def start_relay(port: int, mock: int, folder: Path) -> Iterator[Target]:
+    """The gateway's worker and transport alone."""
+    factory = f"bench.relay:create_app('http://127.0.0.1:{mock}')"
+    environment = clean_environment() | {"HOST": "127.0.0.1", "PORT": str(port), "WEB_CONCURRENCY": "1"}
+    command = [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), "--chdir", str(ROOT), factory]
+    with running("relay", command, TARGET_CORE, folder, environment) as process:
+        yield Target("relay", port, process, wait_until_ready(process, port, "/"))
+
+
+@contextlib.contextmanager
+def start_gateway(port: int, mock: int, folder: Path) -> Iterator[Target]:
+    """The whole gateway in an empty data folder, with its defaults: authentication, limits, usage and ledger on."""
+    environment = clean_environment() | {
+        "HOST": "127.0.0.1",
+        "PORT": str(port),
+        "WEB_CONCURRENCY": "1",
+        "GATEWAY_DATA_DIR": str(folder / "data"),
+        "GATEWAY_BOOTSTRAP_API_KEY": KEY,
+        "GATEWAY_BOOTSTRAP_CREDITS_USD": "1000000",
+        "LLM_OPENAI_BASE_URL": f"http://127.0.0.1:{mock}/v1",
+        "LLM_OPENAI_API_KEY": "x",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-m", "gateway.manage", "serve", "--", "--chdir", str(ROOT)]
+    command += ["-c", str(ROOT / "gunicorn.conf.py")]
+    with running("gateway", command, TARGET_CORE, folder, environment) as process:
+        yield Target("gateway", port, process, wait_until_ready(process, port, "/readyz"))
+
+
+@contextlib.contextmanager
+def start_nginx(port: int, mock: int, folder: Path) -> Iterator[Target]:
+    """nginx as a reverse proxy with kept upstream connections and no buffering: the limit of what a proxy can be."""
+    binary = shutil.which("nginx")
+    if not binary:
+        raise BenchError("nginx is not installed")
+    path = folder / "nginx.conf"
+    path.write_text(NGINX.format(folder=folder, mock=mock, port=port))
+    with running("nginx", [binary, "-c", str(path), "-p", str(folder)], TARGET_CORE, folder) as process:
+        yield Target("nginx", port, process, wait_for_port(process, port))
+
+
+Starter = Callable[[int, int, Path], contextlib.AbstractContextManager[Target]]
+STARTERS: dict[str, Starter] = {"nginx": start_nginx, "relay": start_relay, "gateway": start_gateway}
+
+
+@contextlib.contextmanager
+def start_targets(names: list[str], base_port: int, folder: Path, mock: Path) -> Iterator[list[Target]]:
+    """Start the mock and each named target, and check one plain and one streamed answer of each."""
+    ports = {name: base_port + MOCK_PORTS + index for index, name in enumerate(names)}
+    for port in [*range(base_port, base_port + MOCK_PORTS), *ports.values()]:
+        refuse_taken(port)
+    with contextlib.ExitStack() as stack:
+        upstream = stack.enter_context(running("mock", [str(mock), str(base_port)], 1, folder))
+        wait_for_port(upstream, base_port)
+        targets = [Target("direct", base_port, None)]
+        for name in names:
+            own = folder / name
+            own.mkdir()
+            targets.append(stack.enter_context(STARTERS[name](ports[name], base_port, own)))
+        for target in targets:
+            check_answers(target)
+        yield targets
+
+
+def write_request(port: int, prompt: str, stream: bool) -> bytes:
+    """The bytes of one chat completion request for the mock, straight or through a gateway."""
+    flag = ',"stream":true,"stream_options":{"include_usage":true}' if stream else ""
+    body = (
+        f'{{"model":"{MODEL}"{flag},"temperature":0.7,"max_tokens":200,"messages":['
+        '{"role":"system","content":"You are a helpful assistant that answers briefly."},'
+        f'{{"role":"user","content":"Say hello. {prompt}"}}]}}'
+    )
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {KEY}\r\n"
+        f"user-agent: bench\r\naccept: application/json\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    return (head + body).encode()
+
+
+def check_answers(target: Target) -> None:
+    """BenchError unless the target answers a plain and a streamed request as the mock means them."""
+    plain = post(target.port, stream=False)
+    if b"fixed answer of" not in plain or b'"usage"' not in plain:
+        raise BenchError(f"{target.name} does not pass the answer on: {plain[:500]!r}")
+    streamed = post(target.port, stream=True)
+    if streamed.count(b'"content":"t') != 50 or b"data: [DONE]" not in streamed:
+        raise BenchError(f"{target.name} does not pass the stream on: {streamed[-500:]!r}")
+
+
+def post(port: int, stream: bool) -> bytes:
+    """The body of one answer. BenchError for a status other than 200."""
+    head, _, body = write_request(port, "", stream).partition(b"\r\n\r\n")
+    lines = [line.split(": ", 1) for line in head.decode().split("\r\n")[1:]]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("POST", PATH, body, {name: value for name, value in lines})
+        response = connection.getresponse()
+        data = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise BenchError(f"port {port} does not answer: {error!r}") from None
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise BenchError(f"port {port} answers {response.status}: {data[:500]!r}")
+    return data
+
+
+def wait_until_ready(process: Process, port: int, path: str) -> float:
+    """Seconds from the start until GET `path` is answered 200."""
+    began = time.monotonic()
+    wait_for_port(process, port, READY_S)
+    while time.monotonic() < began + READY_S and process.popen.poll() is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection.request("GET", path)
+            if connection.getresponse().status == 200:
+                return time.monotonic() - began
+        connection.close()
+        time.sleep(0.01)
+    raise BenchError(f"{process.name} ended or was not ready within {READY_S:g} s:\n{process.tail()}")
+
+
+def clean_environment() -> dict[str, str]:
+    """The few variables that a target needs; settings of whoever runs the benchmark must not leak into it."""
+    return {name: os.environ[name] for name in KEPT if name in os.environ}
