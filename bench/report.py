@@ -64,7 +64,8 @@ def _medians(runs: list[dict], direct: dict[int, dict]) -> dict:
         "errors": sum(run["errors"] for run in runs),
         "good": sum(run["good"] for run in runs),
     }
-    if all(run["delay"]["count"] for run in runs):
+    # Without pauses the age of a chunk is the length of the generator's queue, not the target's doing.
+    if all(run["paced"] and run["delay"]["count"] for run in runs):
         row["delay_p50"] = _median(run["delay"]["p50"] for run in runs)
         row["added_delay"] = _median(run["delay"]["p50"] - b["delay"]["p50"] for run, b in zip(runs, base, strict=True))
     for name in ("cpu_us", "core", "pss_mb"):
@@ -117,7 +118,7 @@ def _cells(name: str, row: dict) -> tuple[str, ...]:
 
 def _row(cells: Iterable[str]) -> str:
     first, *rest = cells
-    return f"  {first:<8}" + "".join(f"{cell:>11}" for cell in rest)
+    return f"  {first:<8}" + "".join(f"{cell:>13}" for cell in rest)
 
 
 def _write_ratios(rows: dict[str, dict]) -> list[str]:

@@ -125,7 +125,8 @@ def run_rounds(options: argparse.Namespace, targets: list[Target], folder: Path)
         for phase in options.phases:
             for target in targets:
                 figures = run_once(phase, target, options.seconds, folder)
-                runs.append({"round": number, "phase": phase.name, "target": target.name, **figures})
+                about = {"round": number, "phase": phase.name, "target": target.name, "paced": phase.gap_ms > 0}
+                runs.append(about | figures)
                 print(report.write_progress(runs[-1]), file=sys.stderr)
     return runs
 

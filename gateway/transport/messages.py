@@ -10,6 +10,7 @@ from gateway.errors import UpstreamUnreachable
 PORTS = {"http": 80, "https": 443}
 BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 PRODUCT = "llmgateway"
+URL_LIMIT = 8192
 # Ours alone: a second length or a transfer coding beside it would let one request be read as two.
 FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "expect", "te", "trailer", "upgrade"})
 
@@ -37,6 +38,8 @@ def read_url(url: str, trusted: bool) -> Place:
 
     The text of the error never holds the URL: its query may be a credential.
     """
+    if len(url) > URL_LIMIT:
+        raise _invalid(f"The provider's address is longer than {URL_LIMIT} characters.")
     try:
         parts = urlsplit(url)
         port = parts.port or PORTS[parts.scheme]

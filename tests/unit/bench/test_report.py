@@ -11,7 +11,7 @@ from bench.targets import write_request
 def make_run(number: int, target: str, p50: int, **more) -> dict:
     times = {"count": 10, "p50": p50, "p90": p50, "p99": p50}
     none = {"count": 0, "p50": 0, "p90": 0, "p99": 0}
-    base = {"round": number, "phase": "plain", "target": target, "good": 10, "errors": 0, "rps": 100.0}
+    base = {"round": number, "phase": "plain", "target": target, "paced": True, "good": 10, "errors": 0, "rps": 100.0}
     return {**base, "whole": times, "first": times, "delay": none, **more}
 
 

@@ -27,7 +27,7 @@ def test_url_comes_apart_or_is_refused(url, host, target):
     "url",
     ["", "api.example.com/v1", "ftp://x.example/", "https:///v1", "https://x:99999/", "https://u:secret@x.example/",
      "https://x.example/a b?key=secret", "https://x.example/?key=secret\r\nx: y", "http://[fe80::1%25eth0]/",
-     "http://[::1/"],
+     "http://[::1/", "https://x.example/?key=secret" + "x" * 9000],
 )  # fmt: skip
 def test_bad_url_is_refused_without_being_shown(url):
     with pytest.raises(UpstreamUnreachable) as refusal:
