@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from gateway.accounts.access import check_address, predicate
 from gateway.catalogue.entries import Mapping
 from gateway.engine.context import RequestContext
-from gateway.engine.outcome import Attempt
+from gateway.engine.outcome import Attempt, error_type
+from gateway.metering.counters import Counters
 from gateway.neutral.chat import ChatRequest
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Target
@@ -35,10 +36,11 @@ class Planned:
 class Planner:
     """Everything that routing needs to know of a caller, brought together."""
 
-    def __init__(self, router: Router, credentials: Credentials, health: Health) -> None:
+    def __init__(self, router: Router, credentials: Credentials, health: Health, counters: Counters) -> None:
         self._router = router
         self._credentials = credentials
         self._health = health
+        self._counters = counters
 
     def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
@@ -64,6 +66,7 @@ class Planner:
             tokens=usage.output_total if usage else 0,
             duration_ms=attempt.duration_ms,
         )
+        self._count(attempt, streamed)
 
     def served(self, planned: Planned, attempt: Attempt) -> None:
         """Remember who answered, for the session and the project."""
@@ -72,6 +75,23 @@ class Planner:
             if scored.key == key:
                 self._router.served(planned.plan, scored)
                 return
+
+    def _count(self, attempt: Attempt, streamed: bool) -> None:
+        provider = attempt.target.provider.id
+        count = self._counters
+        if attempt.error is not None:
+            count.add("attempts_total", (provider, error_type(attempt.error)))
+            if attempt.first_at:
+                count.add("streams_cut_total", (provider,))
+            return
+        count.add("attempts_total", (provider, "succeeded"))
+        count.observe("attempt_seconds", (provider,), attempt.ended - attempt.started)
+        if streamed:
+            count.observe("first_token_seconds", (provider,), attempt.first_at - attempt.started)
+        if attempt.usage is not None and attempt.charge is not None:
+            count.add("tokens_total", (provider, "input"), attempt.usage.input_total)
+            count.add("tokens_total", (provider, "output"), attempt.usage.output_total)
+            count.add("cost_nano_usd_total", (provider,), attempt.charge.total)
 
     def _decide(self, context: RequestContext, request: ChatRequest, explore: bool = True) -> Plan:
         caller = context.caller

@@ -14,14 +14,17 @@ from gateway.surfaces.wsgi import read_inbound
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its dialect; nothing escapes."""
     handler, dialect = operation.handler, operation.dialect
+    count, name = services.counters.add, f"{operation.method} {operation.path}"
 
     def handle(inbound: Inbound) -> Outbound:
         try:
-            return handler(services, inbound)
+            outbound = handler(services, inbound)
         except GatewayError as error:
-            return replies.error_reply(error, dialect, inbound.shown_id)
+            outbound = replies.error_reply(error, dialect, inbound.shown_id)
         except Exception as error:
-            return replies.crash_reply(inbound, error, dialect, inbound.shown_id)
+            outbound = replies.crash_reply(inbound, error, dialect, inbound.shown_id)
+        count("requests_total", (name, str(outbound.status)))
+        return outbound
 
     return handle
 
@@ -42,12 +45,18 @@ def blueprint(name: str, services: Services, operations: Iterable[Operation]) ->
 
 def _view(services: Services, operation: Operation) -> Callable[..., Response]:
     handle = guard(services, operation)
-    max_body = services.settings.server.max_body_mb << 20
-    ip_header = services.settings.server.client_ip_header
+    server = services.settings.server
+    max_body = server.max_body_mb << 20
 
     def view(**params: str) -> Response:
         try:
-            inbound = read_inbound(request.environ, params, max_body=max_body, ip_header=ip_header)
+            inbound = read_inbound(
+                request.environ,
+                params,
+                max_body=max_body,
+                ip_header=server.client_ip_header,
+                public_url=server.public_url,
+            )
         except GatewayError as error:
             return respond(replies.error_reply(error, operation.dialect))
         return respond(handle(inbound))

@@ -4,17 +4,34 @@
 wants traffic; `/metrics` is Prometheus text of this worker.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from gateway import __version__
+from gateway.metering.counters import BUCKETS
 from gateway.services import Services
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.replies import json_reply
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 NO_STORE = ("Cache-Control", "no-store")
+
+# Name → (what it tells, its labels).
+COUNTERS = {
+    "requests_total": ("Answers by operation and status.", ("operation", "status")),
+    "attempts_total": ("Upstream calls by provider and outcome.", ("provider", "outcome")),
+    "tokens_total": ("Tokens by provider and direction.", ("provider", "direction")),
+    "cost_nano_usd_total": ("Inference cost in nano-dollars by provider.", ("provider",)),
+    "streams_cut_total": ("Streams that broke after their first content, by provider.", ("provider",)),
+}
+HISTOGRAMS = {
+    "attempt_seconds": ("Duration of upstream calls that answered.", ("provider",)),
+    "first_token_seconds": ("Time to the first content of streams.", ("provider",)),
+}
 
 Check = dict[str, bool | str]
 
@@ -64,9 +81,38 @@ def ready(services: Services, inbound: Inbound) -> Outbound:
 
 
 def metrics(services: Services, inbound: Inbound) -> Outbound:
+    """Prometheus text: counters of all workers of this node, gauges of the worker that is asked."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(services.gauges)
+    registry.register(Figures(services))
     return Outbound(200, [("Content-Type", CONTENT_TYPE_LATEST), NO_STORE], generate_latest(registry))
+
+
+class Figures(Collector):
+    """What `Services` counted, in Prometheus' shapes."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def collect(self) -> Iterator[Metric]:
+        counters = self._services.counters
+        totals, histograms = counters.totals(), counters.histograms()
+        for name, (text, labels) in COUNTERS.items():
+            counter = CounterMetricFamily(f"llmgateway_{name}", text, labels=labels)
+            for values, amount in totals.get(name, {}).items():
+                counter.add_metric(values, amount)
+            yield counter
+        for name, (text, labels) in HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(f"llmgateway_{name}", text, labels=labels)
+            for values, row in histograms.get(name, {}).items():
+                histogram.add_metric(values, _buckets(row), sum_value=row[-1])
+            yield histogram
+        for name, (text, value) in self._services.gauges().items():
+            yield GaugeMetricFamily(f"llmgateway_{name}", text, value=value)
+
+
+def _buckets(row: list[float]) -> list[tuple[str, float]]:
+    bounds = [str(bound) for bound in BUCKETS] + ["+Inf"]
+    return list(zip(bounds, accumulate(row[:-1]), strict=True))
 
 
 def robots(services: Services, inbound: Inbound) -> Outbound:

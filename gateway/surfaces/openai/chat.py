@@ -1,13 +1,11 @@
 """POST /v1/chat/completions."""
 
-from gateway.engine.chat import Stream
 from gateway.engine.context import RequestContext
-from gateway.engine.outcome import Outcome
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.surfaces import auth, replies
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
-from gateway.surfaces.facts import OutcomeFacts, headers_of
+from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer
 
 ID_PREFIX = "chatcmpl-"
@@ -20,19 +18,16 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     if request.needs.stream:
         return _stream(services, context, request)
     answer = services.chat.generate(context, request)
-    facts = facts_of(context, answer.outcome)
-    body = chat_writer.reply(answer.result, facts.final())
-    return replies.json_reply(body, context.shown_id, headers=headers_of(services.clock, context, answer.outcome))
+    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    return replies.json_reply(chat_writer.reply(answer.result, facts), context.shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
-    stream: Stream = services.chat.stream(context, request)
-    frames = chat_writer.frames(stream, facts_of(context, stream.outcome))
-    return replies.stream_reply(frames, context.shown_id, headers_of(services.clock, context, stream.outcome))
-
-
-def facts_of(context: RequestContext, outcome: Outcome) -> OutcomeFacts:
-    return OutcomeFacts(context, outcome, ID_PREFIX + context.request_id)
+    stream = services.chat.stream(context, request)
+    facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=True)
+    return replies.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)
 
 
 OPERATIONS = (Operation("POST", "/v1/chat/completions", complete, body="json", hot=True, paid=True),)

@@ -1,0 +1,120 @@
+"""Counters for operators: of this worker, summed over the workers of this node by small files.
+
+A scrape reaches one worker at random, so each writes its counters to a file every few seconds and the one that is
+asked adds the others' up. Files are named by the serving process, so that a restart begins at zero and a worker that
+was replaced still counts.
+"""
+
+import os
+import threading
+from bisect import bisect_left
+from pathlib import Path
+
+import orjson
+
+from gateway.threads import spawn
+
+WRITE_S = 2.0
+# Seconds; the last bucket has no end.
+BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+Labels = tuple[str, ...]
+Totals = dict[str, dict[Labels, float]]
+Histograms = dict[str, dict[Labels, list[float]]]
+
+
+class Counters:
+    """`add` and `observe` cost a dictionary entry each; label values are bounded by the caller's choice of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._totals: Totals = {}
+        self._histograms: Histograms = {}
+        self._stopping = threading.Event()
+        self._file = folder / f"{os.getppid()}-{os.getpid()}.json"
+
+    def add(self, name: str, labels: Labels = (), amount: float = 1) -> None:
+        series = self._totals.setdefault(name, {})
+        series[labels] = series.get(labels, 0) + amount
+
+    def observe(self, name: str, labels: Labels, seconds: float) -> None:
+        """One more duration in the histogram `name`."""
+        series = self._histograms.setdefault(name, {})
+        row = series.get(labels)
+        if row is None:
+            row = series[labels] = [0.0] * (len(BUCKETS) + 2)
+        row[bisect_left(BUCKETS, seconds)] += 1
+        row[-1] += seconds
+
+    def start(self) -> None:
+        """Write this worker's file from now on; files of servers that are gone are removed."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for file in self._folder.glob("*.json"):
+            if not _alive(file.name.partition("-")[0]):
+                file.unlink(missing_ok=True)
+        spawn(self._write_on)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._write()
+
+    def totals(self) -> Totals:
+        """Every counter, all workers of this server together."""
+        summed: Totals = {}
+        for body in self._all():
+            for name, labels, amount in body["totals"]:
+                series = summed.setdefault(name, {})
+                series[tuple(labels)] = series.get(tuple(labels), 0) + amount
+        return summed
+
+    def histograms(self) -> Histograms:
+        """Counts by bucket (not cumulative), the overflow, then the sum of seconds; all workers together."""
+        summed: Histograms = {}
+        for body in self._all():
+            for name, labels, row in body["histograms"]:
+                series = summed.setdefault(name, {})
+                known = series.get(tuple(labels), [0.0] * len(row))
+                series[tuple(labels)] = [a + b for a, b in zip(known, row, strict=True)]
+        return summed
+
+    def _all(self) -> list[dict]:
+        bodies = [self._body()]
+        for file in self._folder.glob(f"{os.getppid()}-*.json"):
+            if file != self._file:
+                bodies += _read(file)
+        return bodies
+
+    def _body(self) -> dict:
+        return {
+            "totals": [(n, labels, v) for n, series in self._totals.items() for labels, v in series.items()],
+            "histograms": [(n, labels, v) for n, series in self._histograms.items() for labels, v in series.items()],
+        }
+
+    def _write_on(self) -> None:
+        while not self._stopping.wait(WRITE_S):
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            fresh = self._file.with_suffix(".new")
+            fresh.write_bytes(orjson.dumps(self._body()))
+            fresh.replace(self._file)
+        except OSError:
+            return  # a full disk costs a metric, never a request
+
+
+def _read(file: Path) -> list[dict]:
+    try:
+        return [orjson.loads(file.read_bytes())]
+    except (OSError, orjson.JSONDecodeError):
+        return []
+
+
+def _alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,211 @@
+"""The wiring: every long-lived object, made once, in one function."""
+
+import logging
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.accounts.authentication import Authentication
+from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.accounts.provider_keys import ProviderKeys
+from gateway.catalogue import loader
+from gateway.catalogue.catalogue import Current
+from gateway.clock import Clock
+from gateway.control import Control
+from gateway.engine.chat import ChatEngine
+from gateway.engine.planning import Planner
+from gateway.engine.recovery import Recovery
+from gateway.engine.settlement import Settlements
+from gateway.errors import GatewayError
+from gateway.limits.models import MODELS as LIMIT_MODELS
+from gateway.limits.spending import Spending
+from gateway.metering.counters import Counters
+from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.providers.credentials import Credentials
+from gateway.providers.openai.chat import OpenAIChat
+from gateway.providers.protocol import Protocol
+from gateway.providers.sandbox.server import SandboxServer
+from gateway.providers.upstream import Local, Network, Upstreams
+from gateway.routing.health import Health
+from gateway.routing.plan import Router
+from gateway.routing.sticky import Sticky
+from gateway.settings import Settings, SettingsError
+from gateway.store import migrations
+from gateway.store.database import Database, open_database
+from gateway.store.documents import Documents
+from gateway.store.installation import Secrets, load_secrets
+from gateway.store.intents import Intents
+from gateway.store.journal import Journal
+from gateway.store.redis import Redis, open_redis
+from gateway.threads import Threads, pause
+from gateway.transport import Transport
+
+log = logging.getLogger("gateway")
+
+FLUSH_S = 5.0
+MIGRATE = "python -m gateway.manage migrate"
+
+
+@dataclass(slots=True)
+class Services:
+    """All that operations need. `chat` and the rest of the engine are used by surfaces, the stores by the engine."""
+
+    settings: Settings
+    clock: Clock
+    threads: Threads
+    database: Database
+    control: Control
+    journal: Journal
+    documents: Documents
+    redis: Redis | None
+    transport: Transport
+    catalogue: Current
+    authentication: Authentication
+    credentials: Credentials
+    health: Health
+    planner: Planner
+    spending: Spending
+    settlements: Settlements
+    recovery: Recovery
+    chat: ChatEngine
+    counters: Counters
+    secrets: Secrets
+    leaving: bool = False
+    _closed: bool = field(default=False, repr=False)
+
+    def start(self) -> None:
+        """Background work of this worker: control version, leases, recovery."""
+        self.control.start()
+        self.counters.start()
+        self.recovery.start()
+        self.spending.start()
+
+    def drain(self, leaving: bool = True) -> None:
+        """The worker begins to leave: readiness says so, requests under way finish."""
+        self.leaving = leaving
+
+    def close(self) -> None:
+        """Settle the books and let go of everything; called last in a worker."""
+        if self._closed:
+            return
+        self._closed = True
+        for step in (
+            self.spending.stop,
+            lambda: self.journal.close(FLUSH_S),
+            self.recovery.stop,
+            self.control.stop,
+            self.counters.stop,
+            self.transport.close,
+            self.database.close,
+            self.threads.close,
+        ):
+            try:
+                step()
+            except GatewayError as error:
+                log.error("while leaving: %s", error)
+        if self.redis is not None:
+            self.redis.close()
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """What is so right now in this worker: name → (what it tells, value)."""
+        journal = self.journal
+        return {
+            "journal_pending": ("Records that wait for their commit.", journal.pending),
+            "journal_commits": ("Commits of records since the start.", journal.commits),
+            "journal_largest_batch": ("Most records in one commit.", journal.largest_batch),
+            "journal_failed": ("Records that could not be written.", journal.failed),
+            "control_age_seconds": ("Age of what this worker knows of changes.", self.control.age_s()),
+            **self.spending.gauges(),
+        }
+
+    def redis_connected(self) -> bool:
+        """Without a Redis the in-process store stands in for it, which is always there."""
+        return self.redis is None or self.redis.connected()
+
+    def database_connected(self) -> bool:
+        try:
+            self.database.now_us()
+            self.database.read(lambda: self.database.execute("SELECT 1").fetchone())
+        except GatewayError:
+            return False
+        return True
+
+    def unready(self) -> list[str]:
+        """Why this worker should get no traffic; empty when it should."""
+        reasons = ["draining"] if self.leaving else []
+        if not self.database_connected():
+            return [*reasons, "the database is away"]
+        return [*reasons, *migrations.verify(self.database)]
+
+
+def build(settings: Settings) -> Services:
+    """Make and connect everything. SettingsError when the store or the catalogue is not fit to serve."""
+    clock, threads = Clock(), Threads()
+    database = open_database(settings.database, clock, threads)
+    database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+    problems = migrations.verify(database)
+    if problems:
+        raise SettingsError(
+            "The database does not fit this code; run: python -m gateway.manage migrate\n" + problems[0]
+        )
+    secrets = load_secrets(settings, database)
+    control = Control(database, clock)
+    redis = open_redis(settings.redis, clock)
+    journal = Journal(database, clock)
+    transport = Transport(settings.timeouts, settings.security, clock=clock)
+    catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
+    provider_keys = ProviderKeys(database, control, secrets)
+    credentials = Credentials(catalogue.current, settings.environment, provider_keys, secrets.hash_keys[0])
+    health = Health(clock)
+    protocols = _protocols()
+    sticky = Sticky(clock, settings.routing.sticky_ttl_s)
+    router = Router(
+        catalogue.current,
+        health,
+        sticky,
+        settings.routing,
+        settings.catalogue.auto_models,
+        random.random,
+        clock,
+        {name: protocol.dialect for name, protocol in protocols.items()},
+    )
+    upstreams = _upstreams(settings, clock, transport, protocols)
+    counters = Counters(Path(settings.database.data_dir) / "metrics")
+    planner = Planner(router, credentials, health, counters)
+    spending = Spending(database, journal, control, clock, settings.limits)
+    intents = Intents(settings.database.data_dir, control)
+    settlements = Settlements(journal, spending, intents, clock, settings)
+    recovery = Recovery(database, journal, spending, intents, control, clock)
+    return Services(
+        settings=settings,
+        clock=clock,
+        threads=threads,
+        database=database,
+        control=control,
+        journal=journal,
+        documents=Documents(database),
+        redis=redis,
+        transport=transport,
+        catalogue=catalogue,
+        authentication=Authentication(database, control, secrets, clock),
+        credentials=credentials,
+        health=health,
+        planner=planner,
+        spending=spending,
+        settlements=settlements,
+        recovery=recovery,
+        chat=ChatEngine(planner, settlements, upstreams, clock, settings),
+        counters=counters,
+        secrets=secrets,
+    )
+
+
+def _protocols() -> dict[str, Protocol]:
+    """Every wire format that upstreams may speak, by the name that catalogue entries use."""
+    openai = OpenAIChat()
+    return {"openai": openai, "sandbox": openai}
+
+
+def _upstreams(settings: Settings, clock: Clock, transport: Transport, protocols: dict[str, Protocol]) -> Upstreams:
+    sandbox = Local(SandboxServer(clock, pause), settings.timeouts.heartbeat_s)
+    return Upstreams(protocols, Network(transport), {"sandbox": sandbox}, settings.timeouts.heartbeat_s)

@@ -1,0 +1,182 @@
+"""Whole gateways for tests: one inside this process, and one as gunicorn runs it."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gevent.pywsgi import WSGIServer
+
+from gateway.app import Application, create_app
+from gateway.engine.administration import Administration
+from gateway.limits.ledger import granting
+from gateway.services import build
+from gateway.settings import Settings
+from gateway.store.database import open_database
+from gateway.store.migrations import migrate
+
+ROOT = Path(__file__).resolve().parent.parent
+START_S = 30.0
+
+
+class LocalGateway:
+    """A gateway in this process, on a port of its own. `key` is the first API key, of a project with credits."""
+
+    def __init__(self, settings: Settings, key: str) -> None:
+        self.key = key
+        services = build(settings)
+        Administration(services.database, services.control, services.secrets, services.threads).bootstrap(
+            settings, granting(services.database)
+        )
+        self.app: Application = create_app(settings, services)
+        self.services = services
+        self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None)
+        self._server.start()
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def url(self) -> str:
+        """What an SDK takes as its base URL."""
+        return f"{self.address}/v1"
+
+    def close(self) -> None:
+        self._server.stop(timeout=1)
+        self.app.close()
+
+
+@contextmanager
+def local_gateway(make_settings: Callable[..., Settings], **environment: str) -> Iterator[LocalGateway]:
+    """A migrated gateway with those variables set; its database is SQLite unless DATABASE_URL says otherwise."""
+    key = "llmgtwy_" + secrets.token_urlsafe(30)
+    settings = make_settings(GATEWAY_BOOTSTRAP_API_KEY=key, **environment)
+    migrate_store(settings)
+    gateway = LocalGateway(settings, key)
+    try:
+        yield gateway
+    finally:
+        gateway.close()
+
+
+def migrate_store(settings: Settings) -> None:
+    from gateway.clock import Clock
+    from gateway.threads import Threads
+
+    threads = Threads()
+    database = open_database(settings.database, Clock(), threads)
+    migrate(database)
+    database.close()
+    threads.close()
+
+
+class GatewayProcess:
+    """A gateway under gunicorn with a data directory of its own. `environment` is added to a bare one."""
+
+    def __init__(self, data: Path, workers: int = 1, port: int = 0, **environment: str) -> None:
+        self.port = port or free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.url = f"{self.address}/v1"
+        self.data = data
+        self.key = environment.get("GATEWAY_BOOTSTRAP_API_KEY") or "llmgtwy_" + secrets.token_urlsafe(30)
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(data),
+            "GATEWAY_ENV": "test",
+            "GATEWAY_DATA_DIR": str(data),
+            "GATEWAY_BOOTSTRAP_API_KEY": self.key,
+            "WEB_CONCURRENCY": str(workers),
+            "PORT": str(self.port),
+            **environment,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = data.parent / f"{data.name}.log"
+
+    def start(self) -> "GatewayProcess":
+        """`manage serve`, ready to take requests when this returns."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "gateway.manage", "serve"]
+            self._process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
+        until = time.monotonic() + START_S
+        while not self.ready():
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise AssertionError(f"the gateway did not start:\n{self.log()[-4000:]}")
+            time.sleep(0.05)
+        return self
+
+    def ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.address}/readyz", timeout=2) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def manage(self, *arguments: str) -> str:
+        """The output of an operator command on this installation."""
+        command = [sys.executable, "-m", "gateway.manage", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
+
+    def terminate(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds: float = 30) -> int:
+        assert self._process is not None
+        return self._process.wait(seconds)
+
+    def kill(self) -> None:
+        """SIGKILL for the arbiter and every worker, as a power cut would."""
+        assert self._process is not None
+        for pid in [*self.workers(), self._process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        self.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def post(
+        self, path: str, body: dict[str, Any], key: str = "", timeout: float = 30, **headers: str
+    ) -> tuple[int, Any]:
+        """Status and JSON body of one request."""
+        given = {"Authorization": f"Bearer {key or self.key}", "Content-Type": "application/json", **headers}
+        request = urllib.request.Request(self.address + path, json.dumps(body).encode(), given, method="POST")
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"null")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
