@@ -101,7 +101,9 @@ def _offers_of(provider: str, rules: Layer) -> Iterable[Offer]:
             maker=maker,
             first_party=maker != "" and maker == sources.get("maker"),
             join_only="join_only" in sources,
-            entry=_capabilities(entry, ident, sources) | _endpoint(rules.providers[provider], endpoint) | {"raw": entry},
+            entry=_capabilities(entry, ident, sources)
+            | _endpoint(rules.providers[provider], endpoint)
+            | {"raw": entry},
         )
 
 

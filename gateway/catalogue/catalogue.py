@@ -1,14 +1,18 @@
 """The catalogue as the gateway holds it: immutable, found by id or alias, swapped whole."""
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.clock import to_iso
 
 Lifecycle = Literal["active", "deprecated", "deactivated"]
 LONGEST_ASKED = 120
+REMEMBERED = 8  # a serialised list is about a megabyte
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +76,32 @@ class Catalogue:
 
 
 class Current:
-    """Holds the catalogue in force; a reload swaps it whole, so a request sees one version throughout."""
+    """Holds the catalogue in force; a reload swaps it whole, so a request sees one version throughout.
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    It also remembers what was derived from that catalogue (serialised lists), the last used few, until the swap.
+    """
+
+    def __init__(self, catalogue: Catalogue, remembered: int = REMEMBERED) -> None:
         self._catalogue = catalogue
+        self._size = remembered
+        self._derived: OrderedDict[Hashable, Any] = OrderedDict()
 
     def current(self) -> Catalogue:
         return self._catalogue
 
     def swap(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
+        self._derived = OrderedDict()
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gave for `key`, made now when it is not remembered. The key names the catalogue's version."""
+        derived = self._derived
+        if key not in derived:
+            derived[key] = make()
+            while len(derived) > self._size:
+                derived.popitem(last=False)
+        derived.move_to_end(key)
+        return derived[key]
 
 
 def state_on(entry: Model | Mapping, day: str) -> Lifecycle:

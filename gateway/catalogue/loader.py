@@ -15,6 +15,7 @@ FOLDER = CONFIG / "catalogue"
 SNAPSHOT = "snapshot.json.gz"
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+VERSION_PATHS = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "/v1", "google": "/v1beta"}
 REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
 
 
@@ -62,10 +63,13 @@ def _build_providers(merged: Layer, sandbox: bool, problems: list[str]) -> dict[
 
 
 def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
-    found = VERSION_END.search(fields.get("address", ""))
+    """`auth` by protocol; `version_path` by the address, and by protocol for a provider without one."""
+    address = fields.get("address", "")
+    found = VERSION_END.search(address)
+    usual = "" if address else VERSION_PATHS.get(fields["protocol"], "")
     defaults = {
         "auth": DEFAULT_AUTH.get(fields["protocol"], "bearer"),
-        "version_path": found.group() if found else "",
+        "version_path": found.group() if found else usual,
     }
     return defaults | fields
 
@@ -77,7 +81,7 @@ def _provider_mistakes(provider: Provider) -> list[str]:
         for name in PLACEHOLDER.findall(provider.address)
         if name not in provider.settings
     ]
-    if not provider.address.endswith(provider.version_path):
+    if provider.address and not provider.address.endswith(provider.version_path):
         told.append(f"{where}: address does not end with version_path {provider.version_path}")
     if any(not text for text in provider.service_tiers.values()):
         told.append(f"{where}: service_tiers needs a multiplier for each tier")
@@ -89,13 +93,11 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
     for (provider_id, model_id, region), fields in merged.mappings.items():
         where = f"mapping {provider_id}/{model_id}{':' + region if region else ''}"
         provider = providers.get(provider_id)
-        if provider is None:
-            if provider_id not in merged.providers:
-                problems.append(f"{where}: no such provider")
-            continue
+        if provider_id not in merged.providers:
+            problems.append(f"{where}: no such provider")
         if model_id not in merged.models:
             problems.append(f"{where}: no such model; define it in models/*.toml")
-        elif _complete(Mapping, fields, where, problems):
+        elif _complete(Mapping, fields, where, problems) and provider is not None:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
     return {
         ident: _finish_model(fields, tuple(served[ident])) for ident, fields in merged.models.items() if ident in served

@@ -1,0 +1,105 @@
+import gzip
+import json
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("genai_prices")
+
+from genai_prices.data import providers
+
+from gateway.catalogue import build as builder
+from gateway.catalogue.joins import Offer, fingerprint, join_offers, keep_known, keep_one, normalise, other_names
+from gateway.catalogue.loader import FOLDER, SNAPSHOT
+
+
+def offer(provider: str, external_id: str, **more) -> Offer:
+    return Offer(provider, external_id, normalise(external_id), **more)
+
+
+def test_the_committed_snapshot_is_what_the_sources_give():
+    packed, problems = builder.build()
+    assert problems == []
+    assert json.loads(gzip.decompress(packed)) == json.loads(gzip.decompress((FOLDER / SNAPSHOT).read_bytes()))
+
+
+@pytest.mark.parametrize(
+    ("external_id", "strip", "ident"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "", "llama-3.3-70b-instruct"),
+        ("claude-haiku-4-5@20251001", "", "claude-haiku-4-5-20251001"),
+        ("anthropic.claude-opus-4-6-v1:0", r"^[a-z]+\.(?=[a-z])|(-v\d+|-\d+)?:\d+$|-v\d+$", "claude-opus-4-6"),
+        ("openai/gpt-oss-120b-maas", "-maas$", "gpt-oss-120b"),
+    ],
+)
+def test_ids_are_brought_to_one_form(external_id, strip, ident):
+    assert normalise(external_id, strip) == ident
+
+
+def test_equal_letters_and_digits_are_one_model_spelled_as_its_maker_does():
+    offers = [offer("a", "x/qwen-3-8b"), offer("b", "x/qwen-3-8b"), offer("maker", "qwen3-8b", first_party=True)]
+    assert join_offers(offers, {}) == []
+    assert {o.model for o in offers} == {"qwen3-8b"}
+    assert fingerprint("qwen-3-8b") == fingerprint("qwen3-8b") != fingerprint("qwen3-8b-fp8")
+
+
+def test_a_join_rule_decides_first_and_its_id_draws_equal_names():
+    offers = [offer("cloud", "v3"), offer("b", "deepseek-v3.1")]
+    assert join_offers(offers, {"cloud/v3": "deepseek-v3.1"}) == []
+    assert {o.model for o in offers} == {"deepseek-v3.1"}
+
+
+def test_two_makers_or_two_kinds_under_one_id_need_a_rule():
+    makers = [offer("a", "one-7b", maker="x"), offer("b", "one-7b", maker="y")]
+    kinds = [offer("a", "two"), offer("b", "two", entry={"operations": ["images"]})]
+    assert "made by x and y" in join_offers(makers, {})[0]
+    assert "used for chat and images" in join_offers(kinds, {})[0]
+    assert join_offers(makers, {"b/one-7b": "one-7b-of-y"}) == []
+
+
+def test_a_join_only_provider_brings_no_model_of_its_own():
+    offers = [offer("a", "known"), offer("many", "known", join_only=True), offer("many", "odd", join_only=True)]
+    join_offers(offers, {})
+    assert [(o.provider, o.model) for o in keep_known(offers)] == [("a", "known"), ("many", "known")]
+
+
+def test_one_of_several_names_at_a_provider_serves_and_the_others_are_aliases():
+    offers = [offer("a", "model-20250101"), offer("a", "model")]
+    join_offers(offers, {"*/model-20250101": "model"})
+    assert [o.external_id for o in keep_one(offers)] == ["model"]
+    assert other_names(offers) == {"model": ["model-20250101"]}
+
+
+def prices_of(provider: str, model: str) -> list:
+    owner = next(p for p in providers if p.id == provider)
+    return builder._convert(owner.find_model(model).prices)
+
+
+def test_stepped_prices_become_tiers_with_inclusive_ends():
+    (prices,) = prices_of("google", "gemini-2.5-pro")
+    assert prices["prompt"] == "0.00000125"
+    assert prices["tiers"][0] == {"up_to": 200000}
+    assert prices["tiers"][1]["prompt"] == "0.0000025"
+
+
+def test_dated_prices_become_dated_lists():
+    lists = prices_of("openai", "o3")
+    assert [(item.get("from", ""), item["prompt"]) for item in lists] == [("", "0.00001"), ("2025-06-10", "0.000002")]
+
+
+def test_daily_spans_become_peaks_of_the_newest_list():
+    lists = prices_of("deepseek", "deepseek-v4-pro")
+    assert [peak["utc"] for peak in lists[-1]["peaks"]] == ["01:00-04:00", "06:00-10:00"]
+    assert "peaks" not in lists[0]
+
+
+def test_a_cost_of_zeros_alone_is_taken_as_unknown():
+    assert builder._convert_cost({"input": 0, "output": 0}) == []
+    assert builder._convert_cost({"input": 0.15, "output": 0}) == [{"prompt": "0.00000015", "completion": "0"}]
+
+
+def test_service_tiers_become_multipliers():
+    openai = next(p for p in providers if p.id == "openai")
+    tiers = builder._tiers_of(openai.find_model("gpt-6-sol"))["service_tiers"]
+    assert tiers == {"flex": "0.5", "priority": "2"}
+    assert builder._tiers_of(SimpleNamespace(prices=None, price_variants=None)) == {}

@@ -1,0 +1,148 @@
+import time
+
+import pytest
+
+from gateway.catalogue.loader import CatalogueError, check, load
+
+PROVIDER = """
+name = "Example AI"
+protocol = "openai"
+address = "https://api.example.com/v1"
+credential = "EXAMPLE_API_KEY"
+
+[[mappings]]
+model = "some-model-70b"
+external_id = "some-model-70b-0125"
+tools = true
+prices = { prompt = "0.00000059", completion = "0.00000079" }
+checked = 2026-01-15
+"""
+MODEL = '[[models]]\nid = "some-model-70b"\nname = "Some Model"\n'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A function that writes files of a catalogue folder and gives the folder."""
+
+    def write(files: dict[str, str], name: str = "own"):
+        for path, text in files.items():
+            target = tmp_path / name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def problems_of(folder, provider: str = PROVIDER, model: str = MODEL) -> list[str]:
+    return check(folder=folder({"providers/example.toml": provider, "models/some.toml": model}))
+
+
+def test_a_provider_is_one_file(folder):
+    own = load(folder=folder({"providers/example.toml": PROVIDER, "models/some.toml": MODEL}))
+    mapping = own.models["some-model-70b"].mappings[0]
+    assert (mapping.provider, mapping.external_id, mapping.tools) == ("example", "some-model-70b-0125", True)
+    assert mapping.prices[0].base.prompt == 590_000_000
+    assert mapping.checked == "2026-01-15"
+    assert own.providers["example"].credential == ("EXAMPLE_API_KEY",)
+    assert own.providers["example"].version_path == "/v1"
+
+
+def test_the_shipped_catalogue_has_no_mistake():
+    assert check() == []
+
+
+def test_every_mistake_is_told_at_once(folder):
+    told = problems_of(
+        folder,
+        'name = 3\nprotocol = "smoke"\nshape = 1\n[[mappings]]\nmodel = "unknown"\nexternal_id = "x"\n'
+        'vision = "yes"\nprices = { prompt = "cheap" }\ndeprecated = "soon"\n',
+    )
+    text = "\n".join(told)
+    for word in ("name", "unknown protocol", "shape", "no such model", "vision", "not a price", "deprecated"):
+        assert word in text
+    with pytest.raises(CatalogueError) as raised:
+        load(folder=folder({}))
+    assert str(raised.value).splitlines() == told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"0.00000059"', "0.00000059", "expected text"),
+        ("prompt =", "promt =", "unknown price promt"),
+        ('completion = "0.00000079"', "tiers = [{}, { up_to = 5 }]", "tiers must rise"),
+        ('completion = "0.00000079"', 'peaks = [{ utc = "25:00-26:00" }]', "a peak needs utc"),
+        ('external_id = "some-model-70b-0125"', "", "external_id is missing"),
+        ("checked = 2026-01-15", 'service_tiers = ["flex"]', "no multiplier for tier flex"),
+        ("checked = 2026-01-15", 'operations = ["dance"]', "unknown operation dance"),
+        ("api.example.com/v1", "{region}.example.com/v1", "settings does not"),
+        ("https://", "ftp://", "not an address"),
+        ('model = "some-model-70b"', 'model = "Some Model"', "is not an id"),
+    ],
+)
+def test_a_wrong_field_is_named(folder, old, new, told):
+    assert any(told in line for line in problems_of(folder, PROVIDER.replace(old, new, 1)))
+
+
+def test_a_mapping_or_model_told_twice_is_a_mistake(folder):
+    second = PROVIDER[PROVIDER.index("[[mappings]]") :]
+    assert any("defined twice" in line for line in problems_of(folder, PROVIDER + second))
+    assert any("defined twice" in line for line in problems_of(folder, PROVIDER, MODEL + MODEL))
+
+
+def test_broken_toml_names_its_file(folder):
+    assert any(line.startswith("example.toml:") for line in problems_of(folder, "name = "))
+
+
+def test_the_operators_folder_wins_field_by_field(folder):
+    own = '[[mappings]]\nmodel = "gpt-4o"\nprices = { prompt = "0.000001" }\n'
+    catalogue = load(str(folder({"providers/openai.toml": own})))
+    shipped = load()
+    changed, before = (
+        next(m for m in each.models["gpt-4o"].mappings if m.provider == "openai") for each in (catalogue, shipped)
+    )
+    assert changed.prices[0].base.prompt == 1_000_000_000 != before.prices[0].base.prompt
+    assert (changed.context_length, changed.external_id) == (before.context_length, before.external_id)
+    assert catalogue.version != shipped.version
+
+
+def test_remove_drops_a_mapping(folder):
+    own = '[[mappings]]\nmodel = "gpt-4o"\nremove = true\n'
+    catalogue = load(str(folder({"providers/openai.toml": own})))
+    assert "openai" not in {m.provider for m in catalogue.models["gpt-4o"].mappings}
+
+
+def test_a_missing_folder_of_the_operator_is_a_mistake():
+    assert any("GATEWAY_CATALOGUE_PATH" in line for line in check("/no/such/folder"))
+
+
+def test_a_damaged_snapshot_is_a_mistake_and_not_a_crash(folder):
+    own = folder({"snapshot.json.gz": "not gzip"})
+    assert any("build it again" in line for line in check(folder=own))
+
+
+def test_aliases_lead_to_models_and_unknown_ones_are_mistakes(folder):
+    files = {"providers/example.toml": PROVIDER, "models/some.toml": MODEL}
+    good = folder({**files, "aliases.toml": '[alias]\n"some" = "some-model-70b"\n'})
+    assert load(folder=good).find("SOME").id == "some-model-70b"
+    bad = folder({**files, "aliases.toml": '[alias]\n"some" = "other"\n'})
+    assert any("unknown model other" in line for line in check(folder=bad))
+
+
+def test_the_dates_of_a_model_hold_for_its_mappings(folder):
+    own = folder({"providers/example.toml": PROVIDER, "models/some.toml": MODEL + "deactivated = 2026-02-01\n"})
+    assert load(folder=own).models["some-model-70b"].mappings[0].deactivated == "2026-02-01"
+
+
+def test_the_sandbox_can_be_left_out():
+    catalogue = load(sandbox=False)
+    assert "sandbox" not in catalogue.providers
+    assert catalogue.find("sandbox-echo") is None
+
+
+def test_loading_is_fast():
+    load()
+    started = time.process_time()
+    load()
+    assert time.process_time() - started < 0.25

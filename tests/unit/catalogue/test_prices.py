@@ -1,0 +1,201 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.catalogue.entries import Mapping
+from gateway.catalogue.fields import read_prices
+from gateway.catalogue.prices import FREE, cost_of, upper_bound
+from gateway.clock import from_datetime
+from gateway.neutral.usage import Usage
+
+
+def priced(prices, **more) -> Mapping:
+    return Mapping("p", "m", "m", prices=read_prices(prices), **more)
+
+
+def at(text: str) -> int:
+    return from_datetime(datetime.fromisoformat(text).replace(tzinfo=UTC))
+
+
+NOON = at("2026-06-01T12:00")
+PLAIN = priced({"prompt": "0.000001", "completion": "0.000002"})
+FULL = priced(
+    {
+        "prompt": "0.000003",
+        "completion": "0.000015",
+        "input_cache_read": "0.0000003",
+        "input_cache_write": "0.00000375",
+        "input_cache_write_1h": "0.000006",
+    }
+)
+TIERED = priced(
+    {
+        "prompt": "0.000001",
+        "completion": "0.000002",
+        "tiers": [{"up_to": 200000}, {"prompt": "0.000004", "completion": "0.000008"}],
+    }
+)
+
+
+def test_each_bucket_is_charged_at_its_own_rate():
+    usage = Usage(input=100, cache_read=1000, cache_write=10, cache_write_1h=20, output=50)
+    charge = cost_of(usage, FULL, NOON)
+    assert (charge.input, charge.cached_input, charge.cache_write, charge.cache_write_1h, charge.output) == (
+        300_000,
+        300_000,
+        37_500,
+        120_000,
+        750_000,
+    )
+    assert charge.total == 1_507_500
+
+
+@pytest.mark.parametrize("bucket", ["input", "cache_read", "cache_write", "cache_write_1h", "input_audio"])
+def test_input_without_a_rate_of_its_own_costs_the_prompt_rate(bucket):
+    assert cost_of(Usage(**{bucket: 7}), PLAIN, NOON).total == 7_000
+
+
+@pytest.mark.parametrize("bucket", ["output", "output_audio", "output_image"])
+def test_output_without_a_rate_of_its_own_costs_the_completion_rate(bucket):
+    assert cost_of(Usage(**{bucket: 7}), PLAIN, NOON).total == 14_000
+
+
+def test_an_hour_long_cache_write_falls_back_to_the_short_one():
+    mapping = priced({"prompt": "0.000003", "input_cache_write": "0.00000375"})
+    assert cost_of(Usage(cache_write_1h=1000), mapping, NOON).cache_write_1h == 3_750_000
+
+
+def test_reasoning_is_part_of_the_output_and_not_charged_twice():
+    assert cost_of(Usage(output=100, reasoning=60), PLAIN, NOON).total == 200_000
+
+
+def test_reasoning_with_its_own_rate_is_split_off_the_output():
+    mapping = priced({"completion": "0.000002", "internal_reasoning": "0.000003"})
+    charge = cost_of(Usage(output=100, reasoning=60), mapping, NOON)
+    assert (charge.output, charge.reasoning, charge.total) == (80_000, 180_000, 260_000)
+
+
+@pytest.mark.parametrize(("tokens", "rate"), [(199_999, 1000), (200_000, 1000), (200_001, 4000)])
+def test_the_tier_of_the_whole_request_follows_all_input_tokens(tokens, rate):
+    usage = Usage(input=tokens - 1000, cache_read=1000)
+    assert cost_of(usage, TIERED, NOON).total == tokens * rate
+
+
+def test_a_price_change_leaves_requests_before_it_alone():
+    mapping = priced([{"prompt": "0.000002"}, {"prompt": "0.000001", "from": "2026-06-01"}])
+    before, after = at("2026-05-31T23:59:59"), at("2026-06-01T00:00")
+    assert [cost_of(Usage(input=10), mapping, when).total for when in (before, after)] == [20_000, 10_000]
+
+
+@pytest.mark.parametrize(
+    ("clock", "cost"), [("16:29", 2000), ("16:30", 1000), ("23:59", 1000), ("00:29", 1000), ("00:30", 2000)]
+)
+def test_a_daily_peak_may_span_midnight(clock, cost):
+    mapping = priced({"prompt": "0.000002", "peaks": [{"utc": "16:30-00:30", "prompt": "0.000001"}]})
+    assert cost_of(Usage(input=1), mapping, at(f"2026-06-01T{clock}")).total == cost
+
+
+def test_each_component_is_rounded_once_and_half_up():
+    mapping = priced({"prompt": "0.0000000005", "completion": "0.0000000004"})
+    charge = cost_of(Usage(input=1, output=1), mapping, NOON)
+    assert (charge.input, charge.output, charge.total) == (1, 0, 1)
+
+
+def test_a_service_tier_multiplies_token_prices_only():
+    mapping = priced({"prompt": "0.000001", "request": "0.01", "web_search": "0.02"}, service_tiers={"priority": "2.5"})
+    charge = cost_of(Usage(input=3, searches=2), mapping, NOON, service_tier="priority")
+    assert (charge.input, charge.request, charge.web_search) == (7_500, 10_000_000, 40_000_000)
+
+
+def test_a_multiplier_and_a_price_are_rounded_together_once():
+    mapping = priced({"prompt": "0.0000000005"}, service_tiers={"flex": "0.5"})
+    assert cost_of(Usage(input=2), mapping, NOON, service_tier="flex").total == 1
+
+
+@pytest.mark.parametrize("tier", ["", "default", "standard", "never-heard-of"])
+def test_the_ordinary_tier_costs_the_listed_price(tier):
+    mapping = priced({"prompt": "0.000001"}, service_tiers={"flex": "0.5"})
+    assert cost_of(Usage(input=2), mapping, NOON, service_tier=tier).total == 2_000
+
+
+def test_units_are_charged_by_their_own_prices():
+    mapping = priced({"ocr_page": "0.002", "character": "0.000015", "per_second": {"default": "0.4"}})
+    charge = cost_of(Usage(pages=3, characters=100, video_ms=2_500), mapping, NOON)
+    assert (charge.ocr, charge.characters, charge.video_output) == (6_000_000, 1_500_000, 1_000_000_000)
+
+
+def test_sound_by_the_hour_is_charged_by_its_length_and_not_by_tokens_too():
+    mapping = priced({"input_audio_hour": "0.36", "prompt": "0.000001"})
+    charge = cost_of(Usage(input_audio=500, audio_ms=60_000), mapping, NOON)
+    assert (charge.audio_seconds, charge.total) == (6_000_000, 6_000_000)
+
+
+def test_an_image_size_without_a_price_costs_the_dearest_listed():
+    mapping = priced({"per_image": {"low/1024x1024": "0.01", "high/1024x1024": "0.04"}})
+    assert cost_of(Usage(images=2), mapping, NOON, image_key="ultra/9x9").images == 80_000_000
+    assert cost_of(Usage(images=2), mapping, NOON, image_key="low/1024x1024").images == 20_000_000
+
+
+def test_an_image_priced_by_the_piece_is_not_charged_by_tokens_too():
+    mapping = priced({"completion": "0.00001", "per_image": {"default": "0.04"}})
+    assert cost_of(Usage(images=1, output_image=4000), mapping, NOON).total == 40_000_000
+
+
+def test_an_unpriced_mapping_and_no_usage_cost_nothing():
+    assert cost_of(Usage(input=5), Mapping("p", "m", "m"), NOON) == FREE
+    assert cost_of(Usage(), FULL, NOON) == FREE
+
+
+COUNTS = st.integers(0, 300_000)
+RATE = st.integers(0, 10**9).map(lambda n: f"{n / 10**15:.15f}")
+
+
+@st.composite
+def mappings(draw):
+    names = ["prompt", "completion", "input_cache_read", "input_cache_write_1h", "input_audio", "internal_reasoning"]
+    prices = {name: draw(RATE) for name in draw(st.sets(st.sampled_from(names)))}
+    kind = draw(st.sampled_from(["plain", "tiers", "peaks"]))
+    if kind == "tiers":
+        prices["tiers"] = [{"up_to": draw(COUNTS), "prompt": draw(RATE)}, {"completion": draw(RATE)}]
+    if kind == "peaks":
+        prices["peaks"] = [{"utc": "01:00-04:00", "prompt": draw(RATE)}]
+    return priced(prices, service_tiers={"flex": "0.5", "priority": "1.75"})
+
+
+@settings(max_examples=150, deadline=None)
+@given(mappings(), st.lists(COUNTS, min_size=5, max_size=5), COUNTS, COUNTS, st.sampled_from(["", "flex", "priority"]))
+def test_no_real_cost_is_above_the_bound(mapping, parts, output, reasoning, tier):
+    usage = Usage(
+        input=parts[0],
+        cache_read=parts[1],
+        cache_write=parts[2],
+        cache_write_1h=parts[3],
+        input_audio=parts[4],
+        output=output,
+        reasoning=min(reasoning, output),
+        searches=2,
+    )
+    bound = upper_bound(mapping, sum(parts), output, at_us=NOON, service_tier=tier, searches=2)
+    for hour in range(0, 24, 2):
+        assert cost_of(usage, mapping, NOON + hour * 3_600_000_000 // 24, service_tier=tier).total <= bound
+
+
+def test_the_bound_of_a_text_request_leaves_sound_out():
+    mapping = priced({"prompt": "0.000001", "input_audio": "0.00004"})
+    assert upper_bound(mapping, 1000, 0, at_us=NOON, media=False) < upper_bound(mapping, 1000, 0, at_us=NOON) // 10
+
+
+def test_the_bound_takes_only_tiers_that_the_input_can_reach():
+    assert upper_bound(TIERED, 1000, 0, at_us=NOON) < 1_100_000
+    assert upper_bound(TIERED, 200_001, 0, at_us=NOON) >= 200_001 * 4000
+
+
+def test_the_bound_counts_a_price_that_begins_tomorrow():
+    mapping = priced([{"prompt": "0.000001"}, {"prompt": "0.000009", "from": "2026-06-02"}])
+    assert upper_bound(mapping, 1000, 0, at_us=NOON) >= 9_000_000
+
+
+def test_the_bound_of_a_free_model_is_nothing():
+    assert upper_bound(priced({"prompt": "0", "completion": "0"}), 10**6, 10**6, at_us=NOON) == 0
