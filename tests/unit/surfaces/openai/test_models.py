@@ -1,0 +1,245 @@
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from gateway.accounts.access import Level
+from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.catalogue.entries import DataPolicy, Mapping, Model, Provider
+from gateway.catalogue.fields import read_prices
+from gateway.errors import NotFound, Unauthenticated
+from gateway.surfaces.exchange import Inbound
+from gateway.surfaces.openai.models import handle_model, handle_models
+
+DAY_US = 86_400_000_000
+NOW_US = 20_600 * DAY_US  # 2026-05-27
+PRICES = read_prices(
+    {"prompt": "0.00000015", "completion": "0.6e-6", "web_search": "0.01", "per_image": {"a/b": "0.04"}}
+)
+SAFE = Provider("safe", "Safe", "openai", data_policy=DataPolicy(api_training=False))
+KEEN = Provider("keen", "Keen", "openai", data_policy=DataPolicy(api_training=True), cancellation=False)
+ENTRY_FIELDS = set(
+    [
+        "id",
+        "name",
+        "display_name",
+        "aliases",
+        "created",
+        "description",
+        "family",
+        "architecture",
+        "top_provider",
+        "providers",
+        "pricing",
+        "context_length",
+        "max_output",
+        "per_request_limits",
+        "supported_parameters",
+        "json_output",
+        "structured_outputs",
+        "free",
+        "deprecated_at",
+        "deactivated_at",
+        "stability",
+        "object",
+        "owned_by",
+    ]
+)
+MAPPING_FIELDS = set(
+    [
+        "providerId",
+        "externalId",
+        "supportedVideoSizes",
+        "supportsVideoAudio",
+        "supportsVideoWithoutAudio",
+        "pricing",
+        "streaming",
+        "vision",
+        "realtime",
+        "cancellation",
+        "tools",
+        "parallelToolCalls",
+        "reasoning",
+        "reasoning_efforts",
+        "reasoning_modes",
+        "min_cacheable_tokens",
+        "max_output",
+        "stability",
+        "region",
+    ]
+)
+PRICE_FIELDS = set(
+    [
+        "prompt",
+        "completion",
+        "image",
+        "input_audio",
+        "input_audio_cache_read",
+        "output_audio",
+        "per_second",
+        "per_image",
+        "request",
+        "input_cache_read",
+        "input_cache_write",
+        "input_cache_write_1h",
+        "ocr_page",
+        "input_audio_hour",
+    ]
+)
+
+
+def mapping(provider: str, model: str, **more) -> Mapping:
+    return Mapping(provider, model, f"{model}-0125", prices=PRICES, **more)
+
+
+def model(ident: str, *mappings: Mapping, **more) -> Model:
+    return Model(ident, name=ident.upper(), family="acme", mappings=mappings, **more)
+
+
+BOTH = model(
+    "both",
+    Mapping("keen", "both", "x", context_length=8000, tools=True),
+    mapping("safe", "both", region="eu", context_length=9000, vision=True, json_output=True),
+    released="2026-01-15",
+    aliases=("both-latest",),
+)
+OLD = model("old", mapping("safe", "old", deprecated="2026-01-01", deactivated="2026-02-01"))
+AGING = model("aging", mapping("safe", "aging", deprecated="2026-01-01"), deprecated="2026-01-01")
+CATALOGUE = Catalogue((BOTH, OLD, AGING), (SAFE, KEEN), {"both-latest": "both"}, "v1")
+
+
+class Keys:
+    """Knows one key, whose rules deny the provider "safe"."""
+
+    def caller(self, token: str):
+        if token != "good":
+            raise Unauthenticated("unknown key")
+        return SimpleNamespace(rules=(Level("key", "k", deny_providers=frozenset({"safe"})),))
+
+
+@pytest.fixture
+def services():
+    clock = SimpleNamespace(now_us=lambda: NOW_US)
+    return SimpleNamespace(catalogue=Current(CATALOGUE), clock=clock, authentication=Keys())
+
+
+def ask(query: str = "", **headers) -> Inbound:
+    return Inbound("GET", "/v1/models", {name.replace("_", "-"): text for name, text in headers.items()}, query=query)
+
+
+def entries(services, query: str = "", **headers) -> dict[str, dict]:
+    answer = handle_models(services, ask(query, **headers))
+    assert answer.status == 200
+    body = msgspec.json.decode(answer.body)
+    assert body["object"] == "list"
+    return {entry["id"]: entry for entry in body["data"]}
+
+
+def test_an_entry_has_every_field_and_exact_prices(services):
+    entry = entries(services)["both"]
+    assert set(entry) == ENTRY_FIELDS
+    assert set(entry["pricing"]) == PRICE_FIELDS | {"web_search", "internal_reasoning"}
+    assert (entry["pricing"]["prompt"], entry["pricing"]["completion"]) == ("0.00000015", "0.0000006")
+    assert entry["pricing"]["per_image"] == {"a/b": "0.04"}
+    assert entry["created"] == 1768435200
+    assert entry["architecture"]["input_modalities"] == ["text", "image"]
+    assert (entry["context_length"], entry["json_output"], entry["structured_outputs"]) == (9000, True, False)
+    assert entry["deactivated_at"] == ""
+
+
+def test_a_provider_mapping_has_every_field_and_zero_for_an_absent_price(services):
+    first, second = entries(services)["both"]["providers"]
+    assert set(first) == set(second) == MAPPING_FIELDS
+    assert set(first["pricing"]) == PRICE_FIELDS
+    assert (first["providerId"], first["pricing"]["prompt"], first["cancellation"]) == ("keen", "0", False)
+    assert (second["region"], second["externalId"], second["vision"]) == ("eu", "both-0125", True)
+
+
+def test_deactivated_models_are_hidden_unless_asked_for(services):
+    assert "old" not in entries(services)
+    assert entries(services, "include_deactivated=true")["old"]["deactivated_at"] == "2026-02-01T00:00:00.000Z"
+
+
+def test_deprecated_models_are_listed_unless_excluded(services):
+    assert entries(services)["aging"]["deprecated_at"] == "2026-01-01T00:00:00.000Z"
+    assert "aging" not in entries(services, "exclude_deprecated=true")
+    assert "safe/aging" not in entries(services, "exclude_deprecated=true&mapped=true")
+
+
+def test_no_training_keeps_only_mappings_of_providers_that_do_not_train(services):
+    listed = entries(services, "no_training=true")
+    assert [p["providerId"] for p in listed["both"]["providers"]] == ["safe"]
+    assert "auto" not in listed
+
+
+def test_mapped_lists_one_entry_for_each_mapping_under_the_id_that_pins_it(services):
+    listed = entries(services, "mapped=true")
+    assert {"keen/both", "safe/both:eu", "safe/aging", "llmgateway/auto", "llmgateway/custom"} == set(listed)
+    assert listed["keen/both"]["context_length"] == 8000
+    assert listed["keen/both"]["json_output"] is False
+    assert [p["providerId"] for p in listed["safe/both:eu"]["providers"]] == ["safe"]
+
+
+def test_the_pseudo_models_are_listed(services):
+    listed = entries(services)
+    assert listed["auto"]["providers"][0]["providerId"] == listed["custom"]["owned_by"] == "llmgateway"
+
+
+def test_a_key_sees_what_its_rules_leave(services):
+    listed = entries(services, authorization="Bearer good")
+    assert [p["providerId"] for p in listed["both"]["providers"]] == ["keen"]
+    assert "aging" not in listed
+    assert len(entries(services)["both"]["providers"]) == 2
+
+
+def test_include_restricted_shows_the_public_catalogue_to_a_key(services):
+    listed = entries(services, "include_restricted=true", authorization="Bearer good")
+    assert len(listed["both"]["providers"]) == 2
+
+
+@pytest.mark.parametrize("query", ["", "include_restricted=true"])
+def test_an_invalid_key_is_refused(services, query):
+    with pytest.raises(Unauthenticated):
+        handle_models(services, ask(query, x_api_key="bad"))
+
+
+def test_an_unchanged_list_is_not_sent_again(services):
+    tag = dict(handle_models(services, ask()).headers)["ETag"]
+    again = handle_models(services, ask(if_none_match=f'"x", W/{tag}'))
+    assert (again.status, again.body) == (304, b"")
+    assert handle_models(services, ask("mapped=true", if_none_match=tag)).status == 200
+
+
+def test_a_list_is_serialised_once_and_again_after_a_swap(services):
+    first, second = handle_models(services, ask()), handle_models(services, ask())
+    assert first.body is second.body
+    services.catalogue.swap(Catalogue((OLD,), (SAFE,), {}, "v2"))
+    assert "both" not in entries(services)
+
+
+def model_of(services, ident: str, **headers) -> dict:
+    inbound = ask(**headers)
+    inbound.params = {"model": ident}
+    return msgspec.json.decode(handle_model(services, inbound).body)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [("both", "both"), ("both-latest", "both"), ("safe/both:eu", "safe/both:eu")]
+)
+def test_one_model_is_retrieved_by_id_alias_or_pinned_id(services, asked, found):
+    assert model_of(services, asked)["id"] == found
+
+
+def test_a_pseudo_model_is_retrieved(services):
+    assert model_of(services, "auto")["object"] == "model"
+
+
+def test_an_unknown_model_is_not_found_and_near_names_are_told(services):
+    with pytest.raises(NotFound, match="Did you mean both") as raised:
+        model_of(services, "bothe")
+    assert (raised.value.param, raised.value.code) == ("model", "model_not_found")
+
+
+def test_a_model_that_the_key_may_not_use_is_not_found(services):
+    with pytest.raises(NotFound):
+        model_of(services, "aging", authorization="Bearer good")
