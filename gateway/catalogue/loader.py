@@ -99,9 +99,18 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
             problems.append(f"{where}: no such model; define it in models/*.toml")
         elif _complete(Mapping, fields, where, problems) and provider is not None:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
-    return {
-        ident: _finish_model(fields, tuple(served[ident])) for ident, fields in merged.models.items() if ident in served
-    }
+    ready = {}
+    for ident, fields in merged.models.items():
+        if ident in served:
+            maker = fields.get("family", "")
+            own = sorted(served[ident], key=lambda m, maker=maker: not _is_first_party(providers[m.provider], maker))
+            ready[ident] = _finish_model(fields, tuple(own))
+    return ready
+
+
+def _is_first_party(provider: Provider, maker: str) -> bool:
+    """The maker's own provider comes first: its price is the one that the model list shows."""
+    return bool(maker) and maker == provider.sources.get("maker", "")
 
 
 def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, problems: list[str]) -> Mapping:

@@ -163,3 +163,8 @@ def test_only_the_last_used_derived_things_are_kept():
         holder.remember(key, lambda key=key: key * 2)
     assert holder.remember("a", lambda: "new") == "aa"
     assert holder.remember("b", lambda: "new") == "new"
+
+
+@pytest.mark.parametrize(("ident", "provider"), [("gpt-4o", "openai"), ("gemini-2.5-pro", "google-ai-studio")])
+def test_the_makers_own_provider_comes_first(ident, provider):
+    assert CATALOGUE.models[ident].mappings[0].provider == provider

@@ -243,3 +243,10 @@ def test_an_unknown_model_is_not_found_and_near_names_are_told(services):
 def test_a_model_that_the_key_may_not_use_is_not_found(services):
     with pytest.raises(NotFound):
         model_of(services, "aging", authorization="Bearer good")
+
+
+def test_the_official_client_reads_every_entry(services):
+    types = pytest.importorskip("openai.types")
+    for query in ("", "mapped=true"):
+        for entry in entries(services, query).values():
+            assert types.Model.model_validate(entry, strict=True).owned_by
