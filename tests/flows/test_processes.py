@@ -1,0 +1,153 @@
+"""What a gateway promises as a process: a crash loses nothing, a drain cuts nothing, a change is in force at once."""
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+
+import gevent
+import httpx
+from gateways import GatewayProcess
+
+HELLO = [{"role": "user", "content": "Hello"}]
+SLOW = [{"role": "user", "content": "[[sandbox: tokens=40 pace=60]]"}]
+
+Start = Callable[..., GatewayProcess]
+
+
+def ask(gateway: GatewayProcess, http: httpx.Client, body: dict, key: str = "") -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key or gateway.key}"}
+    return http.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=40)
+
+
+def answered(gateway: GatewayProcess, done: set[str], stop: list[bool]) -> None:
+    """Ask until told to stop; `done` gets the id of every whole answer."""
+    with httpx.Client(trust_env=False) as http:
+        while not stop:
+            try:
+                answer = ask(gateway, http, {"model": "sandbox-echo", "messages": HELLO})
+            except httpx.HTTPError:
+                return
+            if answer.status_code == 200:
+                done.add(answer.json()["metadata"]["log_id"])
+
+
+def stream(gateway: GatewayProcess) -> dict:
+    """One slow stream to its end: its last usage chunk, {} when it was cut."""
+    body = {"model": "sandbox-template", "messages": SLOW, "stream": True}
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    last, done = {}, False
+    with httpx.stream("POST", f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=40) as answer:
+        for line in answer.iter_lines():
+            done = done or line == "data: [DONE]"
+            if line.startswith("data: {"):
+                last = json.loads(line[6:])
+    return last if done else {}
+
+
+def rows(gateway: GatewayProcess, where: str = "1") -> list[tuple]:
+    """Usage rows as (request id, finish)."""
+    with sqlite3.connect(gateway.data / "gateway.db", timeout=10) as database:
+        found = database.execute(f"SELECT hex(request), finish FROM usage WHERE {where}").fetchall()
+    return [(ident.lower(), finish) for ident, finish in found]
+
+
+def test_kill_9_under_load_loses_and_doubles_no_completed_answer(process: Start) -> None:
+    gateway = process(workers=2)
+    done, stop = set(), []
+    load = [gevent.spawn(answered, gateway, done, stop) for _ in range(8)]
+    gevent.sleep(1.5)
+    gateway.kill()
+    stop.append(True)
+    gevent.joinall(load, timeout=10)
+    gateway.start()
+    found = [ident for ident, _ in rows(gateway)]
+    assert len(done) > 50
+    assert all(found.count(ident) == 1 for ident in done)
+
+
+def test_sigterm_with_a_hundred_open_streams_cuts_none(process: Start) -> None:
+    gateway = process()
+    streams = [gevent.spawn(stream, gateway) for _ in range(100)]
+    gevent.sleep(1.2)
+    gateway.terminate()
+    gevent.joinall(streams, timeout=40)
+    assert gateway.wait() == 0
+    ends = [one.value for one in streams]
+    assert all(end and end.get("usage") for end in ends)
+    assert len(set(rows(gateway))) == 100
+
+
+def test_a_worker_that_is_killed_leaves_the_others_serving(process: Start) -> None:
+    gateway = process(workers=2)
+    os.kill(gateway.workers()[0], signal.SIGKILL)
+    with httpx.Client(trust_env=False) as http:
+        codes = []
+        for _ in range(20):
+            try:
+                codes.append(ask(gateway, http, {"model": "sandbox-echo", "messages": HELLO}).status_code)
+            except httpx.HTTPError:
+                codes.append(0)  # the connection that the dead worker held
+    assert codes.count(200) >= 18
+
+
+def test_a_rolled_key_is_refused_by_every_worker_when_the_command_returns(process: Start) -> None:
+    gateway = process(workers=4)
+    ident, token = made(gateway)
+    assert statuses(gateway, token) == {200}
+    gateway.manage("keys", "roll", ident)
+    assert statuses(gateway, token) == {401}
+
+
+def test_a_deactivated_key_is_refused_by_every_worker_when_the_command_returns(process: Start) -> None:
+    gateway = process(workers=4)
+    ident, token = made(gateway)
+    assert statuses(gateway, token) == {200}
+    gateway.manage("keys", "deactivate", ident)
+    assert statuses(gateway, token) == {401}
+
+
+def made(gateway: GatewayProcess) -> tuple[str, str]:
+    """Id and token of a new key."""
+    told = gateway.manage("keys", "create", "--description", "to be changed")
+    return re.search(r"key_[0-9a-f]{32}", told)[0], re.search(r"llmgtwy_[\w-]{40}", told)[0]
+
+
+def statuses(gateway: GatewayProcess, token: str) -> set[int]:
+    """What 40 requests over fresh connections are answered, so that every worker gets some."""
+    body = {"model": "sandbox-echo", "messages": HELLO}
+
+    def once() -> int:
+        with httpx.Client(trust_env=False) as http:
+            return ask(gateway, http, body, token).status_code
+
+    tries = [gevent.spawn(once) for _ in range(40)]
+    gevent.joinall(tries, timeout=30)
+    return {one.value for one in tries}
+
+
+def test_a_caller_that_hangs_up_ends_the_upstream_call_and_has_its_row(process: Start) -> None:
+    gateway = process()
+    body = {"model": "sandbox-template", "messages": [{"role": "user", "content": "[[sandbox: silent=20]]"}]}
+    with httpx.Client(trust_env=False, timeout=0.5) as http:
+        try:
+            http.post(f"{gateway.url}/chat/completions", json=body, headers={"Authorization": f"Bearer {gateway.key}"})
+        except httpx.TimeoutException:
+            pass
+    until = time.monotonic() + 3
+    while not rows(gateway) and time.monotonic() < until:
+        gevent.sleep(0.05)
+    assert [finish for _, finish in rows(gateway)] == ["client_disconnect"]
+
+
+def test_a_second_start_is_quick_and_shows_no_key(process: Start) -> None:
+    gateway = process()
+    gateway.stop()
+    began = len(gateway.log())
+    gateway.start()
+    told = gateway.log()[began:]
+    assert gateway.key not in told
+    assert "keys create" in told

@@ -1,0 +1,85 @@
+"""The sandbox provider through the whole gateway, with the official SDK: no key, no network."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import openai
+import pytest
+from gateways import LocalGateway, local_gateway
+from openai import OpenAI
+from pydantic import BaseModel
+
+from gateway.settings import Settings
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+@pytest.fixture
+def bare(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
+    """A gateway without any provider's key."""
+    with local_gateway(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def sandboxed(bare: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=bare.url, api_key=bare.key, max_retries=0)
+
+
+def ask(text: str) -> list[dict]:
+    return [{"role": "user", "content": text}]
+
+
+def test_the_first_request_of_a_newcomer_works(sandboxed: OpenAI) -> None:
+    answer = sandboxed.chat.completions.create(model="auto", messages=ask("Hello!"))
+    assert answer.choices[0].message.content == "Hello!"
+    assert answer.metadata["used_provider"] == "sandbox"
+    assert answer.usage.cost > 0
+
+
+def test_streams_tools_and_structured_answers_work_offline(sandboxed: OpenAI) -> None:
+    chunks = sandboxed.chat.completions.create(model="sandbox-template", messages=ask("A story"), stream=True)
+    assert len("".join(c.choices[0].delta.content or "" for c in chunks)) > 40
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    called = sandboxed.chat.completions.create(model="sandbox-tools", messages=ask("add"), tools=[tool])
+    assert called.choices[0].message.tool_calls[0].function.name == "add"
+    parsed = sandboxed.chat.completions.parse(model="sandbox-json", messages=ask("x"), response_format=Person)
+    assert isinstance(parsed.choices[0].message.parsed, Person)
+
+
+FAULTS = [
+    ("sandbox-fail-401", 502, "all_providers_failed"),
+    ("sandbox-fail-429", 502, "all_providers_failed"),
+    ("sandbox-fail-500", 502, "all_providers_failed"),
+    ("sandbox-fail-timeout", 504, "timeout"),
+    ("sandbox-fail-refused", 502, "all_providers_failed"),
+    ("sandbox-empty", 502, "all_providers_failed"),
+    ("sandbox-malformed", 502, "all_providers_failed"),
+    ("sandbox-cut", 502, "all_providers_failed"),
+]
+
+
+@pytest.mark.parametrize(("model", "status", "code"), FAULTS)
+def test_every_fault_is_a_clear_error_and_no_row_charges_it(
+    sandboxed: OpenAI, bare: LocalGateway, model: str, status: int, code: str
+) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        sandboxed.chat.completions.create(model=model, messages=ask("x"))
+    assert (caught.value.status_code, caught.value.code) == (status, code)
+
+
+@pytest.mark.parametrize("fault", ["cut=4", "close=4", "malformed=4", "error_event=4"])
+def test_a_broken_stream_raises_in_the_sdk(sandboxed: OpenAI, fault: str) -> None:
+    messages = ask(f"[[sandbox: tokens=30 {fault}]]")
+    with pytest.raises(openai.APIError):
+        list(sandboxed.chat.completions.create(model="sandbox-template", messages=messages, stream=True))
+
+
+def test_a_callers_own_fault_is_passed_through_as_it_is(sandboxed: OpenAI) -> None:
+    messages = ask("[[sandbox: status=400 code=context_length_exceeded]]")
+    with pytest.raises(openai.BadRequestError) as caught:
+        sandboxed.chat.completions.create(model="sandbox-echo", messages=messages)
+    assert json.loads(json.dumps(caught.value.body))["message"]
