@@ -1,0 +1,274 @@
+"""A strict stand-in for api.openai.com: refuses what the real one refuses, answers by script, keeps its own books.
+
+    with FakeOpenAI() as upstream:
+        upstream.script(Answer("Hello"), Answer(status=500), Answer("Hi", cut=120))
+        ... call upstream.url + "/chat/completions" ...
+        assert upstream.calls[0].body["model"] == "gpt-4o-mini"
+
+Every request is checked against the request types that the `openai` package publishes, unknown members refused at
+every depth. A script is used up one answer a request; after its end every request gets `Answer("Hello.")`. Whether an
+answer is streamed is the request's choice.
+"""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+from fakes.openai_checks import Refused, check_request
+from gevent.pywsgi import WSGIHandler, WSGIServer
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+CREATED = 1_767_225_600
+# The error bodies of common statuses, as the real service words them.
+ERRORS = {
+    401: ("Incorrect API key provided: sk-rev***ked.", "invalid_request_error", "invalid_api_key"),
+    429: ("Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
+    500: ("The server had an error while processing your request.", "server_error", None),
+    503: ("The engine is currently overloaded, please try again later.", "server_error", "overloaded"),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One scripted answer.
+
+    `tools` are (name, arguments as JSON text) pairs, called in parallel; streamed, their arguments come interleaved in
+    pieces of `piece` characters, like the text. `status` other than 200 is an error (`error` replaces its body).
+    `silence_s` passes before the first byte, `gap_s` between events. `fragment` cuts the bytes of the answer into
+    writes of that size; `cut` breaks the connection after that many bytes of the body. `done`, `usage` and
+    `finish_chunk` leave out the [DONE] mark, the usage and the finish reason. `error_at` puts an error object after
+    that many events. `raw` replaces the whole body.
+    """
+
+    text: str = ""
+    tools: tuple[tuple[str, str], ...] = ()
+    refusal: str = ""
+    finish: str = ""
+    n: int = 1
+    status: int = 200
+    error: dict[str, Any] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    cached: int = 0
+    reasoning: int = 0
+    prompt: int | None = None
+    completion: int | None = None
+    service_tier: str = "default"
+    piece: int = 8
+    silence_s: float = 0.0
+    gap_s: float = 0.0
+    fragment: int = 0
+    cut: int | None = None
+    done: bool = True
+    usage: bool = True
+    finish_chunk: bool = True
+    error_at: int | None = None
+    raw: bytes | None = None
+    content_type: str = ""
+
+
+@dataclass
+class Recorded:
+    """One request as it came, and what it was answered: the truth that books are compared with."""
+
+    path: str
+    headers: dict[str, str]
+    body: Any
+    status: int = 0
+    usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
+    problem: str = ""
+    sent: int = 0
+    whole: bool = False
+    hung_up: bool = False
+
+
+class FakeOpenAI:
+    """The server, on a free port of the loopback address, from `with` to its end."""
+
+    def __init__(self) -> None:
+        self.calls: list[Recorded] = []
+        self._script: list[Answer] = []
+        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, handler_class=_Handler)
+
+    def __enter__(self) -> "FakeOpenAI":
+        self._server.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.stop(timeout=0.2)
+
+    @property
+    def url(self) -> str:
+        """The base address, version path included."""
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def script(self, *answers: Answer) -> None:
+        """Answers for the next requests, in order, behind those still waiting."""
+        self._script.extend(answers)
+
+    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+        payload = environ["wsgi.input"].read()
+        call = Recorded(environ["PATH_INFO"], headers, None)
+        self.calls.append(call)
+        try:
+            call.body = check_request(environ, headers, payload)
+        except Refused as refused:
+            call.status, call.problem = refused.status, str(refused)
+            return _respond(start, environ, call, Answer(), json.dumps(refused.body).encode(), "application/json")
+        answer = self._script.pop(0) if self._script else Answer("Hello.")
+        call.status = answer.status
+        if answer.status != 200:
+            return _respond(start, environ, call, answer, _error(answer), "application/json")
+        call.usage = _usage(answer, call.body)
+        if call.body.get("stream"):
+            return _respond(start, environ, call, answer, None, "text/event-stream")
+        return _respond(start, environ, call, answer, json.dumps(_whole(answer, call)).encode(), "application/json")
+
+
+class _Handler(WSGIHandler):
+    """Hands the socket to the application, which cuts it where the script says."""
+
+    def get_environ(self) -> dict[str, Any]:
+        return super().get_environ() | {"fake.socket": self.socket}
+
+
+def _respond(
+    start: Any, environ: dict[str, Any], call: Recorded, answer: Answer, body: bytes | None, kind: str
+) -> Iterator[bytes]:
+    """Status line, then the body in the script's manner."""
+    gevent.sleep(answer.silence_s)
+    headers = [("Content-Type", answer.content_type or kind), ("x-request-id", "req_fake"), *answer.headers.items()]
+    if answer.raw is not None:
+        body = answer.raw
+    if body is not None:
+        headers.append(("Content-Length", str(len(body))))
+    start(f"{call.status} Scripted", headers)
+    pieces = [body] if body is not None else _events(answer, call)
+    return _send(environ, call, answer, pieces)
+
+
+def _send(environ: dict[str, Any], call: Recorded, answer: Answer, pieces: Any) -> Iterator[bytes]:
+    try:
+        for piece in pieces:
+            for part in _split(piece, answer.fragment):
+                if answer.cut is not None and call.sent + len(part) >= answer.cut:
+                    yield part[: answer.cut - call.sent]
+                    call.sent = answer.cut
+                    environ["fake.socket"].shutdown(socket.SHUT_RDWR)
+                    return
+                yield part
+                call.sent += len(part)
+                gevent.sleep(answer.gap_s)
+        call.whole = True
+    finally:
+        call.hung_up = not call.whole and answer.cut is None
+
+
+def _split(piece: bytes, size: int) -> list[bytes]:
+    return [piece[at : at + size] for at in range(0, len(piece), size)] if size else [piece]
+
+
+def _error(answer: Answer) -> bytes:
+    message, kind, code = ERRORS.get(answer.status, ("The request was refused.", "invalid_request_error", None))
+    return json.dumps(
+        answer.error or {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    ).encode()
+
+
+# Answers.
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text.encode()) // 4)
+
+
+def _usage(answer: Answer, body: dict[str, Any]) -> dict[str, Any]:
+    said = answer.text + answer.refusal + "".join(name + text for name, text in answer.tools)
+    prompt = _tokens(json.dumps(body["messages"])) if answer.prompt is None else answer.prompt
+    output = answer.n * _tokens(said) + answer.reasoning if answer.completion is None else answer.completion
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "prompt_tokens_details": {"cached_tokens": answer.cached, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": answer.reasoning, "audio_tokens": 0},
+    }
+
+
+def _finish_of(answer: Answer) -> str:
+    return answer.finish or ("tool_calls" if answer.tools else "stop")
+
+
+def _whole(answer: Answer, call: Recorded) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": answer.refusal or None}
+    if answer.tools:
+        message["tool_calls"] = [
+            {"id": f"call_{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for place, (name, arguments) in enumerate(answer.tools)
+        ]
+    finish = _finish_of(answer)
+    body = _head(call, "chat.completion") | {
+        "choices": [
+            {"index": index, "message": message, "logprobs": None, "finish_reason": finish} for index in range(answer.n)
+        ],
+        "service_tier": answer.service_tier,
+    }
+    if answer.usage:
+        body["usage"] = call.usage
+    ChatCompletion.model_validate(body, strict=True)
+    return body
+
+
+def _head(call: Recorded, kind: str) -> dict[str, Any]:
+    return {"id": "chatcmpl-upstream", "object": kind, "created": CREATED, "model": f"{call.body['model']}-2026-01-01"}
+
+
+def _events(answer: Answer, call: Recorded) -> Iterator[bytes]:
+    """The stream's events, each as its bytes."""
+    asked = (call.body.get("stream_options") or {}).get("include_usage")
+    head = _head(call, "chat.completion.chunk") | {"service_tier": answer.service_tier, "system_fingerprint": "fp_fake"}
+    if asked:
+        head["usage"] = None
+    sent = 0
+    for index in range(answer.n):
+        for delta, finish in _deltas(answer):
+            if answer.error_at is not None and sent >= answer.error_at:
+                yield b"data: " + (json.dumps(answer.error).encode() if answer.error else _error(answer)) + b"\n\n"
+                return
+            yield _event(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}])
+            sent += 1
+    if asked and answer.usage:
+        yield _event(head | {"usage": call.usage}, [])
+    if answer.done:
+        yield b"data: [DONE]\n\n"
+
+
+def _event(head: dict[str, Any], choices: list[dict[str, Any]]) -> bytes:
+    chunk = head | {"choices": choices}
+    ChatCompletionChunk.model_validate(chunk)
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+def _deltas(answer: Answer) -> Iterator[tuple[dict[str, Any], str | None]]:
+    yield {"role": "assistant", "content": None if answer.tools else "", "refusal": None}, None
+    for piece in _pieces(answer.text, answer.piece):
+        yield {"content": piece}, None
+    for piece in _pieces(answer.refusal, answer.piece):
+        yield {"refusal": piece}, None
+    for place, (name, _) in enumerate(answer.tools):
+        function = {"name": name, "arguments": ""}
+        yield {"tool_calls": [{"index": place, "id": f"call_{place}", "type": "function", "function": function}]}, None
+    waiting = [list(_pieces(arguments, answer.piece)) for _, arguments in answer.tools]
+    while any(waiting):
+        for place, pieces in enumerate(waiting):
+            if pieces:
+                yield {"tool_calls": [{"index": place, "function": {"arguments": pieces.pop(0)}}]}, None
+    if answer.finish_chunk:
+        yield {}, _finish_of(answer)
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]

@@ -1,0 +1,177 @@
+"""What api.openai.com refuses: by the published request types, and by rules that types do not show."""
+
+import importlib
+import json
+import pkgutil
+from typing import Any
+
+import openai.types.chat
+import openai.types.shared_params
+from openai.types.chat import (
+    ChatCompletionAssistantMessageParam,
+    ChatCompletionDeveloperMessageParam,
+    ChatCompletionSystemMessageParam,
+    ChatCompletionToolMessageParam,
+    ChatCompletionUserMessageParam,
+)
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming as NonStreaming
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming as Streaming
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import is_typeddict
+
+PATH = "/v1/chat/completions"
+REFUSED_KEY = "sk-revoked"
+MISSING_MODEL = "gpt-none"
+SAYS_SOMETHING = ("content", "tool_calls", "refusal", "audio")
+ROLES = {
+    "system": ChatCompletionSystemMessageParam,
+    "developer": ChatCompletionDeveloperMessageParam,
+    "user": ChatCompletionUserMessageParam,
+    "assistant": ChatCompletionAssistantMessageParam,
+    "tool": ChatCompletionToolMessageParam,
+}
+
+
+class Refused(Exception):
+    """A request that the real service answers with an error body."""
+
+    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        kind = "invalid_request_error"
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def check_request(environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
+    """The body, when the real service would take the request. Refused otherwise."""
+    key = headers.get("authorization", "").removeprefix("Bearer ")
+    if not key or key == REFUSED_KEY:
+        raise Refused("Incorrect API key provided: sk-rev***ked.", status=401, code="invalid_api_key")
+    if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "POST":
+        raise Refused(f"Invalid URL ({environ['REQUEST_METHOD']} {environ['PATH_INFO']})", status=404)
+    if "application/json" not in environ.get("CONTENT_TYPE", ""):
+        raise Refused("Unsupported content type.", status=415)
+    try:
+        body = json.loads(payload)
+    except ValueError:
+        raise Refused("We could not parse the JSON body of your request.") from None
+    _check_types(body)
+    _check_rules(body)
+    _check_calls(body["messages"])
+    if body["model"] == MISSING_MODEL:
+        raise Refused(f"The model `{MISSING_MODEL}` does not exist.", status=404, code="model_not_found")
+    return body
+
+
+def _check_types(body: Any) -> None:
+    if not isinstance(body, dict):
+        raise Refused("We could not parse the JSON body of your request.")
+    messages = body.get("messages")
+    for place, message in enumerate(messages if isinstance(messages, list) else ()):
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in ROLES:
+            raise Refused(f"Invalid value: '{role}'.", param=f"messages[{place}].role", code="invalid_value")
+        _check_shape(ROLES[role], message, "messages", place)
+    _check_shape(Streaming if body.get("stream") is True else NonStreaming, body)
+
+
+def _check_shape(shape: type, value: Any, *path: str | int) -> None:
+    try:
+        _exhaust(_adapter(shape).validate_python(value, strict=True))
+    except ValidationError as error:
+        raise _refusal(error, path) from None
+
+
+def _refusal(error: ValidationError, prefix: tuple[str | int, ...]) -> Refused:
+    """The most telling of the errors: an unknown member, else the one that lies deepest."""
+    found = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
+    steps = [*prefix, *(step for step in found["loc"] if not str(step).endswith("Param"))]
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
+    if found["type"] == "extra_forbidden" and len(steps) == 1:
+        return Refused(f"Unrecognized request argument supplied: {path}")
+    if found["type"] == "extra_forbidden":
+        return Refused(f"Unknown parameter: '{path}'.", param=path, code="unknown_parameter")
+    if found["type"] == "missing":
+        return Refused(f"Missing required parameter: '{path}'.", param=path, code="missing_required_parameter")
+    return Refused(f"Invalid value for '{path}': {found['msg']}.", param=path, code="invalid_value")
+
+
+def _exhaust(value: Any) -> None:
+    """Iterables are checked only while they are walked: walk all of them."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            _exhaust(inner)
+    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
+        for inner in value:
+            _exhaust(inner)
+
+
+_ADAPTERS: dict[type, TypeAdapter] = {}
+
+
+def _adapter(shape: type) -> TypeAdapter:
+    """A strict checker of a request type: every published type refuses members that it does not know."""
+    if shape not in _ADAPTERS:
+        for package in (openai.types.chat, openai.types.shared_params):
+            for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+                for published in vars(importlib.import_module(found.name)).values():
+                    if is_typeddict(published):
+                        published.__pydantic_config__ = {"extra": "forbid"}
+        _ADAPTERS[shape] = TypeAdapter(shape)
+    return _ADAPTERS[shape]
+
+
+def _check_rules(body: dict[str, Any]) -> None:
+    """Rules that types do not show."""
+    if not body["messages"]:
+        raise Refused("Invalid 'messages': empty array.", param="messages", code="empty_array")
+    if body.get("tools") == []:
+        raise Refused("Invalid 'tools': empty array.", param="tools", code="empty_array")
+    for name in ("tool_choice", "parallel_tool_calls"):
+        if name in body and not body.get("tools"):
+            raise Refused(f"'{name}' is only allowed when 'tools' are specified.", param=name)
+    if "stream_options" in body and not body.get("stream"):
+        raise Refused(
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
+        )
+    if "max_tokens" in body and not body["model"].startswith(("gpt-3", "gpt-4")):
+        raise Refused(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead.",
+            param="max_tokens",
+            code="unsupported_parameter",
+        )
+    if "max_tokens" in body and "max_completion_tokens" in body:
+        raise Refused("Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
+    for name, low, high in (("temperature", 0, 2), ("top_p", 0, 1), ("presence_penalty", -2, 2)):
+        if body.get(name) is not None and not low <= body[name] <= high:
+            raise Refused(f"Invalid '{name}': out of range.", param=name, code="decimal_out_of_range")
+
+
+def _check_calls(messages: list[dict[str, Any]]) -> None:
+    """Every tool message answers a call right before it, and every call is answered."""
+    waiting: set[str] = set()
+    for place, message in enumerate(messages):
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                raise Refused(
+                    "Invalid parameter: messages with role 'tool' must be a response to a preceding message with "
+                    "'tool_calls'.",
+                    param=f"messages.[{place}].role",
+                )
+            waiting.discard(message["tool_call_id"])
+            continue
+        if waiting:
+            break
+        calls = message.get("tool_calls")
+        if calls == []:
+            raise Refused("Invalid 'tool_calls': empty array.", param=f"messages[{place}].tool_calls")
+        if message["role"] == "assistant" and not any(message.get(name) is not None for name in SAYS_SOMETHING):
+            raise Refused("Invalid value for 'content': expected a string, got null.", param="messages.content")
+        waiting = {call["id"] for call in calls or ()}
+    if waiting:
+        raise Refused(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(sorted(waiting))}",
+            param="messages",
+        )

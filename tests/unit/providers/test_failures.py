@@ -1,0 +1,153 @@
+import orjson
+import pytest
+
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.errors import (
+    ContentRefused,
+    GatewayError,
+    InvalidRequest,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.providers import failures
+from gateway.providers.protocol import Credential, Target
+
+SECRET = "zq81-very-own-credential"
+TARGET = Target(
+    Provider("acme", "Acme", "openai"),
+    Mapping("acme", "model-1", "model-1-0125"),
+    Credential(SECRET),
+    "https://api.acme.test/v1",
+)
+
+
+class Reply:
+    def __init__(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.status = status
+        self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
+        self._body = body
+
+    def read_all(self) -> bytes:
+        return self._body
+
+    def close(self) -> None: ...
+
+
+def failure(status: int, error=None, body: bytes | None = None, **headers: str) -> GatewayError:
+    payload = body if body is not None else orjson.dumps({"error": error or {"message": "It went wrong."}})
+    return failures.upstream_failure(Reply(status, payload, **headers), TARGET)
+
+
+@pytest.mark.parametrize("status", [301, 401, 402, 403, 404, 405, 408, 421, 425, 429, 500, 502, 503, 504, 529])
+def test_status_is_the_providers_fault(status):
+    error = failure(status)
+    assert (error.blame, error.upstream_status) == ("provider", status)
+
+
+@pytest.mark.parametrize("status", [400, 409, 410, 413, 415, 422])
+def test_status_is_the_callers_fault_and_passes(status):
+    error = failure(status, {"message": "Bad field.", "param": "messages[0]", "code": "bad"})
+    assert (error.blame, error.status, error.message) == ("caller", status, "Bad field.")
+    assert (error.param, error.code) == ("messages[0]", "bad")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "x", "code": "insufficient_quota"},
+        {"message": "x", "code": "model_not_found"},
+        {"message": "x", "type": "Arrearage"},
+        {"message": "Your credit balance is too low to access the API."},
+        {"message": "API key not valid. Please pass a valid API key."},
+        {"message": "The model `gpt-9` does not exist or you do not have access to it."},
+        {"message": "Invalid model: foo"},
+    ],
+)
+def test_bad_request_about_our_account_is_the_providers_fault(error):
+    assert isinstance(failure(400, error), UpstreamRefused)
+
+
+def test_context_that_is_too_long_is_the_callers_fault():
+    error = failure(400, {"message": "This model's maximum context length is 10.", "code": "context_length_exceeded"})
+    assert (error.blame, error.code) == ("caller", "context_length_exceeded")
+
+
+@pytest.mark.parametrize("error", [{"code": "content_filter"}, {"code": "x", "type": "data_inspection_failed"}])
+def test_refused_content_tries_no_other_provider(error):
+    assert isinstance(failure(400, error), ContentRefused)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(429, UpstreamRateLimited), (504, UpstreamTimeout), (500, UpstreamFailed), (401, UpstreamRefused)],
+)
+def test_status_has_its_class(status, kind):
+    assert type(failure(status)) is kind
+
+
+def test_empty_account_is_told_from_a_rate_limit():
+    assert type(failure(429, {"message": "x", "code": "insufficient_quota"})) is UpstreamRefused
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": "7"}, 7.0),
+        ({"retry_after_ms": "250", "retry_after": "7"}, 0.25),
+        ({"retry_after": "Thu, 01 Jan 2026 00:00:30 GMT", "date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 30.0),
+        ({"retry_after": "Thu, 01 Jan 2026 00:00:30 GMT"}, None),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "nan"}, None),
+        ({"retry_after": "99999999999"}, 86_400.0),
+        ({}, None),
+    ],
+)
+def test_time_to_wait_is_read(headers, seconds):
+    assert failure(429, **headers).retry_after == seconds
+
+
+def test_foreign_shape_is_wrapped_with_diagnostics():
+    error = failure(422, body=b'{"detail":"Extra inputs are not permitted"}')
+    assert (error.code, error.status, error.message) == ("client_error", 422, "Extra inputs are not permitted")
+    assert error.details["usedProvider"] == "acme" and error.details["usedInternalModel"] == "model-1-0125"
+    assert "Extra inputs" in error.details["responseText"]
+
+
+def test_page_of_a_proxy_is_capped():
+    error = failure(502, body=b"<html>" + b"x" * 100_000)
+    assert isinstance(error, UpstreamFailed)
+    assert len(error.details["responseText"]) <= failures.TEXT_LIMIT
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        SECRET,
+        "sk-proj-abcdef1234567890",
+        "Bearer abcdefghijkl",
+        "AIzaSyA1234567890abcdefghij",
+        "AKIAABCDEFGHIJKLMNOP",
+        "eyJhbGciOi.eyJzdWIiOi.abcdef",
+        "https://x.test/?key=abcdefgh12345",
+        '"api_key": "0123456789abc"',
+    ],
+)
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_no_secret_survives_in_an_error(secret, status):
+    error = failure(status, {"message": f"Bad: {secret} here"})
+    told = f"{error.message} {error.details}"
+    for word in ("abcdef", "0123456789", "ABCDEF", SECRET, "1234567890"):
+        assert word not in told
+
+
+def test_words_on_a_credential_are_never_shown():
+    error = failure(401, {"message": "Incorrect API key provided: my-odd-key."})
+    assert "my-odd-key" not in f"{error.message} {error.details}"
+
+
+def test_error_inside_a_stream_is_the_providers():
+    assert type(failures.stream_failure({"error": {"message": "x", "code": 429}})) is UpstreamRateLimited
+    assert type(failures.stream_failure({"error": "overloaded"})) is UpstreamFailed
+    assert isinstance(failures.stream_failure({"error": {"code": "content_filter", "message": "x"}}), InvalidRequest)

@@ -1,0 +1,237 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout
+from gateway.neutral.events import Failed, Finished, NativeChunk, Silent, Started, collect, has_content
+from gateway.neutral.parts import Reasoning, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.providers.openai.chat import OpenAIChat
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "openai"
+TEXT_STREAM = (SAMPLES / "text_stream.sse").read_bytes()
+TOOLS_STREAM = (SAMPLES / "tools_stream.sse").read_bytes()
+TEXT_REPLY = (SAMPLES / "text_reply.json").read_bytes()
+PROTOCOL = OpenAIChat()
+SSE = {"content-type": "text/event-stream; charset=utf-8"}
+
+
+class Reply:
+    """An upstream's answer from memory: whole, or in pieces where an exception is raised in its place."""
+
+    def __init__(self, *pieces: bytes | Exception, headers: dict | None = None, status: int = 200) -> None:
+        self.status = status
+        self.headers = SSE if headers is None else headers
+        self._pieces = pieces
+
+    def read_all(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def chunks(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    def close(self) -> None: ...
+
+
+def events(*pieces: bytes | Exception, relayed=False) -> list:
+    return [event for batch in PROTOCOL.read_stream(Reply(*pieces), relayed) for event in batch]
+
+
+def chunk(delta: dict, finish=None, **more) -> bytes:
+    body = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]} | more
+    return b"data: " + orjson.dumps(body) + b"\n\n"
+
+
+USAGE = {"usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}
+DONE = b"data: [DONE]\n\n"
+
+
+def test_whole_answer_is_read_into_disjoint_counts():
+    result = PROTOCOL.read(Reply(TEXT_REPLY, headers={}), False)
+    assert (result.model, result.service_tier, result.native) == ("gpt-5-mini-2026-01-01", "default", None)
+    assert result.choices[0].parts == (Text("Hello there."),)
+    usage = Usage(input=25, cache_read=60, cache_write=5, input_audio=10, output=46, reasoning=30, output_audio=4)
+    assert result.usage == usage and (usage.input_total, usage.output_total) == (100, 50)
+
+
+def test_relayed_answer_keeps_its_body():
+    assert PROTOCOL.read(Reply(TEXT_REPLY, headers={}), True).native.body["id"] == "chatcmpl-upstream"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"choices":[]}',
+        b'{"choices":[7]}',
+        b'{"error":{"message":"overloaded"}}',
+        b'{"choices":[{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"stop"}]}',
+        b'{"choices":[{"index":0,"message":null,"finish_reason":"stop"}]}',
+    ],
+)
+@pytest.mark.parametrize("relayed", [True, False])
+def test_success_that_brings_nothing_is_the_providers_fault(body, relayed):
+    with pytest.raises(UpstreamFailed) as caught:
+        PROTOCOL.read(Reply(body, headers={}), relayed)
+    assert caught.value.blame == "provider"
+
+
+def test_filtered_answer_may_be_empty():
+    body = b'{"choices":[{"index":0,"message":{"content":null},"finish_reason":"content_filter"}]}'
+    assert PROTOCOL.read(Reply(body, headers={}), False).choices[0].finish == "content_filter"
+
+
+def test_content_in_parts_is_text_and_reasoning():
+    content = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "Hi"}]
+    body = orjson.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]})
+    assert PROTOCOL.read(Reply(body, headers={}), False).choices[0].parts == (Reasoning("hm"), Text("Hi"))
+
+
+def test_call_without_id_gets_one_and_objects_become_text():
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    body = orjson.dumps({"choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]})
+    result = PROTOCOL.read(Reply(body, headers={}), True)
+    part = result.choices[0].parts[0]
+    assert part.id.startswith("call_") and part.arguments == '{"x":1}'
+    native = result.native.body["choices"][0]["message"]["tool_calls"][0]
+    assert (native["id"], native["function"]["arguments"]) == (part.id, '{"x":1}')
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+def test_stream_is_the_same_in_pieces_of_any_size(size):
+    pieces = [TEXT_STREAM[at : at + size] for at in range(0, len(TEXT_STREAM), size)]
+    result = collect(PROTOCOL.read_stream(Reply(*pieces), False))
+    assert result.choices[0].parts == (Text("Grüße aus Köln."),)
+    assert (result.usage.input, result.usage.output, result.upstream_id) == (20, 9, "chatcmpl-upstream")
+
+
+@pytest.mark.parametrize("size", [1, 64, 10_000])
+def test_three_interleaved_calls_are_put_together(size):
+    pieces = [TOOLS_STREAM[at : at + size] for at in range(0, len(TOOLS_STREAM), size)]
+    choice = collect(PROTOCOL.read_stream(Reply(*pieces), False)).choices[0]
+    assert [(part.id, part.name) for part in choice.parts] == [(f"call_{i}", f"tool_{i}") for i in range(3)]
+    assert [orjson.loads(part.arguments) for part in choice.parts] == [
+        {"city": "Paris", "days": [1, 2]},
+        {"city": "Oslo"},
+        {},
+    ]
+
+
+@pytest.mark.parametrize("sample", [TEXT_STREAM, TOOLS_STREAM])
+@pytest.mark.parametrize("relayed", [True, False])
+def test_stream_cut_anywhere_never_looks_whole(sample, relayed):
+    end = sample.index(b"[DONE]") + len(b"[DONE]")
+    for at in range(0, sample.rindex(b"data: {")):
+        assert isinstance(events(sample[:at], relayed=relayed)[-1], Failed), at
+    for at in range(0, end):
+        last = events(sample[:at], StreamTruncated("cut"), relayed=relayed)[-1]
+        assert isinstance(last, Failed) and last.error.blame == "provider", at
+    assert isinstance(events(sample[:end], relayed=relayed)[-1], Finished)
+
+
+def test_missing_done_is_forgiven_only_after_finish_and_usage():
+    whole = chunk({"content": "x"}) + chunk({}, "stop")
+    assert isinstance(events(whole)[-1], Failed)
+    assert isinstance(events(whole + chunk({}, None, choices=[], **USAGE))[-1], Finished)
+
+
+def test_missing_finish_reason_is_made_up_from_what_came():
+    call = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+    assert events(chunk(call), DONE)[-1].reason == "tool_calls"
+    assert events(chunk({"content": "x"}), DONE)[-1].reason == "stop"
+
+
+def test_usage_counts_wherever_it_stands_and_the_last_wins():
+    later = {"usage": {"prompt_tokens": 3, "completion_tokens": 8}}
+    assert events(chunk({"content": "x"}, **USAGE), chunk({}, "stop", **later), DONE)[-1].usage.output == 8
+    inside = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop","usage":{"prompt_tokens":1,'
+    assert events(inside + b'"completion_tokens":4}}]}\n\n', DONE)[-1].usage.output == 4
+
+
+def test_error_inside_a_stream_fails_it_with_what_is_owed():
+    last = events(chunk({"content": "x"}, **USAGE), b'data: {"error":{"message":"boom","code":500}}\n\n', DONE)[-1]
+    assert isinstance(last, Failed) and last.usage.input == 3
+    assert isinstance(events(b"event: error\ndata: {}\n\n")[-1], Failed)
+
+
+@pytest.mark.parametrize("junk", [b"data: {nonsense\n\n", b"data: 7\n\n", b'data: {"choices":[7]}\n\n', b"<html>\n\n"])
+@pytest.mark.parametrize("relayed", [True, False])
+def test_junk_fails_the_stream(junk, relayed):
+    found = events(chunk({"content": "x"}), junk, relayed=relayed)
+    assert isinstance(found[-1], Failed) and found[-1].error.blame == "provider"
+
+
+@pytest.mark.parametrize("relayed", [True, False])
+def test_stream_without_content_is_a_failure(relayed):
+    found = events(chunk({"role": "assistant", "content": ""}), chunk({}, "stop"), DONE, relayed=relayed)
+    assert isinstance(found[-1], Failed) and not any(has_content(event) for event in found)
+
+
+def test_every_stream_begins_and_ends_once():
+    for pieces in ([], [DONE], [TEXT_STREAM], [UpstreamTimeout("late")]):
+        found = events(*pieces)
+        kinds = [type(event) for event in found]
+        assert kinds[0] is Started and kinds.count(Started) == 1
+        assert sum(kind in (Finished, Failed) for kind in kinds) == 1 and kinds[-1] in (Finished, Failed)
+
+
+def test_silence_is_told():
+    assert isinstance(events(b"", TEXT_STREAM)[0], Silent)
+
+
+def test_answer_that_is_no_stream_is_a_failure():
+    json = {"content-type": "application/json"}
+    found = list(PROTOCOL.read_stream(Reply(b'{"error":{"message":"x","code":429}}', headers=json), False))
+    assert found[-1][-1].error.code == "upstream_rate_limited"
+
+
+def test_relayed_chunks_tell_what_a_caller_sees():
+    found = events(TEXT_STREAM, relayed=True)
+    chunks = [event for event in found if isinstance(event, NativeChunk)]
+    assert [event.content for event in chunks] == [False, True, True, True, False]
+    assert chunks[1].body["choices"][0]["delta"]["content"] == "Grüße" and chunks[1].size > 100
+
+
+def test_calls_with_one_index_are_told_apart_by_id_and_name():
+    first = {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}
+    second = {"tool_calls": [{"index": 0, "id": "b", "function": {"name": "g", "arguments": "{}"}}]}
+    choice = collect(PROTOCOL.read_stream(Reply(chunk(first), chunk(second), DONE), False)).choices[0]
+    assert [part.id for part in choice.parts] == ["a", "b"]
+    relayed = [event.body for event in events(chunk(first), chunk(second), DONE, relayed=True)[1:3]]
+    assert [body["choices"][0]["delta"]["tool_calls"][0]["index"] for body in relayed] == [0, 1]
+
+
+def test_id_that_changes_with_every_piece_is_noise():
+    pieces = [{"index": 0, "id": f"id{n}", "function": {"arguments": text}} for n, text in enumerate(('{"a"', ":1}"))]
+    pieces[0]["function"]["name"] = "f"
+    found = collect(PROTOCOL.read_stream(Reply(*(chunk({"tool_calls": [p]}) for p in pieces), DONE), False))
+    assert found.choices[0].parts == (ToolCall("id0", "f", '{"a":1}'),)
+
+
+def test_calls_without_index_or_id_continue_the_last():
+    pieces = [{"function": {"name": "f", "arguments": '{"a"'}}, {"function": {"arguments": ":1}"}}]
+    found = collect(PROTOCOL.read_stream(Reply(*(chunk({"tool_calls": [p]}) for p in pieces), DONE), False))
+    (part,) = found.choices[0].parts
+    assert (part.name, part.arguments, part.id[:5]) == ("f", '{"a":1}', "call_")
+
+
+def test_reasoning_and_text_are_blocks_in_their_order():
+    deltas = [{"reasoning_content": "a"}, {"reasoning": "b"}, {"content": "c"}, {"content": "d"}]
+    found = collect(PROTOCOL.read_stream(Reply(*map(chunk, deltas), DONE), False))
+    assert found.choices[0].parts == (Reasoning("ab"), Text("cd"))
+
+
+def test_each_choice_has_its_own_end():
+    def of(index: int, delta: dict, finish=None) -> bytes:
+        return chunk({}, choices=[{"index": index, "delta": delta, "finish_reason": finish}])
+
+    last = events(of(0, {"content": "a"}), of(1, {"content": "b"}), of(1, {}, "length"), of(0, {}, "stop"), DONE)[-1]
+    assert last.reasons == ("stop", "length")

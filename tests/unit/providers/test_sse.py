@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import UpstreamFailed
+from gateway.providers.sse import EventReader
+
+STREAM = (
+    b": hello\n\n"
+    b'data: {"a":1}\n\n'
+    b"event: error\r\ndata: first\r\ndata: second\r\nid: 7\r\n\r\n"
+    b"retry: 10\n\n"
+    b"data:no space\n\n\n" + "data: größe \U0001f600\n\n".encode() + b"data: [DONE]\n\n"
+)
+EVENTS = [
+    ("", b'{"a":1}'),
+    ("error", b"first\nsecond"),
+    ("", b"no space"),
+    ("", "größe \U0001f600".encode()),
+    ("", b"[DONE]"),
+]
+
+
+def read(pieces: list[bytes]) -> list[tuple[str, bytes]]:
+    reader = EventReader()
+    return [event for piece in pieces for event in reader.feed(piece)]
+
+
+def test_stream_is_read_in_one_piece():
+    assert read([STREAM]) == EVENTS
+
+
+def test_stream_is_read_byte_by_byte():
+    assert read([STREAM[at : at + 1] for at in range(len(STREAM))]) == EVENTS
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12))
+def test_no_split_changes_what_is_read(cuts):
+    edges = [0, *sorted(cuts), len(STREAM)]
+    assert read([STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)]) == EVENTS
+
+
+def test_event_that_only_lacks_its_blank_line_is_read_at_the_end():
+    reader = EventReader()
+    assert reader.feed(b"data: [DONE]\n") == []
+    assert reader.unfinished
+    assert reader.finish() == [("", b"[DONE]")]
+    assert not reader.unfinished
+
+
+def test_event_without_end_is_stopped():
+    reader = EventReader(limit=100)
+    with pytest.raises(UpstreamFailed):
+        for _ in range(20):
+            reader.feed(b"data: " + b"x" * 10)
+
+
+def test_whole_events_do_not_count_against_the_limit():
+    reader = EventReader(limit=100)
+    assert sum(len(reader.feed(b"data: xxxxxxxxxx\n\n" * 9)) for _ in range(20)) == 180

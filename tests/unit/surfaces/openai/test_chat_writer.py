@@ -1,0 +1,258 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from gateway.errors import StreamTruncated, Unavailable
+from gateway.neutral.chat import ChatResult, Choice, Native
+from gateway.neutral.events import (
+    Failed,
+    Finished,
+    NativeChunk,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    Silent,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+    Warned,
+)
+from gateway.neutral.parts import Image, Media, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.surfaces.openai import chat_writer
+
+SAMPLES = Path(__file__).parents[3] / "samples" / "openai"
+DONE = b"data: [DONE]\n\n"
+
+
+class Facts:
+    answer_id = "chatcmpl-ours"
+    created = 1_767_225_600
+    served = "acme/model-1:eu"
+    usage = Usage(input=30, cache_read=60, cache_write_1h=10, output=50, reasoning=20)
+    service_tier = "flex"
+
+    def cost(self) -> dict[str, Any]:
+        return {"cost": 0.5, "cost_details": {"total_cost": 0.5}}
+
+    def metadata(self) -> dict[str, Any]:
+        return {"request_id": "r1", "routing": []}
+
+
+def written(*parts, finish="stop") -> dict:
+    return orjson.loads(chat_writer.reply(ChatResult((Choice(parts, finish),)), Facts()))
+
+
+def frames(*batches, facts=None) -> list[bytes]:
+    return list(chat_writer.frames(iter(batches), facts or Facts()))
+
+
+def chunks(*batches) -> list[dict]:
+    """Every data object of a stream, checked against the published type."""
+    events = b"".join(frames(*batches)).split(b"\n\n")
+    bodies = [orjson.loads(event[6:]) for event in events if event[:7] == b"data: {"]
+    for body in bodies:
+        ChatCompletionChunk.model_validate(body)
+    return bodies
+
+
+def deltas(*events) -> list[dict]:
+    return [body["choices"][0]["delta"] for body in chunks(list(events))]
+
+
+def test_reply_has_our_identity_and_every_fact():
+    body = written(Text("Hello."))
+    ChatCompletion.model_validate({**body, "metadata": None})  # ours; OpenAI's own holds texts only
+    assert (body["id"], body["model"], body["service_tier"]) == ("chatcmpl-ours", "acme/model-1:eu", "flex")
+    assert body["choices"] == [
+        {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
+    ]
+    assert body["metadata"] == {"request_id": "r1", "routing": []}
+
+
+def test_usage_adds_up_and_shows_its_parts():
+    usage = written(Text("x"))["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (100, 50, 150)
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 60
+    assert usage["prompt_tokens_details"]["cache_creation"]["ephemeral_1h_input_tokens"] == 10
+    assert usage["completion_tokens_details"]["reasoning_tokens"] == usage["reasoning_tokens"] == 20
+    assert usage["cost"] == 0.5
+
+
+def test_prompt_is_never_zero_tokens():
+    facts = Facts()
+    facts.usage = Usage()
+    assert orjson.loads(chat_writer.reply(ChatResult((Choice((), "stop"),)), facts))["usage"]["prompt_tokens"] == 1
+
+
+def test_reply_shows_every_kind_of_part():
+    message = written(
+        Reasoning("hm", signature="S", maker="anthropic"),
+        Text("a", sources=(Source("https://x.test", "X", start=0, end=1),)),
+        Text("b"),
+        Image(Media(media_type="image/webp", data="QQ==")),
+        ToolCall("c1", "f", "", signature="T", maker="google"),
+        ToolCall("c2", "search", "{}", executed="provider"),
+        finish="tool_calls",
+    )["choices"][0]["message"]
+    assert (message["content"], message["reasoning"]) == ("ab", "hm")
+    assert [call["id"] for call in message["tool_calls"]] == ["c1"]
+    assert message["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert message["images"][0]["image_url"]["url"] == "data:image/webp;base64,QQ=="
+    assert message["annotations"][0]["url_citation"]["end_index"] == 1
+    assert [item.get("signature") or item["data"] for item in message["reasoning_details"]] == ["S", "T"]
+
+
+@pytest.mark.parametrize(
+    ("finish", "word"),
+    [("stop_sequence", "stop"), ("pause", "stop"), ("refusal", "content_filter"), ("length", "length")],
+)
+def test_finish_reason_is_one_that_clients_know(finish, word):
+    assert written(Text("x"), finish=finish)["choices"][0]["finish_reason"] == word
+
+
+def test_refusal_leaves_no_content():
+    message = written(Refusal("No."))["choices"][0]["message"]
+    assert (message["content"], message["refusal"]) == (None, "No.")
+
+
+def test_relayed_reply_keeps_only_the_choices():
+    wire = orjson.loads((SAMPLES / "text_reply.json").read_bytes())
+    wire["choices"][0]["message"]["reasoning_content"] = "thought"
+    wire["choices"][0]["finish_reason"] = "eos"
+    body = orjson.loads(chat_writer.reply(ChatResult((), native=Native("openai", wire)), Facts()))
+    assert (body["id"], body["model"], "system_fingerprint" in body) == ("chatcmpl-ours", "acme/model-1:eu", False)
+    assert body["choices"][0]["message"]["reasoning"] == "thought"
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert "reasoning" not in wire["choices"][0]["message"]
+
+
+def test_one_batch_is_one_send():
+    sent = frames([Started(), TextDelta("a"), TextDelta("b")], [TextDelta("c")], [Finished("stop")])
+    assert [piece.count(b"data: ") for piece in sent] == [2, 1, 3]
+
+
+def test_whole_stream_ends_in_finish_usage_and_done():
+    bodies = chunks([Started(), TextDelta("Hi")], [Finished("stop")])
+    assert [body["choices"][0]["finish_reason"] for body in bodies] == [None, "stop", None]
+    assert bodies[-1]["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}]
+    assert bodies[-1]["usage"]["cost"] == 0.5 and bodies[-1]["metadata"]["request_id"] == "r1"
+    assert {(body["id"], body["model"], body["created"]) for body in bodies} == {
+        ("chatcmpl-ours", "acme/model-1:eu", 1_767_225_600)
+    }
+    assert frames([Started(), Finished("stop")])[-1].endswith(DONE)
+
+
+def test_broken_stream_ends_in_an_error_and_never_in_done():
+    sent = b"".join(frames([TextDelta("Hi")], [Failed(StreamTruncated("It broke."))]))
+    assert DONE not in sent
+    last = sent.split(b"\n\n")[-2]
+    assert last.startswith(b"event: error\ndata: ")
+    error = orjson.loads(last.partition(b"data: ")[2])["error"]
+    assert error == {"message": "It broke.", "type": "upstream_error", "param": "", "code": "stream_truncated"}
+
+
+def test_error_raised_inside_a_stream_is_told_too():
+    def breaking() -> Iterator[list]:
+        yield [TextDelta("Hi")]
+        raise Unavailable()
+
+    sent = list(chat_writer.frames(breaking(), Facts()))
+    assert b'"code":"service_unavailable"' in sent[-1] and DONE not in sent[-1]
+
+
+def test_closing_the_frames_closes_the_stream():
+    closed = []
+
+    def batches() -> Iterator[list]:
+        try:
+            yield [TextDelta("Hi")]
+            yield [TextDelta("there")]
+        finally:
+            closed.append(True)
+
+    stream = chat_writer.frames(batches(), Facts())
+    next(stream)
+    stream.close()
+    assert closed == [True]
+
+
+def test_silence_is_a_comment():
+    assert frames([Silent()]) == [b": keep-alive\n\n"]
+
+
+def test_role_comes_once_a_choice():
+    found = deltas(TextDelta("a"), TextDelta("b"), TextDelta("z", choice=1), TextDelta("c"))
+    assert found[0] == {"role": "assistant", "content": "a"}
+    assert found[1:] == [{"content": "b"}, {"role": "assistant", "content": "z"}, {"content": "c"}]
+
+
+def test_calls_are_numbered_in_their_order_whatever_their_blocks():
+    found = deltas(
+        TextDelta("x"),
+        ToolCallDelta(4, id="a", name="f"),
+        ToolCallDelta(7, id="b", name="g"),
+        ToolCallDelta(7, arguments="{}"),
+        ToolCallDelta(4, arguments='{"q":1}'),
+    )
+    calls = [delta["tool_calls"][0] for delta in found[1:]]
+    assert [(call["index"], call.get("id")) for call in calls] == [(0, "a"), (1, "b"), (1, None), (0, None)]
+    assert calls[0]["function"] == {"name": "f", "arguments": ""}
+
+
+def test_call_without_arguments_ends_with_an_empty_object():
+    bodies = chunks([ToolCallDelta(0, id="a", name="f")], [Finished("tool_calls")])
+    assert bodies[1]["choices"][0]["delta"]["tool_calls"][0]["function"] == {"arguments": "{}"}
+
+
+def test_call_that_the_provider_ran_is_not_shown():
+    assert deltas(ToolCallDelta(0, id="a", name="search", executed="provider")) == []
+
+
+def test_reasoning_pieces_of_one_block_share_an_index():
+    found = deltas(
+        ReasoningDelta("a", maker="anthropic"),
+        ReasoningDelta(signature="S", maker="anthropic"),
+        ReasoningDelta(sealed="X", maker="anthropic", block=1),
+    )
+    assert found[0]["reasoning"] == "a"
+    items = [item for delta in found for item in delta["reasoning_details"]]
+    assert [(item["index"], item["format"]) for item in items] == [(0, "anthropic-claude-v1")] * 2 + [
+        (1, "anthropic-claude-v1")
+    ]
+    assert (items[1]["signature"], items[2]["data"]) == ("S", "X")
+
+
+def test_other_parts_have_their_deltas():
+    found = deltas(
+        RefusalDelta("No."), SourceFound(Source("https://x.test")), PartFound(Image(Media(url="https://x.test/i.png")))
+    )
+    assert [sorted(delta.keys() - {"role"}) for delta in found] == [["refusal"], ["annotations"], ["images"]]
+
+
+def test_relayed_chunk_gets_our_identity_and_loses_the_rest():
+    body = {"id": "up", "model": "up-1", "system_fingerprint": "f", "usage": {"prompt_tokens": 1}, "x_extra": 1}
+    body["choices"] = [{"index": 0, "delta": {"reasoning_content": "hm"}, "finish_reason": None}]
+    (found, *_) = chunks([NativeChunk("openai", body, True)])
+    assert found.keys() == {"id", "object", "created", "model", "choices"}
+    assert found["choices"][0]["delta"] == {"reasoning_content": "hm", "reasoning": "hm"}
+
+
+def test_relayed_finish_is_not_repeated_and_a_missing_one_is_made():
+    ending = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
+    spoken = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": None}]}
+    relayed = chunks([NativeChunk("openai", spoken, True), NativeChunk("openai", ending, False)], [Finished("length")])
+    assert [body["choices"][0]["finish_reason"] for body in relayed] == [None, "length", None]
+    made = chunks([NativeChunk("openai", spoken, True)], [Finished("tool_calls")])
+    assert [body["choices"][0]["finish_reason"] for body in made] == [None, "tool_calls", None]
+
+
+def test_warnings_are_told_in_the_last_chunk():
+    assert chunks([Started(), Warned("top_k was left out.")], [Finished("stop")])[-1]["metadata"]["warnings"] == [
+        "top_k was left out."
+    ]
