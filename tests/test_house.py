@@ -37,7 +37,7 @@ RANKS = {
     "gateway.surfaces.wsgi": 6.6,
     "gateway.surfaces.replies": 6.6,
     "gateway.surfaces.auth": 6.7,
-    "gateway.surfaces.options": 6.7,
+    "gateway.surfaces.facts": 6.7,
     "gateway.surfaces.schemas": 6.7,
     "gateway.surfaces.blueprints": 6.8,
     "gateway.surfaces.openai": 7,

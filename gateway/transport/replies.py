@@ -149,10 +149,23 @@ class Reply:
             self.close()
 
     def close(self) -> None:
-        """End the answer; one not read to its end takes its connection along, so the upstream stops working."""
-        if self._lease is not None:
-            self._lease.end()
-            self._lease = None
+        """End the answer; one not read to its end takes its connection along, so the upstream stops working.
+
+        Readers of event streams stop at their protocol's own end: when nothing but the body's end mark was left,
+        it is taken here, so that the connection serves again.
+        """
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return
+        if not self._connection.done:
+            self._glance()
+        lease.end()
+
+    def _glance(self) -> None:
+        try:
+            self._connection.receive(0)
+        except (TimeoutError, UpstreamFailed):
+            return
 
     def _read(self, heartbeat_s: float) -> Iterator[bytes]:
         while not self._whole:
