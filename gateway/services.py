@@ -194,7 +194,7 @@ def build(settings: Settings) -> Services:
         spending=spending,
         settlements=settlements,
         recovery=recovery,
-        chat=ChatEngine(planner, settlements, upstreams, clock, settings),
+        chat=ChatEngine(planner, settlements, upstreams, clock, settings, secrets.hash_keys[0]),
         counters=counters,
         secrets=secrets,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gateway.engine.outcome import Attempt
+from gateway.engine.outcome import Attempt, Outcome
 from gateway.errors import (
     GatewayError,
     NoProviderLeft,
@@ -56,19 +56,31 @@ class Walk:
         return self.groups[self.place][0]
 
 
-def final_error(attempts: list[Attempt], last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
+def final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
     """What the caller is told when no target is left: their own fault as it is; else 502, or 504 when the last
-    attempt timed out. A provider's refusal of us never looks like the caller's fault."""
-    if isinstance(last, NotSupported) and refusals and not attempts:
-        return refusals[0]
-    if isinstance(last, NotSupported) and attempts:
+    attempt timed out. A provider's refusal of us never looks like the caller's fault, and when a provider wants us
+    to come back is nothing for the caller to wait for."""
+    attempts = outcome.attempts
+    if isinstance(last, NotSupported) and refusals:
+        if not attempts:
+            return refusals[0]
         last = next((attempt.error for attempt in reversed(attempts) if attempt.error), last)
+    last.details = _diagnosed(last, outcome)
     if last.blame != "provider" or isinstance(last, NoProviderLeft):
+        last.retry_after = last.retry_after if last.upstream_status == 0 else None
         return last
-    tried = _tried(attempts)
     if isinstance(last, UpstreamTimeout):
-        return UpstreamTimeout(f"The model did not answer in time. {tried}", code="timeout", details=last.details)
-    return UpstreamFailed(f"No provider could answer. {tried}", code="all_providers_failed", details=last.details)
+        return UpstreamTimeout(f"The model did not answer in time. {_tried(attempts)}", details=last.details)
+    told = f"No provider could answer. {_tried(attempts)}"
+    return UpstreamFailed(told, code="all_providers_failed", details=last.details)
+
+
+def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
+    """The diagnostics of a provider's answer, with the model as the caller wrote it."""
+    if not error.details:
+        return error.details
+    asked = {"requestedModel": outcome.request.asked, "requestedProvider": outcome.requested_provider or ""}
+    return {**error.details, **{name: text for name, text in asked.items() if name in error.details}}
 
 
 def _tried(attempts: list[Attempt]) -> str:

@@ -1,5 +1,8 @@
 """Chat: plan, admit, then walk the plan for a whole or a streamed answer."""
 
+import dataclasses
+import hashlib
+import hmac
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,13 +57,21 @@ class ChatEngine:
     """One object serves all requests."""
 
     def __init__(
-        self, planner: Planner, settlements: Settlements, upstreams: Upstreams, clock: Clock, settings: Settings
+        self,
+        planner: Planner,
+        settlements: Settlements,
+        upstreams: Upstreams,
+        clock: Clock,
+        settings: Settings,
+        fingerprint_key: bytes,
     ) -> None:
+        """`fingerprint_key` is a secret of the installation: what callers name goes upstream as its HMAC only."""
         self._planner = planner
         self._settlements = settlements
         self._upstreams = upstreams
         self._clock = clock
         self._settings = settings
+        self._fingerprint_key = fingerprint_key
 
     def generate(self, context: RequestContext, request: ChatRequest) -> Answer:
         """The whole answer, settled. Raises what the caller must be told."""
@@ -86,6 +97,8 @@ class ChatEngine:
         return Stream(first, batches, run.outcome)
 
     def _start(self, context: RequestContext, request: ChatRequest, longest_s: float) -> Run:
+        if request.options.prompt_cache_key:
+            request = self._veil_cache_key(context, request)
         planned = self._planner.plan(context, request)
         ask = ask_for(request, planned.mappings, self._settings.limits.default_max_output, context.at_us)
         settlement = self._settlements.admit(context, ask, planned.platform_paid, request.needs.prompt_bytes)
@@ -103,3 +116,9 @@ class ChatEngine:
             drain_s=self._settings.metering.drain_s,
             patience_s=self._settings.timeouts.silence_s,
         )
+
+    def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
+        """The caller's prompt cache key as a keyed hash, so that tenants never share one by choosing alike."""
+        text = f"{context.caller.project_id}\n{request.options.prompt_cache_key}"
+        veiled = hmac.new(self._fingerprint_key, text.encode(), hashlib.sha256).hexdigest()
+        return dataclasses.replace(request, options=dataclasses.replace(request.options, prompt_cache_key=veiled))

@@ -57,7 +57,7 @@ class Run:
             self.planner.sampled(attempt, self.request.needs.stream)
         following = self.walk.after(error)
         if following is None or self.deadline <= self.clock.monotonic():
-            raise final_error(self.outcome.attempts, error, self.walk.refusals) from error
+            raise final_error(self.outcome, error, self.walk.refusals) from error
         return following
 
     def finished(self, attempt: Attempt) -> None:
