@@ -29,12 +29,14 @@ log = logging.getLogger(__name__)
 class Statement:
     """SQL with `?` placeholders. `ordered`: rows run sorted, so that writers lock shared rows in one order (their
     params must compare with each other). `exact`: each row must change exactly one, else its entry fails.
+    `sums`: params are (id, amount) while the SQL takes (amount, id); rows of one id run as one, sorted by id.
     """
 
     name: str
     sql: str
     ordered: bool = False
     exact: bool = False
+    sums: bool = False
 
 
 Row = tuple[Statement, tuple]
@@ -75,6 +77,10 @@ class Ticket:
     def posted(self) -> bool:
         """Whether the rows are durable now."""
         return self._batch.done.is_set() and self._entry.error is None
+
+    def refused(self) -> bool:
+        """Whether the rows were refused for good."""
+        return self._batch.done.is_set() and self._entry.error is not None
 
 
 class Journal:
@@ -183,11 +189,20 @@ class Journal:
             self._execute_group(statement, params)
 
     def _execute_group(self, statement: Statement, params: list[tuple[Any, ...]]) -> None:
-        if statement.ordered:
+        if statement.sums:
+            params = _sum(params)
+        elif statement.ordered:
             params = sorted(params)
         changed = self._database.execute_many(statement.sql, params)
         if statement.exact and changed != len(params):
             raise errors.Conflict(f"{statement.name}: {len(params)} rows were to change, {changed} did.")
+
+
+def _sum(params: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    totals: dict[Any, int] = {}
+    for ident, amount in params:
+        totals[ident] = totals.get(ident, 0) + amount
+    return [(totals[ident], ident) for ident in sorted(totals)]
 
 
 def forget_writers(database: Database, before_us: int) -> int:

@@ -1,0 +1,243 @@
+"""Usage records and intents from what the engine knows of an attempt; estimates where the upstream told nothing."""
+
+import dataclasses
+from typing import NamedTuple
+
+import orjson
+
+from gateway.catalogue.entries import Mapping
+from gateway.catalogue.prices import Charge, cost_of
+from gateway.catalogue.rates import rates_at
+from gateway.engine.context import RequestContext
+from gateway.engine.outcome import Attempt
+from gateway.errors import GatewayError
+from gateway.metering.models import BASES, BYOK, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
+from gateway.metering.recorder import UsageRecord, raw_id
+from gateway.money import cost
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
+
+BYTES_PER_TOKEN = 4
+INTERRUPTED = "interrupted"
+HUNG_UP = "client_disconnect"
+BASIS = {name: number for number, name in enumerate(BASES)}
+COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis"}
+RARE_UNITS = tuple(f.name for f in dataclasses.fields(Usage) if f.name not in COLUMN_UNITS)
+RARE_PARTS = tuple(
+    f.name
+    for f in dataclasses.fields(Charge)
+    if f.name not in {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h", "total"}
+)
+
+
+class Terms(NamedTuple):
+    """What stays the same over all attempts of a request."""
+
+    context: RequestContext
+    request: bytes
+    prompt_bytes: int
+    asked: str
+    streamed: bool
+
+
+class Intent(NamedTuple):
+    """What is left of an attempt whose worker died: enough to write its row and count its cost."""
+
+    at: int
+    organization: str
+    project: str
+    key: str
+    member: str
+    operation: str
+    provider: str
+    asked: str
+    served: str
+    source: str
+    price_version: str
+    label: str
+    mode: int
+    flags: int
+    tokens: int
+    cost_nusd: int
+    leases: list[tuple[int, str]]
+
+
+def estimate(terms: Terms, attempt: Attempt) -> Usage:
+    """Four bytes a token, in and out; what the upstream told of it already counts where it is more.
+
+    After a hang-up its counts of output are those of the beginning, so the larger of both is taken.
+    """
+    told = attempt.usage
+    output = -(-attempt.output_bytes // BYTES_PER_TOKEN)
+    if told is None:
+        return Usage(input=-(-terms.prompt_bytes // BYTES_PER_TOKEN), output=output, basis="estimated")
+    if told.output_total >= output:
+        return told
+    return dataclasses.replace(told, output=told.output + output - told.output_total, basis="estimated")
+
+
+def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
+    """What an attempt is billed for: None when nothing. A failure without usage is free."""
+    told = attempt.usage
+    if attempt.finish == HUNG_UP:
+        return told if told is not None and told.basis == "drained" else estimate(terms, attempt)
+    if attempt.error is not None:
+        return told
+    return estimate(terms, attempt) if told is None else told
+
+
+def price(terms: Terms, attempt: Attempt, usage: Usage) -> Charge:
+    return cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+
+
+def record_of(terms: Terms, attempt: Attempt, usage: Usage | None, charge: Charge, now_us: int) -> UsageRecord:
+    """The row of an attempt. `usage` None: nothing was used."""
+    usage = usage or Usage()
+    context, target = terms.context, attempt.target
+    caller = context.caller
+    cached, write = charge.cached_input, charge.cache_write + charge.cache_write_1h
+    flags = (STREAMED if terms.streamed else 0) | (RETRIED if attempt.number else 0)
+    return UsageRecord(
+        attempt.at_us,
+        now_us,
+        charge.total,
+        charge.input,
+        charge.output + charge.reasoning,
+        cached,
+        write,
+        usage.input,
+        usage.cache_read,
+        usage.cache_write + usage.cache_write_1h,
+        usage.output,
+        usage.reasoning,
+        attempt.duration_ms,
+        attempt.ttft_ms,
+        attempt.number,
+        SETTLEMENT,
+        attempt.status,
+        mode_of(target),
+        BASIS[usage.basis],
+        flags | (OVERRUN if attempt.overrun else 0),
+        terms.request,
+        raw_id(caller.organization_id),
+        raw_id(caller.project_id),
+        raw_id(caller.key_id),
+        raw_id(caller.member_id),
+        context.operation,
+        target.provider.id,
+        terms.asked or target.mapping.model,
+        target.mapping.model,
+        context.source,
+        attempt.finish or ("error" if attempt.error else ""),
+        target.mapping.price_version,
+        _code(attempt.error),
+        context.label or None,
+        _extra(usage, charge, target),
+    )
+
+
+def mode_of(target: Target) -> int:
+    return BYOK if target.credential.source == "byok" else CREDITS
+
+
+def intent_of(terms: Terms, number: int, target: Target, leases: list[tuple[int, str]], bound_nusd: int) -> bytes:
+    """What to leave word of before the upstream call.
+
+    If nobody settles it, reading the prompt is billed (four bytes a token, at the prompt's rate), nothing for an
+    answer that reached nobody, and never more than the reservation.
+    """
+    context, mapping = terms.context, target.mapping
+    caller = context.caller
+    tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
+    return orjson.dumps(
+        (
+            context.at_us,
+            caller.organization_id,
+            caller.project_id,
+            caller.key_id,
+            caller.member_id,
+            context.operation,
+            target.provider.id,
+            terms.asked or mapping.model,
+            mapping.model,
+            context.source,
+            mapping.price_version,
+            context.label,
+            mode_of(target),
+            (STREAMED if terms.streamed else 0) | (RETRIED if number else 0),
+            tokens,
+            min(bound_nusd, prompt_cost(mapping, context.at_us, tokens)),
+            leases,
+        )
+    )
+
+
+def prompt_cost(mapping: Mapping, at_us: int, tokens: int) -> int:
+    """Nano-dollars for reading so many tokens of text."""
+    return cost(tokens, rates_at(mapping, at_us, tokens).prompt or 0)
+
+
+def read_intent(payload: bytes) -> Intent:
+    """ValueError when it is not one of ours."""
+    values = orjson.loads(payload)
+    if not isinstance(values, list) or len(values) != len(Intent._fields):
+        raise ValueError("not an intent")
+    return Intent(*values)
+
+
+def interrupted(intent: Intent, request: bytes, attempt: int, now_us: int) -> UsageRecord:
+    """The row of an attempt that nobody lived to settle."""
+    return UsageRecord(
+        at=intent.at,
+        posted_at=now_us,
+        cost_nusd=intent.cost_nusd,
+        input_nusd=intent.cost_nusd,
+        output_nusd=0,
+        cached_nusd=0,
+        cache_write_nusd=0,
+        input=intent.tokens,
+        cache_read=0,
+        cache_write=0,
+        output=0,
+        reasoning=0,
+        duration_ms=0,
+        ttft_ms=0,
+        attempt=attempt,
+        kind=SETTLEMENT,
+        status=0,
+        mode=intent.mode,
+        basis=BASIS["estimated"],
+        flags=intent.flags,
+        request=request,
+        organization=raw_id(intent.organization),
+        project=raw_id(intent.project),
+        api_key=raw_id(intent.key),
+        member=raw_id(intent.member),
+        operation=intent.operation,
+        provider=intent.provider,
+        asked=intent.asked,
+        served=intent.served,
+        source=intent.source,
+        finish=INTERRUPTED,
+        price_version=intent.price_version,
+        error=INTERRUPTED,
+        label=intent.label or None,
+    )
+
+
+def _code(error: GatewayError | None) -> str | None:
+    return error.code[:64] if error is not None else None
+
+
+def _extra(usage: Usage, charge: Charge, target: Target) -> str | None:
+    """Counts and components without a column, the region and whose provider key it was; None when there are none."""
+    found: dict[str, object] = {}
+    if units := {name: count for name in RARE_UNITS if (count := getattr(usage, name))}:
+        found["units"] = units
+    if parts := {name: nusd for name in RARE_PARTS if (nusd := getattr(charge, name))}:
+        found["nusd"] = parts
+    if target.mapping.region:
+        found["region"] = target.mapping.region
+    if target.credential.source == "byok" and target.credential.ident:
+        found["provider_key"] = target.credential.ident
+    return orjson.dumps(found).decode() if found else None

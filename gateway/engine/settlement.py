@@ -1,0 +1,290 @@
+"""Exactly once at the end: admission, the word left before each upstream call, the settlement and what it releases."""
+
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gateway.catalogue.prices import FREE, Charge
+from gateway.clock import Clock
+from gateway.engine.context import RequestContext
+from gateway.engine.outcome import Attempt
+from gateway.engine.records import (
+    INTERRUPTED,
+    Terms,
+    intent_of,
+    interrupted,
+    mode_of,
+    price,
+    read_intent,
+    record_of,
+    usage_of,
+)
+from gateway.errors import GatewayError, Unavailable
+from gateway.limits.rates import Rates, Slot
+from gateway.limits.spending import Ask, Payer, Reservation, Spending
+from gateway.metering.models import CREDITS
+from gateway.metering.recorder import UsageRecord, write_row
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
+from gateway.store.intents import Intents
+from gateway.store.journal import Journal, Ticket
+from gateway.threads import spawn
+
+# Text of a usual answer has about four bytes a token; none has more than eight on average.
+USUAL_BYTES, MOST_BYTES = 4, 8
+TEND_S = 0.4
+
+log = logging.getLogger(__name__)
+
+
+class Settlements:
+    """Made once. `wait_s` bounds how long an answer waits for its settlement; `chores` run about each second."""
+
+    def __init__(
+        self,
+        spending: Spending,
+        rates: Rates,
+        journal: Journal,
+        intents: Intents,
+        clock: Clock,
+        wait_s: float,
+        chores: tuple[Callable[[], object], ...] = (),
+    ) -> None:
+        self.spending, self.rates, self.journal, self.intents = spending, rates, journal, intents
+        self.clock, self.wait_s = clock, wait_s
+        self._chores = chores
+        self._posting: deque[tuple[Ticket, bytes, int]] = deque()
+        self._stopping = threading.Event()
+        self._task: Any = None
+
+    def admit(
+        self,
+        context: RequestContext,
+        ask: Ask,
+        credits: bool,
+        prompt_bytes: int,
+        asked: str = "",
+        streamed: bool = False,
+    ) -> "Settlement":
+        """The one admission of every paid route: rates, then spending limits, then credits; nothing is held on error.
+
+        The limits of key and member count the inference cost of both modes; the organization's credits count only
+        what a credential of the platform served (`credits`: some target may). `asked` is the model as the caller
+        wrote it. RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
+        """
+        caller = context.caller
+        slot = self.rates.enter(caller.organization_id, caller.project_id, caller.key_id, asked, prompt_bytes)
+        try:
+            payer = Payer(caller.key_id, caller.member_id, caller.organization_id, credits)
+            reservation = self.spending.reserve(payer, ask)
+        except BaseException:
+            slot.release()
+            raise
+        terms = Terms(context, bytes.fromhex(context.request_id), prompt_bytes, asked, streamed)
+        return Settlement(self, terms, ask, reservation, slot)
+
+    def start(self) -> None:
+        """Tend the leases from now on."""
+        self._stopping.clear()
+        self._task = spawn(self._run)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Write what is pending and give everything back; what fails now is recovered by the next worker."""
+        self._stopping.set()
+        if self._task is not None:
+            self._task.join(timeout_s)
+            self._task = None
+        try:
+            self.journal.flush(timeout_s)
+            self.reap()
+            self.spending.close()
+        except Unavailable:
+            log.warning("budgets could not be given back: the database is away; the next worker does it")
+            return
+        self.intents.close()
+
+    def tend(self) -> None:
+        """One round: intents whose rows are durable end, spends are folded, idle slices go back."""
+        self.reap()
+        self.spending.tend()
+
+    def reap(self) -> None:
+        """End the intents whose rows are durable."""
+        posting = self._posting
+        while posting and (posting[0][0].posted() or posting[0][0].refused()):
+            _, request, attempt = posting.popleft()
+            self.intents.end(request, attempt)
+
+    def post(self, record: UsageRecord, reservation: Reservation) -> Ticket:
+        """Queue the row and its spends as one entry. Unavailable when the journal takes no more."""
+        credits = record.mode == CREDITS
+        ticket = self.journal.append(write_row(record), *reservation.rows(record.cost_nusd, credits))
+        self._posting.append((ticket, record.request, record.attempt))
+        return ticket
+
+    def _run(self) -> None:
+        rounds = 0
+        while not self._stopping.wait(TEND_S):
+            rounds += 1
+            try:
+                self.tend()
+                if rounds % 2 == 0:
+                    for chore in self._chores:
+                        chore()
+            except Unavailable:
+                continue  # The database is away; the next round does it.
+            except Exception:  # Without this loop no budget would ever go back until a restart.
+                log.exception("the budgets could not be tended")
+
+
+class Settlement:
+    """One request's money, from admission to its end.
+
+    `output_cap` is what to send upstream as output limit, None when the budgets need none. `output_bytes_foreseen` is
+    how much text of an answer the reservation pays for, at a usual token's length; beyond it ask `foresee`.
+    """
+
+    __slots__ = (
+        *("output_cap", "output_bytes_foreseen", "_house", "_terms", "_ask", "_reservation", "_slot", "_open"),
+        *("_kept", "_closed"),
+    )
+
+    def __init__(self, house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot | None) -> None:
+        self._house, self._terms, self._ask = house, terms, ask
+        self._reservation, self._slot = reservation, slot
+        self._open: dict[int, Target] = {}
+        self._kept = self._closed = False
+        self.output_cap = reservation.output_cap
+        tokens = ask.tokens_within(reservation.amount_nusd)
+        self.output_bytes_foreseen = tokens * USUAL_BYTES if ask.output_rate else sys.maxsize
+
+    def begin(self, attempt: int, target: Target) -> None:
+        """Leave word outside of this process, just before the first upstream byte. Unavailable when the leases ran
+        out meanwhile or the word cannot be left."""
+        self._reservation.check()
+        payload = self._intent(attempt, target)
+        self._house.intents.begin(self._terms.request, attempt, payload)
+        self._open[attempt] = target
+
+    def unused(self, attempt: Attempt) -> None:
+        """The attempt was never sent: nothing is recorded of it."""
+        if self._open.pop(attempt.number, None) is not None:
+            self._house.intents.void(self._terms.request, attempt.number)
+
+    def failed(self, attempt: Attempt) -> None:
+        """Record a failed attempt, at no cost unless its usage is known; appended, never waits. What it cost is taken
+        off the reservation, which the next attempt goes on with."""
+        record = self._record(attempt)
+        if record is None:
+            return
+        self._post_soon(record)
+        self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
+        if record.cost_nusd:
+            self._reservation.extend(record.cost_nusd)
+
+    def settle(self, attempt: Attempt) -> Attempt:
+        """Record a good end and wait until it is durable; fills `charge`, `overrun` and a missing `usage`.
+
+        Unavailable when that takes too long: the record still posts as soon as the store is back.
+        """
+        record = self._record(attempt)
+        if record is None:
+            return attempt
+        ticket = self._house.post(record, self._reservation)
+        self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+        self._release_slot(attempt.usage)
+        ticket.wait(self._house.wait_s)
+        self._house.reap()
+        return attempt
+
+    def abandon(self, attempt: Attempt) -> None:
+        """Record what became of an answer that broke or that nobody waits for any more. Never waits, never raises."""
+        record = self._record(attempt)
+        if record is None:
+            return
+        self._post_soon(record)
+        self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+
+    def foresee(self, attempt: Attempt) -> None:
+        """The answer's text passed what the reservation pays for: reserve more, or end it.
+
+        SpendingLimitReached or OutOfCredits with code budget_exhausted_mid_stream. An upstream that keeps the output
+        limit stays within the reservation however long its tokens are, so without a budget for more the answer goes on
+        until that can no longer be so.
+        """
+        tokens = max(self._ask.tokens_within(self._reservation.amount_nusd) // 2, 64)
+        short = self._reservation.require(tokens * self._ask.output_rate // MILLION + 1)
+        if short is None:
+            self.output_bytes_foreseen += tokens * USUAL_BYTES
+            return
+        most = self._ask.tokens_within(self._reservation.amount_nusd) * MOST_BYTES
+        if attempt.output_bytes >= most:
+            raise short.error(mid_stream=True)
+        self.output_bytes_foreseen = most
+
+    def afford(self, cost_so_far_nusd: int) -> bool:
+        """Whether a session that cost so much may go on: near its bound it reserves half as much again."""
+        bound = self._reservation.amount_nusd
+        if cost_so_far_nusd * 4 <= bound * 3:
+            return True
+        return self._reservation.extend(max(bound // 2, cost_so_far_nusd - bound + 1)) or cost_so_far_nusd < bound
+
+    def keep(self) -> None:
+        """The next `close` does nothing: somebody reads on in the background and closes later."""
+        self._kept = True
+
+    def close(self) -> None:
+        """Give up whatever is left. Safe to repeat, never raises for the store's sake."""
+        if self._kept:
+            self._kept = False
+            return
+        if self._closed:
+            return
+        self._closed = True
+        for number in list(self._open):
+            self._interrupt(number)
+        self._reservation.release()
+        self._release_slot(None)
+
+    def _interrupt(self, number: int) -> None:
+        """An attempt began and nobody told its end (a fault of ours): recorded as after a crash."""
+        target = self._open.pop(number)
+        intent = read_intent(self._intent(number, target))
+        record = interrupted(intent, self._terms.request, number, self._house.clock.now_us())
+        self._post_soon(record)
+        self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
+
+    def _intent(self, number: int, target: Target) -> bytes:
+        leases = self._reservation.leases(mode_of(target) == CREDITS)
+        return intent_of(self._terms, number, target, leases, self._reservation.amount_nusd)
+
+    def _record(self, attempt: Attempt) -> UsageRecord | None:
+        """The row of an attempt that is still open; None when it was recorded before."""
+        if self._open.pop(attempt.number, None) is None:
+            return None
+        usage = usage_of(self._terms, attempt)
+        charge: Charge = FREE if usage is None else price(self._terms, attempt, usage)
+        if usage is not None:
+            attempt.usage = usage
+        attempt.charge = charge
+        attempt.overrun = charge.total > self._reservation.amount_nusd
+        return record_of(self._terms, attempt, usage, charge, self._house.clock.now_us())
+
+    def _post_soon(self, record: UsageRecord) -> None:
+        try:
+            self._house.post(record, self._reservation)
+        except GatewayError as error:
+            # Its intent stays open, so it is recovered once this process has ended.
+            log.error("a usage record waits for the recovery: %s", error.message)
+
+    def _release_slot(self, usage: Usage | None) -> None:
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.release(usage.input_total + usage.output_total if usage else 0)
+
+
+__all__ = ["INTERRUPTED", "Settlement", "Settlements"]

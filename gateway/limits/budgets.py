@@ -1,0 +1,118 @@
+"""Limits of keys and members as they are set and shown: a total one and one for a rolling window, with counters."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gateway.control import Control
+from gateway.errors import InvalidRequest
+from gateway.limits.leases import Hold, insert_budget
+from gateway.limits.models import KEY, MEMBER, TOTAL, WINDOW, budget_id
+from gateway.limits.periods import Period, read_period
+from gateway.store.database import Database
+
+SELECT = (
+    "SELECT b.id, b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), b.leased_nusd, b.period, "
+    "b.window_start FROM budget b LEFT JOIN lease l ON l.budget = b.id AND l.generation = b.generation "
+    "WHERE b.id IN ({marks}) GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd, b.period, b.window_start"
+)
+AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be spent at all and in a period, nano-dollars; None = no limit. Both period fields or neither."""
+
+    total_nusd: int | None = None
+    period_nusd: int | None = None
+    period: Period | None = None
+
+    def checked(self) -> "Limits":
+        """InvalidRequest when an amount is negative or one of the period fields is missing."""
+        if (self.period_nusd is None) != (self.period is None):
+            raise InvalidRequest("A period limit needs an amount and a period.", param="periodUsageLimit")
+        for name, amount in (("usageLimit", self.total_nusd), ("periodUsageLimit", self.period_nusd)):
+            if amount is not None and amount < 0:
+                raise InvalidRequest("A spending limit cannot be negative.", param=name)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Limits and counters of a key or member. `period_usage_nusd` is 0 and both times None while no window runs."""
+
+    limits: Limits
+    usage_nusd: int
+    period_usage_nusd: int
+    period_started_us: int | None
+    period_resets_us: int | None
+
+
+class Budgets:
+    """Changes are in force on every worker when the call returns."""
+
+    def __init__(self, database: Database, control: Control) -> None:
+        self._database, self._control = database, control
+
+    def set_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
+        """Replace the limits of a key or member ("key" or "member"). Usage stays; another period amount or length
+        begins the period's usage anew."""
+        self._database.write(lambda: self.write_limits(scope, scope_id, limits))
+        self._control.confirm()
+
+    def write_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
+        """The same within a transaction in hand; the caller confirms."""
+        if scope not in (KEY, MEMBER):
+            raise InvalidRequest(f"There are no spending limits of a {scope}.")
+        limits.checked()
+        self._control.bump()
+        total, window = (Hold(budget_id(scope_id, kind), scope, scope_id, kind) for kind in (TOTAL, WINDOW))
+        insert_budget(self._database, total, None)
+        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.total_nusd, total.budget))
+        known = self._database.execute(
+            "SELECT limit_nusd, period FROM budget WHERE id = ?", (window.budget,)
+        ).fetchone()
+        wanted = (limits.period_nusd, str(limits.period or ""))
+        if tuple(known or (None, "")) == wanted:
+            return
+        insert_budget(self._database, window, None)
+        self._database.execute(
+            "UPDATE budget SET limit_nusd = ?, period = ?, window_start = NULL, settled_nusd = 0, leased_nusd = 0, "
+            "generation = generation + 1 WHERE id = ?",
+            (*wanted, window.budget),
+        )
+
+    def clear_limits(self, scope: str, scope_id: str) -> None:
+        """No limits any more; the counters stay."""
+        self.set_limits(scope, scope_id, Limits())
+
+    def status(self, scope_id: str) -> Status:
+        """Limits and counters of a key or member, current to the last durable settlement."""
+        return self.statuses((scope_id,))[scope_id]
+
+    def statuses(self, scope_ids: Iterable[str]) -> dict[str, Status]:
+        """The same for many at once."""
+        wanted = list(scope_ids)
+        now = self._database.now_us()
+        found: dict[str, Status] = {}
+        for start in range(0, len(wanted), AT_ONCE):
+            part = wanted[start : start + AT_ONCE]
+            rows = self._database.read(lambda part=part: self._rows(part))
+            found |= {scope_id: _status(scope_id, rows, now) for scope_id in part}
+        return found
+
+    def _rows(self, scope_ids: Sequence[str]) -> dict[str, tuple]:
+        keys = [budget_id(scope_id, kind) for scope_id in scope_ids for kind in (TOTAL, WINDOW)]
+        rows = self._database.execute(SELECT.format(marks=", ".join("?" * len(keys))), keys).fetchall()
+        return {row[0]: row[1:] for row in rows}
+
+
+def _status(scope_id: str, rows: dict[str, tuple], now_us: int) -> Status:
+    total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None))
+    limit, spent, _, text, start = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None))
+    period = read_period(text) if text and limit is not None else None
+    limits = Limits(total[0], limit if period else None, period)
+    spent = int(spent)
+    end = period.end(start) if period and start is not None else 0
+    if not spent or end <= now_us:
+        return Status(limits, int(total[1]), 0, None, None)
+    return Status(limits, int(total[1]), spent, start, end)

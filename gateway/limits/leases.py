@@ -1,0 +1,308 @@
+"""The transactions behind leases: slices taken, spends folded, rests given back, lost owners swept.
+
+Locks are taken in one order everywhere: budgets by id, then leases by id; so no two workers ever wait for each other.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gateway.errors import Unavailable
+from gateway.limits.asks import Ask, Need, Shortage, fit
+from gateway.limits.models import CREDITS, MEMBER, ORGANIZATION, TOTAL, WINDOW, budget_id
+from gateway.limits.periods import read_period
+from gateway.store.database import Database
+from gateway.store.journal import Statement
+
+# A slice is at most this share of what remains, so that little is idle in the hands of one worker near the limit …
+SHARE = 64
+# … and at most this many requests like the one that asked for it.
+MOST = 1000
+SWEPT_AT_ONCE = 200
+
+SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? WHERE id = ?", sums=True)
+
+
+class Hold(NamedTuple):
+    """A budget that an ask concerns, and what the worker has of it: `free_nusd` of lease `lease` (0: none). `fresh` is
+    the id of a lease to make where there is none that can be used; `wanted_nusd` what all waiting asks come to."""
+
+    budget: str
+    scope: str
+    scope_id: str
+    kind: str
+    lease: int = 0
+    generation: int = 0
+    free_nusd: int = 0
+    fresh: int = 0
+    wanted_nusd: int = 0
+
+
+class Slice(NamedTuple):
+    """What a take left the worker with. `limit_nusd` None: no limit; `rest_nusd` is still there for others;
+    `ends_in_us` from now until the window ends, None without."""
+
+    hold: Hold
+    lease: int
+    generation: int
+    limit_nusd: int | None
+    granted_nusd: int
+    rest_nusd: int
+    period: str
+    ends_in_us: int | None
+    resets_us: int
+
+
+class Taken(NamedTuple):
+    need: Need
+    slices: list[Slice]
+
+
+class Move(NamedTuple):
+    """What a fold does beside counting what was spent: give back, add for an overrun, or end the lease."""
+
+    budget: str
+    lease: int
+    give_nusd: int = 0
+    add_nusd: int = 0
+    close: bool = False
+
+
+class _Row(NamedTuple):
+    id: str
+    limit_nusd: int | None
+    settled_nusd: int
+    leased_nusd: int
+    period: str
+    window_start: int | None
+    generation: int
+
+    @property
+    def is_window(self) -> bool:
+        return _is_window(self.id)
+
+    @property
+    def left_nusd(self) -> int:
+        return self.limit_nusd - self.settled_nusd - self.leased_nusd
+
+
+def holds_of(key_id: str, member_id: str, organization_id: str, credits: bool) -> list[Hold]:
+    """The budgets of a payer, in the order in which a shortage is told."""
+    holds = [
+        Hold(budget_id(scope_id, kind), scope, scope_id, kind)
+        for scope, scope_id in (("key", key_id), (MEMBER, member_id))
+        for kind in (TOTAL, WINDOW)
+    ]
+    if credits:
+        holds.append(Hold(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS))
+    return holds
+
+
+def take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, running: bool = False) -> Taken | Shortage:
+    """Slices that make every hold suffice for `ask`, or the first budget that cannot; all of them or none.
+
+    `running`: more for a request under way; it belongs to the window of its admission, so nothing is begun anew, and
+    a window that ended meanwhile does not limit it. Unavailable when the worker's row is gone.
+    """
+    return database.write(lambda: _take(database, epoch, holds, ask, running))
+
+
+def fold(database: Database, moves: Sequence[Move]) -> None:
+    """Count what the leases spent into their budgets and do the moves. Safe to repeat, but for `give` and `add`."""
+    if moves:
+        database.write(lambda: _fold(database, moves, keep_row=False))
+
+
+def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int]]:
+    """Budget id → limit, period, generation, of those that count: windows without a limit do not."""
+    sql = f"SELECT id, limit_nusd, period, generation FROM budget WHERE id IN ({_marks(budgets)})"
+    rows = database.read(lambda: database.execute(sql, budgets).fetchall())
+    return {row[0]: (row[1], row[2], row[3]) for row in rows if row[1] is not None or not _is_window(row[0])}
+
+
+def _take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, running: bool) -> Taken | Shortage:
+    _require_owner(database, epoch)
+    now = database.now_us()
+    rows = _load(database, holds, now, running)
+    leases = _read_leases(database, [hold.lease for hold in holds if hold.lease])
+    holds = [_current(hold, rows[hold.budget], leases, running) for hold in holds if hold.budget in rows]
+    if running:
+        holds = [hold for hold in holds if hold.lease]
+    limited = [hold for hold in holds if rows[hold.budget].limit_nusd is not None]
+    available = [rows[hold.budget].left_nusd + hold.free_nusd for hold in limited]
+    need = fit(ask, min(available) if available else None)
+    if need is None:
+        return _shortage(database, epoch, ask, limited[available.index(min(available))], rows, now)
+    return Taken(need, [_grant(database, epoch, hold, rows[hold.budget], need.amount_nusd, now) for hold in holds])
+
+
+def _require_owner(database: Database, epoch: int) -> None:
+    """Hold the worker's row, so that nobody gives up this owner while it takes."""
+    share = " FOR KEY SHARE" if database.kind == "postgresql" else ""
+    if database.execute(f"SELECT 1 FROM worker WHERE epoch = ?{share}", (epoch,)).fetchone() is None:
+        raise Unavailable("This worker is being registered anew; try again.")
+
+
+def _load(database: Database, holds: Sequence[Hold], now: int, running: bool) -> dict[str, _Row]:
+    """The locked budgets; totals and credits come into being here, windows that ended begin anew."""
+    ids = [hold.budget for hold in holds]
+    rows = _lock_budgets(database, ids)
+    missing = [hold for hold in holds if hold.budget not in rows and hold.kind != WINDOW]
+    if missing:
+        for hold in sorted(missing):
+            # Credits that nobody granted are none; a limit that nobody set is no limit.
+            insert_budget(database, hold, 0 if hold.kind == CREDITS else None)
+        rows = _lock_budgets(database, ids)
+    for row in list(rows.values()):
+        if row.is_window and row.limit_nusd is None:
+            del rows[row.id]
+        elif row.is_window and not running and (row.window_start is None or _end(row) <= now):
+            rows[row.id] = _begin_window(database, row, now)
+    return rows
+
+
+def insert_budget(database: Database, hold: Hold, limit_nusd: int | None) -> None:
+    """Make the row unless it is there; inside a write."""
+    database.execute(
+        "INSERT INTO budget (id, scope, scope_id, kind, limit_nusd, settled_nusd, leased_nusd, period, generation) "
+        "VALUES (?, ?, ?, ?, ?, 0, 0, '', 0) ON CONFLICT (id) DO NOTHING",
+        (hold.budget, hold.scope, hold.scope_id, hold.kind, limit_nusd),
+    )
+
+
+def _lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, _Row]:
+    sql = (
+        "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation FROM budget "
+        f"WHERE id IN ({_marks(ids)}) ORDER BY id{_for_update(database)}"
+    )
+    return {row[0]: _Row(*row) for row in database.execute(sql, ids).fetchall()}
+
+
+def _read_leases(database: Database, ids: Sequence[int]) -> dict[int, tuple[str, int, int, int]]:
+    """Lease id → budget, generation, granted, spent; locked."""
+    if not ids:
+        return {}
+    sql = (
+        f"SELECT id, budget, generation, granted_nusd, spent_nusd FROM lease WHERE id IN ({_marks(ids)}) "
+        f"ORDER BY id{_for_update(database)}"
+    )
+    return {row[0]: tuple(row[1:]) for row in database.execute(sql, ids).fetchall()}
+
+
+def _begin_window(database: Database, row: _Row, now: int) -> _Row:
+    database.execute(
+        "UPDATE budget SET window_start = ?, generation = ?, settled_nusd = 0, leased_nusd = 0 WHERE id = ?",
+        (now, row.generation + 1, row.id),
+    )
+    return row._replace(window_start=now, generation=row.generation + 1, settled_nusd=0, leased_nusd=0)
+
+
+def _current(hold: Hold, row: _Row, leases: dict[int, Any], running: bool) -> Hold:
+    """The hold as the store sees it: a lease that is gone or of an earlier window counts for nothing."""
+    if hold.lease in leases and hold.generation == row.generation:
+        return hold
+    return hold._replace(lease=0, free_nusd=0)
+
+
+def _grant(database: Database, epoch: int, hold: Hold, row: _Row, amount: int, now: int) -> Slice:
+    granted = 0 if row.limit_nusd is None else _size(hold, row, amount)
+    if granted:
+        changed = database.execute(
+            "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ? "
+            "AND (limit_nusd IS NULL OR limit_nusd - settled_nusd - leased_nusd >= ?)",
+            (granted, hold.budget, granted),
+        )
+        if not changed.rowcount:
+            raise Unavailable("A budget changed while it was read; try again.")
+    lease = hold.lease or hold.fresh
+    if not hold.lease:
+        database.execute(
+            "INSERT INTO lease (id, budget, worker, generation, granted_nusd, spent_nusd, taken_at) "
+            "VALUES (?, ?, ?, ?, ?, 0, ?)",
+            (lease, hold.budget, epoch, row.generation, granted, now),
+        )
+    elif granted:
+        database.execute(
+            "UPDATE lease SET granted_nusd = granted_nusd + ?, taken_at = ? WHERE id = ?", (granted, now, lease)
+        )
+    ends = _end(row) if row.window_start is not None else 0
+    rest = 0 if row.limit_nusd is None else row.left_nusd - granted
+    return Slice(
+        hold, lease, row.generation, row.limit_nusd, granted, rest, row.period, ends - now if ends else None, ends
+    )
+
+
+def _size(hold: Hold, row: _Row, amount: int) -> int:
+    """How much to take so that `amount` is free: some for the next requests, single ones near the limit."""
+    short = amount - hold.free_nusd
+    if short <= 0:
+        return 0
+    ahead = min(row.left_nusd // SHARE, amount * MOST)
+    return min(row.left_nusd, max(short, ahead, hold.wanted_nusd - hold.free_nusd))
+
+
+def _shortage(database: Database, epoch: int, ask: Ask, hold: Hold, rows: dict[str, _Row], now: int) -> Shortage:
+    row = rows[hold.budget]
+    sql = "SELECT 1 FROM lease WHERE budget = ? AND worker <> ? AND granted_nusd > spent_nusd LIMIT 1"
+    others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
+    ends = _end(row) if row.window_start is not None else 0
+    left = row.left_nusd + hold.free_nusd
+    return Shortage(hold.scope, hold.kind, row.limit_nusd, left, ask.least_nusd, row.period, ends, others)
+
+
+def _is_window(budget: str) -> bool:
+    return budget.endswith(f":{WINDOW}")
+
+
+def _end(row: _Row) -> int:
+    return read_period(row.period).end(row.window_start)
+
+
+def _fold(database: Database, moves: Sequence[Move], keep_row: bool) -> None:
+    _lock_budgets(database, sorted({move.budget for move in moves}))
+    leases = _read_leases(database, [move.lease for move in moves])
+    changes: dict[tuple[str, int], list[int]] = {}
+    for move in sorted(moves, key=lambda move: move.lease):
+        if move.lease not in leases:
+            continue
+        budget, generation, granted, spent = leases[move.lease]
+        rest = max(0, granted - spent)
+        kept = 0 if move.close else max(0, rest - move.give_nusd) + move.add_nusd
+        _write_lease(database, move, kept, keep_row)
+        change = changes.setdefault((budget, generation), [0, 0])
+        change[0] += spent
+        change[1] += kept - granted
+    for (budget, generation), (settled, leased) in sorted(changes.items()):
+        database.execute(
+            "UPDATE budget SET settled_nusd = settled_nusd + ?, leased_nusd = leased_nusd + ? "
+            "WHERE id = ? AND generation = ?",
+            (settled, leased, budget, generation),
+        )
+        _unbegin(database, budget, generation)
+
+
+def _write_lease(database: Database, move: Move, kept: int, keep_row: bool) -> None:
+    if move.close and keep_row:
+        sql = "UPDATE lease SET granted_nusd = 0, spent_nusd = 0, returned_at = ? WHERE id = ?"
+        database.execute(sql, (database.now_us(), move.lease))
+    elif move.close:
+        database.execute("DELETE FROM lease WHERE id = ?", (move.lease,))
+    else:
+        database.execute("UPDATE lease SET granted_nusd = ?, spent_nusd = 0 WHERE id = ?", (kept, move.lease))
+
+
+def _unbegin(database: Database, budget: str, generation: int) -> None:
+    """A window in which nothing was settled never started."""
+    database.execute(
+        "UPDATE budget SET window_start = NULL WHERE id = ? AND generation = ? AND window_start IS NOT NULL "
+        "AND settled_nusd = 0 AND leased_nusd = 0 "
+        "AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.budget = budget.id AND lease.generation = budget.generation)",
+        (budget, generation),
+    )
+
+
+def _for_update(database: Database) -> str:
+    return " FOR UPDATE" if database.kind == "postgresql" else ""
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,111 @@
+"""The ledger of prepaid credits: append-only entries, each posted at most once, and the balance they leave."""
+
+from dataclasses import dataclass
+
+from gateway import ids
+from gateway.control import Control
+from gateway.errors import Internal
+from gateway.limits.leases import Hold, insert_budget
+from gateway.limits.models import CREDITS, ORGANIZATION, Ledger, budget_id
+from gateway.store.database import Database
+
+GRANT, REFUND, ADJUSTMENT, USAGE, STORAGE = "grant", "refund", "adjustment", "usage", "storage"
+# What changes how much may be spent; usage is what was spent of it, counted by the budget as it settles.
+FUNDING = (GRANT, REFUND, ADJUSTMENT, STORAGE)
+# How the refs of adjustments begin that correct the usage of a closed hour.
+LATE = "usage:"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """An organization's credits in nano-dollars: what came in, what was spent of it, what running requests hold."""
+
+    funded_nusd: int
+    spent_nusd: int
+    reserved_nusd: int
+
+    @property
+    def balance_nusd(self) -> int:
+        return self.funded_nusd - self.spent_nusd
+
+
+class LedgerBook:
+    """Entries join the transaction in hand, if there is one."""
+
+    def __init__(self, database: Database, control: Control) -> None:
+        self._database, self._control = database, control
+
+    def grant(self, organization_id: str, amount_nusd: int, ref: str) -> None:
+        """Add credits, once for each `ref`."""
+        self.post(organization_id, GRANT, amount_nusd, ref)
+
+    def post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str = "") -> bool:
+        """Append a funding entry (a negative amount takes credits away) and move the balance; whether it was new."""
+        if kind not in FUNDING:
+            raise Internal(f"{kind} entries are not posted by hand.")
+        if ref.startswith(LATE):
+            raise Internal(f"References that begin with {LATE} belong to the closing of hours.")
+        return self._database.write(lambda: self._post(organization_id, kind, amount_nusd, ref, note))
+
+    def close_hour(self, organization_id: str, hour: str, spent_nusd: int) -> int:
+        """Post what an organization spent of its credits in an hour ("2026-01-31T14"): one usage entry, and an
+        adjustment for rows that came later. What was posted now (nano-dollars, 0: nothing new)."""
+        return self._database.write(lambda: self._close_hour(organization_id, f"{organization_id}:{hour}", spent_nusd))
+
+    def balance(self, organization_id: str) -> Balance:
+        """What a caller may read back at once: settlements count as soon as they are durable."""
+        found = self._database.read(lambda: _counters(self._database, budget_id(organization_id, CREDITS)))
+        return Balance(*found) if found else Balance(0, 0, 0)
+
+    def entries(self, organization_id: str, limit: int = 100, before_us: int | None = None) -> list[Ledger]:
+        """The newest entries first."""
+        query = Ledger.select().where(Ledger.organization == organization_id)
+        if before_us is not None:
+            query = query.where(Ledger.at < before_us)
+        return self._database.read(lambda: list(query.order_by(Ledger.at.desc(), Ledger.id.desc()).limit(limit)))
+
+    def _post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
+        if not self._insert(organization_id, kind, amount_nusd, ref, note):
+            return False
+        hold = Hold(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
+        insert_budget(self._database, hold, 0)
+        self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))
+        if amount_nusd < 0:
+            self._control.bump()  # Workers give back what they hold beyond the new balance.
+        return True
+
+    def _insert(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
+        sql = (
+            "INSERT INTO ledger (id, organization, kind, amount_nusd, ref, at, note) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (kind, ref) DO NOTHING"
+        )
+        values = (ids.new("ledger"), organization_id, kind, amount_nusd, ref[:255], self._database.now_us(), note[:255])
+        return self._database.execute(sql, values).rowcount > 0
+
+    def _close_hour(self, organization_id: str, ref: str, spent_nusd: int) -> int:
+        sql = (
+            "SELECT count(*), COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? "
+            "AND ((kind = ? AND ref = ?) OR (kind = ? AND ref LIKE ?))"
+        )
+        late = f"{LATE}{ref}:"
+        params = (organization_id, USAGE, ref, ADJUSTMENT, f"{late}%")
+        count, posted = self._database.execute(sql, params).fetchone()
+        missing = spent_nusd + int(posted)
+        if missing and count:
+            self._insert(organization_id, ADJUSTMENT, -missing, f"{late}{count}", "usage of an hour that was closed")
+        elif missing:
+            self._insert(organization_id, USAGE, -missing, ref, "")
+        return missing
+
+
+def _counters(database: Database, budget: str) -> tuple[int, int, int] | None:
+    """limit, settled and reserved of a budget, with what its leases spent and nobody folded yet."""
+    sql = (
+        "SELECT b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), "
+        "b.leased_nusd - COALESCE(SUM(CASE WHEN l.spent_nusd < l.granted_nusd THEN l.spent_nusd "
+        "ELSE l.granted_nusd END), 0) FROM budget b "
+        "LEFT JOIN lease l ON l.budget = b.id AND l.generation = b.generation "
+        "WHERE b.id = ? GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd"
+    )
+    row = database.execute(sql, (budget,)).fetchone()
+    return (int(row[0] or 0), int(row[1]), int(row[2])) if row else None

@@ -1,0 +1,76 @@
+"""The tables of budgets, leases, the ledger and rate limits."""
+
+import peewee
+
+from gateway.store.database import Base, NanoField, TimeField
+
+KEY, MEMBER, ORGANIZATION = "key", "member", "organization"
+TOTAL, WINDOW, CREDITS = "total", "window", "credits"
+
+
+class Budget(Base):
+    """A limit and its counters; `id` is budget_id(scope_id, kind). Rows exist without a limit too.
+
+    `settled_nusd + leased_nusd <= limit_nusd` but for overruns. `leased_nusd` is the sum of the leases' grants of the
+    same `generation`; a window's generation rises each time when it starts anew, which strands older leases.
+    """
+
+    id = peewee.CharField(64, primary_key=True)
+    scope = peewee.CharField(16)
+    scope_id = peewee.CharField(40)
+    kind = peewee.CharField(16)
+    limit_nusd = NanoField(null=True)
+    settled_nusd = NanoField(default=0)
+    leased_nusd = NanoField(default=0)
+    period = peewee.CharField(16, default="")
+    window_start = TimeField(null=True)
+    generation = peewee.BigIntegerField(default=0)
+
+
+class Lease(Base):
+    """A worker's slice of a budget: what is left of it is granted − spent. `worker` is the owner's epoch.
+
+    `spent_nusd` is what settled since the last fold into the budget. A lease with `returned_at` was given back for an
+    owner that was lost; what its owner may still settle counts against the budget at the next fold.
+    """
+
+    id = peewee.BigIntegerField(primary_key=True)
+    budget = peewee.CharField(64)
+    worker = peewee.BigIntegerField()
+    generation = peewee.BigIntegerField()
+    granted_nusd = NanoField()
+    spent_nusd = NanoField()
+    taken_at = TimeField()
+    returned_at = TimeField(null=True)
+
+
+class Ledger(Base):
+    """Append-only (a trigger refuses anything else). Unique on (kind, ref)."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.CharField(40)
+    kind = peewee.CharField(16)
+    amount_nusd = NanoField()
+    ref = peewee.CharField(255)
+    at = TimeField()
+    note = peewee.CharField(255, default="")
+
+
+class RateLimit(Base):
+    """`amount` requests or tokens a minute, or requests at once; `scope_id` "*" is each one of its scope."""
+
+    scope = peewee.CharField(16)
+    scope_id = peewee.CharField(255)
+    kind = peewee.CharField(16)
+    amount = peewee.BigIntegerField()
+
+    class Meta:
+        table_name = "rate_limit"
+        primary_key = peewee.CompositeKey("scope", "scope_id", "kind")
+
+
+MODELS = (Budget, Lease, Ledger, RateLimit)
+
+
+def budget_id(scope_id: str, kind: str) -> str:
+    return f"{scope_id}:{kind}"

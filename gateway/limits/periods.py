@@ -1,0 +1,57 @@
+"""Spans of rolling windows: 12h, 1d, 2w, 1mo. Pure calendar arithmetic in UTC."""
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gateway.clock import SECOND_US, from_datetime, to_datetime
+from gateway.errors import InvalidRequest
+
+# Unit → (its letters, most of it).
+UNITS = {"hour": ("h", 8760), "day": ("d", 365), "week": ("w", 52), "month": ("mo", 12)}
+LETTERS = {letters: unit for unit, (letters, _) in UNITS.items()}
+SECONDS = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
+PATTERN = re.compile(r"(\d{1,5})(h|d|w|mo)")
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """`amount` units; `str()` gives the text that `read_period` takes."""
+
+    amount: int
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.amount}{UNITS[self.unit][0]}"
+
+    def end(self, start_us: int) -> int:
+        """When a window that began at `start_us` ends: a month later is the same day of the month, or its last."""
+        if self.unit != "month":
+            return start_us + self.amount * SECONDS[self.unit] * SECOND_US
+        start = to_datetime(start_us)
+        year, month = divmod(start.year * 12 + start.month - 1 + self.amount, 12)
+        last = calendar.monthrange(year, month + 1)[1]
+        return from_datetime(start.replace(year=year, month=month + 1, day=min(start.day, last)))
+
+    def span(self) -> timedelta | None:
+        """Its length, None for months, which differ."""
+        return None if self.unit == "month" else timedelta(seconds=self.amount * SECONDS[self.unit])
+
+
+def make_period(amount: int, unit: str) -> Period:
+    """InvalidRequest for an unknown unit, or outside of 1–8760 hours, 1–365 days, 1–52 weeks, 1–12 months."""
+    if unit not in UNITS:
+        raise InvalidRequest(f"Unknown period unit {unit!r}: use hour, day, week or month.", param="period")
+    most = UNITS[unit][1]
+    if not 1 <= amount <= most:
+        raise InvalidRequest(f"A period of {unit}s has 1 to {most} of them, not {amount}.", param="period")
+    return Period(amount, unit)
+
+
+def read_period(text: str) -> Period:
+    """The period written as 12h, 1d, 2w or 1mo. InvalidRequest when it is none."""
+    found = PATTERN.fullmatch(text.strip().lower())
+    if found is None:
+        raise InvalidRequest(f"{text!r} is not a period: write it like 12h, 1d, 2w or 1mo.", param="period")
+    return make_period(int(found[1]), LETTERS[found[2]])

@@ -1,0 +1,344 @@
+"""Admission in memory: what a request may cost is reserved from slices of budgets that this worker holds."""
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gateway.clock import SECOND_US, Clock
+from gateway.control import Control
+from gateway.errors import GatewayError, Unavailable
+from gateway.limits.asks import Ask, Need, Payer, Shortage
+from gateway.limits.leases import Hold, Move, Slice, fold, holds_of, read_terms, take
+from gateway.limits.slices import ROUNDS, HeldSlice, Purse, Reservation
+from gateway.store.database import Database
+from gateway.store.journal import Journal
+from gateway.threads import Job, pause
+
+__all__ = ["Ask", "Payer", "Reservation", "Spending"]
+
+# A shortage is believed for this long, so that an exhausted key does not ask the store at each request.
+SHORT_S = 0.1
+SHORTAGES = 10_000
+# What other workers do not use goes back within a second; until then a shortage may be none.
+PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
+# Unused for so long, a slice's rest goes back; its empty lease is kept for a while, for the next request.
+IDLE_S, KEEP_S = 0.3, 10.0
+
+
+@dataclass(slots=True)
+class _Gate:
+    """Takers of one organization go one at a time; `wanted_nusd` is what all that wait come to."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    waiting: int = 0
+    wanted_nusd: int = 0
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A reservation made for a request in another greenlet; `dropped` when the request ended meanwhile."""
+
+    reservation: Reservation | None = None
+    dropped: bool = False
+
+
+class Spending:
+    """The budgets of this worker. `announce(epoch)` leaves word outside of this process that leases are about to be
+    taken under `epoch`, so that they are recovered when it dies. `tend` must run about each 0.4 s."""
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        control: Control,
+        clock: Clock,
+        announce: Callable[[int], object] = lambda epoch: None,
+    ) -> None:
+        self._database, self._journal, self._control, self._clock = database, journal, control, clock
+        self._announce, self._announced = announce, 0
+        self._purses: dict[Payer, Purse] = {}
+        self._current: dict[str, HeldSlice] = {}
+        self._all: dict[int, HeldSlice] = {}
+        self._closing: list[Move] = []
+        self._gates: dict[str, _Gate] = {}
+        self._short: dict[Payer, tuple[float, Shortage]] = {}
+        self._tending = threading.Lock()
+
+    def reserve(self, payer: Payer, ask: Ask) -> Reservation:
+        """Reserve the bound of `ask` from every budget of `payer`, or from none.
+
+        SpendingLimitReached or OutOfCredits (402) tell the limit, what is left and when it resets. Unavailable when
+        the leases ran out or the store cannot be asked.
+        """
+        found = self._try(payer, ask, self._control.check())
+        return found or self._reserve_slowly(payer, ask)
+
+    def owns(self, epoch: int) -> bool:
+        """Whether what was leased under `epoch` is surely still this worker's."""
+        return self._control.epoch == epoch and self._control.alive()
+
+    def gauges(self) -> dict[str, int]:
+        """Open leases, and what requests under way hold of them (each budget counts)."""
+        return {"leases": len(self._all), "reserved_nusd": sum(held.reserved for held in self._all.values())}
+
+    def tend(self, idle_s: float = IDLE_S, keep_s: float = KEEP_S) -> None:
+        """Fold what was spent into the budgets and give back what was idle. Unavailable: it is done the next time."""
+        with self._tending:
+            now = self._clock.monotonic()
+            moves, self._closing = self._closing, []
+            moves += [move for held in list(self._all.values()) if (move := self._move(held, now, idle_s, keep_s))]
+            try:
+                fold(self._database, moves)
+            except BaseException:
+                self._doubt(moves)
+                raise
+
+    def close(self) -> None:
+        """Give back all that no request holds. Unavailable when the store is away: the recovery does it then."""
+        for held in list(self._all.values()):
+            self._retire(held)
+        self.tend(idle_s=-1.0, keep_s=-1.0)
+
+    def enlarge(self, slices: tuple[HeldSlice, ...], nusd: int) -> Shortage | None:
+        """Try to make `nusd` free in all of `slices`, for a request under way."""
+        return Job(self._enlarge, slices, nusd).result()
+
+    def note(self, slices: tuple[HeldSlice, ...], reserved: int, cost: int, credits: bool) -> None:
+        """Of `reserved`, `cost` was spent (rows appended); the rest is free again."""
+        now = self._clock.monotonic()
+        journal = self._journal
+        mark = journal.posted + journal.failed + journal.pending
+        for held in slices:
+            held.reserved -= reserved
+            held.free += reserved
+            held.used_at = now
+            if cost and (credits or not held.is_credits):
+                held.free -= cost
+                held.dirty, held.mark = True, mark
+
+    def _try(self, payer: Payer, ask: Ask, version: int) -> Reservation | None:
+        """A reservation from memory alone."""
+        purse = self._purses.get(payer)
+        if purse is None or purse.version != version or purse.epoch != self._control.epoch:
+            return None
+        full = ask.bound_nusd
+        # Where the caller set no limit, half of what remains must suffice, else the output is capped.
+        if not purse.covers(full, full if ask.explicit else 2 * full) or purse.ends <= self._clock.monotonic():
+            return None
+        return Reservation(self, purse.slices, Need(full, None), purse.epoch)
+
+    def _reserve_slowly(self, payer: Payer, ask: Ask) -> Reservation:
+        for left in range(PATIENCE_ROUNDS, -1, -1):
+            outcome = self._claim(payer, ask)
+            if isinstance(outcome, Reservation):
+                return outcome
+            if not (outcome.others and left):
+                break
+            pause(PATIENCE_S)
+        raise outcome.error()
+
+    def _claim(self, payer: Payer, ask: Ask) -> Reservation | Shortage:
+        """In a greenlet of its own: a caller who hangs up meanwhile cannot leave a slice that nobody knows of."""
+        claim = _Claim()
+        try:
+            return Job(self._fill, payer, ask, claim).result()
+        except GatewayError:
+            raise
+        except BaseException:
+            claim.dropped = True
+            if claim.reservation is not None:
+                claim.reservation.release()
+            raise
+
+    def _fill(self, payer: Payer, ask: Ask, claim: _Claim) -> Reservation | Shortage:
+        gate = self._gates.setdefault(payer.organization_id, _Gate())
+        gate.waiting += 1
+        gate.wanted_nusd += ask.bound_nusd
+        try:
+            with gate.lock:
+                return self._fill_alone(payer, ask, claim, gate)
+        finally:
+            gate.waiting -= 1
+            gate.wanted_nusd -= ask.bound_nusd
+            if not gate.waiting:
+                self._gates.pop(payer.organization_id, None)
+
+    def _fill_alone(self, payer: Payer, ask: Ask, claim: _Claim, gate: _Gate) -> Reservation | Shortage:
+        for _ in range(ROUNDS):
+            version = self._renew(payer)
+            found = self._try(payer, ask, version) or self._recall(payer, ask)
+            found = found or self._take(payer, ask, version, gate.wanted_nusd)
+            if isinstance(found, Reservation):
+                claim.reservation = found
+                if claim.dropped:
+                    found.release()
+            if found is not None:
+                return found
+        raise Unavailable("Too many requests change this budget at once; try again.")
+
+    def _renew(self, payer: Payer) -> int:
+        """The control version; slices whose limits changed since they were taken are used no more."""
+        version = self._control.check()
+        purse = self._purses.get(payer)
+        if purse is None or purse.version == version:
+            return version
+        terms = read_terms(self._database, [hold.budget for hold in holds_of(*payer)])
+        self._short.pop(payer, None)
+        for held in purse.slices:
+            if terms.pop(held.hold.budget, None) != (held.limit, held.period, held.generation):
+                self._retire(held)
+        if terms:  # A window was set that this purse does not know.
+            self._purses.pop(payer, None)
+        purse.version = version
+        return version
+
+    def _recall(self, payer: Payer, ask: Ask) -> Shortage | None:
+        """The shortage that was just found, when it concerns this ask too."""
+        at, short = self._short.get(payer, (float("-inf"), None))
+        fresh = self._clock.monotonic() - at <= SHORT_S
+        return short if short is not None and fresh and ask.least_nusd >= short.need_nusd else None
+
+    def _take(self, payer: Payer, ask: Ask, version: int, wanted: int) -> Reservation | Shortage | None:
+        """Ask the store; None when others used meanwhile what was counted as free."""
+        epoch = self._control.epoch
+        self._claim_epoch(epoch)
+        pinned = self._pin(holds_of(*payer), epoch)
+        holds = [hold._replace(wanted_nusd=wanted, fresh=secrets.randbits(62) + 1) for hold, _ in pinned]
+        try:
+            outcome = take(self._database, epoch, holds, ask)
+        except BaseException:
+            self._distrust(holds)
+            raise
+        finally:
+            self._unpin(pinned)
+        if isinstance(outcome, Shortage):
+            self._remember(payer, outcome)
+            return outcome
+        purse = Purse(tuple(self._accept(slice_, epoch, payer) for slice_ in outcome.slices), version, epoch)
+        self._purses[payer] = purse
+        if not purse.covers(outcome.need.amount_nusd, 0):
+            return None
+        return Reservation(self, purse.slices, outcome.need, epoch)
+
+    def _claim_epoch(self, epoch: int) -> None:
+        if not epoch:
+            raise Unavailable("This worker is not registered; try again.")
+        if epoch != self._announced:
+            self._announce(epoch)
+            self._announced = epoch
+
+    def _pin(self, holds: list[Hold], epoch: int) -> list[tuple[Hold, HeldSlice | None]]:
+        pinned = []
+        for hold in holds:
+            held = self._current.get(hold.budget)
+            if held is None or held.epoch != epoch:
+                pinned.append((hold, None))
+                continue
+            held.pins += 1
+            pinned.append((held.held(hold), held))
+        return pinned
+
+    def _unpin(self, pinned: list[tuple[Hold, HeldSlice | None]]) -> None:
+        for _, held in pinned:
+            if held is not None:
+                held.pins -= 1
+
+    def _distrust(self, holds: list[Hold]) -> None:
+        """Nobody knows whether this take happened: what it may have granted goes back, whole leases at a time."""
+        for hold in holds:
+            held = self._all.get(hold.lease)
+            if held is not None:
+                self._retire(held)
+            self._closing.append(Move(hold.budget, hold.fresh, close=True))
+
+    def _remember(self, payer: Payer, short: Shortage) -> None:
+        if len(self._short) >= SHORTAGES:
+            self._short.clear()
+        self._short[payer] = (self._clock.monotonic(), short)
+
+    def _accept(self, slice_: Slice, epoch: int, payer: Payer) -> HeldSlice:
+        """Put a taken slice into the books."""
+        now = self._clock.monotonic()
+        held = self._all.get(slice_.lease)
+        if held is None:
+            ends = float("inf") if slice_.ends_in_us is None else now + slice_.ends_in_us / SECOND_US
+            held = self._all[slice_.lease] = HeldSlice(slice_, epoch, ends, now)
+            before = self._current.get(slice_.hold.budget)
+            if before is not None:
+                self._retire(before)
+            self._current[slice_.hold.budget] = held
+        if slice_.limit_nusd is not None:
+            held.free += slice_.granted_nusd
+            held.rest = slice_.rest_nusd
+        held.used_at = now
+        held.payers.add(payer)
+        return held
+
+    def _retire(self, held: HeldSlice) -> None:
+        """No new request uses it; its rest goes back with the next tending."""
+        held.retired = True
+        for payer in held.payers:
+            self._purses.pop(payer, None)
+        held.payers.clear()
+        if self._current.get(held.hold.budget) is held:
+            del self._current[held.hold.budget]
+
+    def _enlarge(self, slices: tuple[HeldSlice, ...], nusd: int) -> Shortage | None:
+        epoch = self._control.epoch
+        if any(held.epoch != epoch for held in slices):
+            raise Unavailable("This worker lost touch with the database; try again.")
+        for held in slices:
+            held.pins += 1
+        holds = [held.held(held.hold) for held in slices]
+        try:
+            outcome = take(self._database, epoch, holds, Ask(nusd, 0, 0, True), running=True)
+        except BaseException:
+            for held in slices:
+                self._retire(held)
+            raise
+        finally:
+            for held in slices:
+                held.pins -= 1
+        if isinstance(outcome, Shortage):
+            return outcome
+        granted = {slice_.lease: slice_.granted_nusd for slice_ in outcome.slices}
+        for held in slices:
+            if held.limit is not None:
+                # A window that is over limits nothing any more; what it still costs belongs to it.
+                held.free += granted.get(held.lease, nusd)
+        return None
+
+    def _move(self, held: HeldSlice, now: float, idle_s: float, keep_s: float) -> Move | None:
+        if held.pins:
+            return None
+        unused_s = now - held.used_at
+        stale = held.retired or now >= held.ends or held.epoch != self._control.epoch
+        if not held.reserved and self._written(held) and (stale or unused_s > keep_s):
+            self._retire(held)
+            del self._all[held.lease]
+            return Move(held.hold.budget, held.lease, close=True)
+        limited = held.limit is not None
+        give = max(0, held.free) if limited and (stale or unused_s > idle_s) else 0
+        add = max(0, -held.free) if limited else 0
+        if not (give or add or held.dirty):
+            return None
+        held.free += add - give
+        held.dirty = False
+        return Move(held.hold.budget, held.lease, give, add)
+
+    def _written(self, held: HeldSlice) -> bool:
+        """Whether all that was spent of it is in the store, so that its row may go."""
+        journal = self._journal
+        return not journal.pending or journal.posted + journal.failed >= held.mark
+
+    def _doubt(self, moves: list[Move]) -> None:
+        """Nobody knows whether these moves happened: closings are repeated, other leases are used no more."""
+        for move in moves:
+            held = self._all.get(move.lease)
+            if move.close:
+                self._closing.append(move)
+            elif held is not None:
+                held.dirty = True
+                if move.give_nusd or move.add_nusd:
+                    self._retire(held)

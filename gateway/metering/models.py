@@ -1,0 +1,60 @@
+"""The table of usage, and what its small numbers mean."""
+
+import peewee
+
+from gateway.store.database import Base, NanoField, TimeField
+
+SETTLEMENT, LATE = 0, 1  # kind: the attempt itself; what became known of it afterwards
+CREDITS, BYOK = 0, 1  # mode: the organization's credits paid, or its own provider key did
+BASES = ("provider", "drained", "estimated", "interrupted")  # basis: where the counts come from
+STREAMED, CACHED, RETRIED, OVERRUN = 1, 2, 4, 8  # flags
+
+
+class Usage(Base):
+    """One row an attempt. Ids are the 16 bytes behind their prefix; `at` is when the attempt began, `posted_at` when
+    it was recorded. Token counts are disjoint but for `reasoning` (part of `output`). `cost_nusd` is the sum of all
+    components; those without a column are in `extra`, a JSON object {"units": {…}, "nusd": {…}, …} that is usually
+    NULL. `duration_ms` and `ttft_ms` (0: no content came) are the attempt's; `status` is the upstream's.
+    """
+
+    at = TimeField()
+    posted_at = TimeField(index=True)
+    cost_nusd = NanoField()
+    input_nusd = NanoField()
+    output_nusd = NanoField()
+    cached_nusd = NanoField()
+    cache_write_nusd = NanoField()
+    input = peewee.IntegerField()
+    cache_read = peewee.IntegerField()
+    cache_write = peewee.IntegerField()
+    output = peewee.IntegerField()
+    reasoning = peewee.IntegerField()
+    duration_ms = peewee.IntegerField()
+    ttft_ms = peewee.IntegerField()
+    attempt = peewee.SmallIntegerField()
+    kind = peewee.SmallIntegerField()
+    status = peewee.SmallIntegerField()
+    mode = peewee.SmallIntegerField()
+    basis = peewee.SmallIntegerField()
+    flags = peewee.SmallIntegerField()
+    request = peewee.BlobField()
+    organization = peewee.BlobField()
+    project = peewee.BlobField()
+    api_key = peewee.BlobField()
+    member = peewee.BlobField()
+    operation = peewee.CharField(24)
+    provider = peewee.CharField(80)
+    asked = peewee.CharField(255)
+    served = peewee.CharField(255)
+    source = peewee.CharField(255)
+    finish = peewee.CharField(24)
+    price_version = peewee.CharField(40)
+    error = peewee.CharField(64, null=True)
+    label = peewee.CharField(64, null=True)
+    extra = peewee.TextField(null=True)
+
+    class Meta:
+        primary_key = peewee.CompositeKey("request", "attempt", "kind")
+
+
+MODELS = (Usage,)

@@ -1,0 +1,214 @@
+"""A worker's own append-only file of what it is about to do, for whoever picks up after it died.
+
+A record is one `write` of length, CRC-32, kind, request, attempt and payload: from then on it is the kernel's, and no
+kill of the process loses it. The owner holds a lock on its files, so a free lock means that it is gone.
+"""
+
+import fcntl
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.errors import Unavailable
+
+BODY = struct.Struct("<B16sH")
+EPOCH = struct.Struct("<Q")
+BEGIN, VOID, CLAIM = 1, 2, 3
+NOBODY = bytes(16)
+SEGMENT_BYTES = 4 << 20
+MOST_PAYLOAD = 1 << 20
+
+
+class Intent(NamedTuple):
+    """`request` is 16 bytes, `payload` whatever the owner left word of."""
+
+    request: bytes
+    attempt: int
+    payload: bytes
+
+
+class Orphan:
+    """A file whose owner is gone; its lock is held until `discard` or `release`."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path, self._handle = path, handle
+        self.epochs: set[int] = set()
+        self.intents: dict[tuple[bytes, int], Intent] = {}
+        self._read()
+
+    def discard(self) -> None:
+        """All of it was taken care of."""
+        self.path.unlink(missing_ok=True)
+        self.release()
+
+    def release(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def _read(self) -> None:
+        data = self.path.read_bytes()
+        for kind, request, attempt, payload in _records(data):
+            if kind == BEGIN:
+                self.intents[request, attempt] = Intent(request, attempt, payload)
+            elif kind == VOID:
+                self.intents.pop((request, attempt), None)
+            elif kind == CLAIM:
+                self.epochs.add(EPOCH.unpack(payload)[0])
+
+
+class Intents:
+    """One per process. Files are segments `<node>-<process>-<number>.log`, deleted once nothing in them is open."""
+
+    def __init__(self, directory: Path, node: str, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.directory = directory
+        self._name = f"{re.sub(r'[^A-Za-z0-9.]', '_', node)[:64]}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._segment_bytes = segment_bytes
+        self._epochs: list[int] = []
+        self._number = 0
+        self._handle = -1
+        self._size = 0
+        self._open: dict[tuple[bytes, int], int] = {}
+        self._counts: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+        self._rotate()
+
+    def claim(self, epoch: int) -> None:
+        """Leave word that this process acts under `epoch` from now on."""
+        self._epochs.append(epoch)
+        self._write(CLAIM, NOBODY, 0, EPOCH.pack(epoch))
+
+    def begin(self, request: bytes, attempt: int, payload: bytes) -> None:
+        """The intent is out of this process when this returns. Unavailable when it cannot be written."""
+        if self._size > self._segment_bytes:
+            self._rotate()
+        self._write(BEGIN, request, attempt, payload)
+        self._open[request, attempt] = self._number
+        self._counts[self._number] += 1
+
+    def end(self, request: bytes, attempt: int) -> None:
+        """What became of it is durable elsewhere. Safe to repeat."""
+        number = self._open.pop((request, attempt), None)
+        if number is None:
+            return
+        self._counts[number] -= 1
+        if number != self._number and not self._counts[number]:
+            self._drop(number)
+
+    def void(self, request: bytes, attempt: int) -> None:
+        """It was not done after all: nobody shall act on it."""
+        if (request, attempt) in self._open:
+            self._write(VOID, request, attempt, b"")
+            self.end(request, attempt)
+
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def close(self) -> None:
+        """Delete the files unless something in them is open: then the next worker of this node takes care of it."""
+        if self._handle < 0:
+            return
+        self._old[self._number] = self._handle
+        self._handle = -1
+        for number, handle in list(self._old.items()):
+            if not self._open:
+                self._path(number).unlink(missing_ok=True)
+            os.close(handle)
+        self._old.clear()
+
+    def owns(self, path: Path) -> bool:
+        """Whether `path` is a file of this process."""
+        return path.name.startswith(f"{self._name}-")
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{self._name}-{number}.log"
+
+    def _rotate(self) -> None:
+        handle = self._make(self._number + 1)
+        if self._handle >= 0:
+            self._old[self._number] = self._handle
+        self._number += 1
+        self._handle, self._size = handle, 0
+        self._counts[self._number] = 0
+        for epoch in self._epochs:
+            self._write(CLAIM, NOBODY, 0, EPOCH.pack(epoch))
+        for number in [number for number in self._old if not self._counts[number]]:
+            self._drop(number)
+
+    def _make(self, number: int) -> int:
+        """A new locked file; locked before it has its name, so that nobody takes it for an orphan."""
+        path = self._path(number)
+        hidden = path.with_suffix(".new")
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(hidden, path)
+        except OSError as error:
+            raise Unavailable(f"Cannot write to {self.directory}: {error.strerror}.") from None
+        return handle
+
+    def _drop(self, number: int) -> None:
+        self._path(number).unlink(missing_ok=True)
+        os.close(self._old.pop(number))
+        del self._counts[number]
+
+    def _write(self, kind: int, request: bytes, attempt: int, payload: bytes) -> None:
+        body = BODY.pack(kind, request, attempt) + payload
+        record = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little") + body
+        try:
+            written = os.write(self._handle, record)
+        except OSError as error:
+            raise Unavailable(f"The record of the request could not be written: {error.strerror}.") from None
+        self._size += written
+        if written != len(record):
+            # What is torn hides all that follows it, so the next record goes into a new file.
+            self._rotate()
+            raise Unavailable("The record of the request could not be written: the disk is full.")
+
+
+def orphans(directory: Path) -> Iterator[Orphan]:
+    """The files whose owners are gone, oldest first, one locked at a time."""
+    for path in sorted(directory.glob("*.log")):
+        handle = _lock(path)
+        if handle < 0:
+            continue
+        orphan = Orphan(path, handle)
+        try:
+            yield orphan
+        finally:
+            orphan.release()
+
+
+def _lock(path: Path) -> int:
+    """A handle that holds the lock of `path`; -1 when its owner lives or somebody else was faster."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return -1
+
+
+def _records(data: bytes) -> Iterator[tuple[int, bytes, int, bytes]]:
+    """Whole records; a torn or damaged one ends the file, since it was the last thing its owner did."""
+    place = 0
+    while place + 8 <= len(data):
+        length = int.from_bytes(data[place : place + 4], "little")
+        body = data[place + 8 : place + 8 + length]
+        if len(body) < length or length < BODY.size or length > MOST_PAYLOAD:
+            return
+        if zlib.crc32(body) != int.from_bytes(data[place + 4 : place + 8], "little"):
+            return
+        yield *BODY.unpack_from(body), body[BODY.size :]
+        place += 8 + length

@@ -1,0 +1,81 @@
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway import ids
+from gateway.control import Control
+from gateway.errors import Unavailable
+from gateway.limits.budgets import Budgets
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.models import MODELS
+from gateway.limits.spending import Payer, Spending
+from gateway.store.database import Database
+from gateway.store.journal import Journal
+
+DOLLAR = 10**9
+CENT = 10**7
+
+
+class Worker:
+    """What one process has of the budgets: its own control row, journal and slices."""
+
+    def __init__(self, database: Database, money: Database, clock) -> None:
+        self.database, self.money = database, money
+        self.control = Control(database, clock, "node")
+        self.control.start()
+        self.journal = Journal(database, clock)
+        self.announced: list[int] = []
+        self.spending = Spending(money, self.journal, self.control, clock, self.announced.append)
+
+    def pay(self, reservation, cost_nusd: int) -> bool:
+        """Settle durably, as the engine does."""
+        rows = reservation.rows(cost_nusd)
+        if rows:
+            self.journal.append(*rows).wait(5)
+        return reservation.settle(cost_nusd)
+
+    def rest(self) -> None:
+        """All that is idle goes back."""
+        self.journal.flush(5)
+        self.spending.tend(idle_s=-1.0, keep_s=-1.0)
+
+    def stop(self) -> None:
+        try:
+            self.journal.close(1)
+        except Unavailable:
+            pass
+        self.control.stop()
+
+
+@pytest.fixture
+def worker(database_url: str, open_store: Callable[..., Database], clock) -> Iterator[Callable[[], Worker]]:
+    """A factory: each worker() is one more process on the same store."""
+    made: list[Worker] = []
+
+    def make() -> Worker:
+        database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
+        database.bind(MODELS)
+        made.append(Worker(database, money, clock))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def payer() -> Payer:
+    return Payer(ids.new("key"), ids.new("member"), ids.new("org"), True)
+
+
+@pytest.fixture
+def books(worker: Callable[[], Worker]):
+    """Budgets and ledger as the management sees them."""
+
+    class Books:
+        def __init__(self) -> None:
+            self.worker = worker()
+            self.budgets = Budgets(self.worker.database, self.worker.control)
+            self.ledger = LedgerBook(self.worker.database, self.worker.control)
+
+    return Books()

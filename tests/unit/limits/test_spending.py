@@ -1,0 +1,254 @@
+import gevent
+import pytest
+
+from gateway.errors import OutOfCredits, SpendingLimitReached, Unavailable
+from gateway.limits.budgets import Limits
+from gateway.limits.periods import read_period
+from gateway.limits.spending import Ask
+from gateway.money import MILLION
+
+DOLLAR = 10**9
+CENT = 10**7
+CALL = Ask(3 * CENT, 0, 0, True)
+
+
+def fund(books, payer, nusd=100 * DOLLAR):
+    books.ledger.grant(payer.organization_id, nusd, f"test:{payer.organization_id}")
+
+
+def counters(books, budget):
+    sql = "SELECT settled_nusd, leased_nusd FROM budget WHERE id = ?"
+    return tuple(books.worker.database.read(lambda: books.worker.database.execute(sql, (budget,)).fetchone()))
+
+
+def age(books, payer, seconds):
+    """Let the key's window have begun so much earlier, on the store's clock."""
+    sql = "UPDATE budget SET window_start = window_start - ? WHERE id = ?"
+    params = (seconds * 10**6, f"{payer.key_id}:window")
+    books.worker.database.write(lambda: books.worker.database.execute(sql, params))
+
+
+def attempt(worker, payer, ask=CALL):
+    """Whether one call was admitted; it costs all that it reserved."""
+    try:
+        reservation = worker.spending.reserve(payer, ask)
+    except (SpendingLimitReached, OutOfCredits):
+        return False
+    gevent.sleep(0.01)
+    worker.pay(reservation, reservation.amount_nusd)
+    return True
+
+
+def test_a_dollar_key_admits_exactly_thirty_three_calls_of_three_cents(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=DOLLAR))
+    workers = [worker() for _ in range(4)]
+    jobs = [gevent.spawn(attempt, workers[number % 4], payer) for number in range(500)]
+    accepted = sum(job.get(timeout=60) for job in jobs)
+    assert accepted <= 33
+    while attempt(workers[0], payer):
+        accepted += 1
+    assert accepted == 33
+    for one in workers:
+        one.rest()
+    assert counters(books, f"{payer.key_id}:total") == (99 * CENT, 0)
+    assert books.ledger.balance(payer.organization_id).balance_nusd == 100 * DOLLAR - 99 * CENT
+
+
+def test_an_organization_without_credits_is_refused(worker, books, payer):
+    with pytest.raises(OutOfCredits, match="0 USD are left"):
+        worker().spending.reserve(payer, CALL)
+
+
+def test_a_free_call_needs_no_credits(worker, books, payer):
+    reservation = worker().spending.reserve(payer, Ask(0, 0, 1000, False))
+    assert reservation.amount_nusd == 0 and reservation.output_cap is None
+
+
+def test_a_caller_with_own_keys_needs_no_credits(worker, books, payer):
+    one = worker()
+    one.pay(one.spending.reserve(payer._replace(credits=False), CALL), CENT)
+    one.rest()
+    assert books.budgets.status(payer.key_id).usage_nusd == CENT
+
+
+def test_spending_is_counted_without_any_limit(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    one.pay(one.spending.reserve(payer, CALL), CENT)
+    assert books.budgets.status(payer.key_id).usage_nusd == CENT
+    assert books.budgets.status(payer.member_id).usage_nusd == CENT
+    assert books.ledger.balance(payer.organization_id).balance_nusd == 100 * DOLLAR - CENT
+
+
+def test_the_second_request_asks_the_store_for_nothing(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=50 * DOLLAR))
+    one = worker()
+    one.spending.reserve(payer, Ask(CENT, 0, 0, True)).release()
+    one.money.write = one.money.read = None
+    assert one.spending.reserve(payer, Ask(CENT, 0, 0, True)).amount_nusd == CENT
+
+
+def test_without_max_tokens_the_output_gets_half_of_what_remains(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("member", payer.member_id, Limits(total_nusd=DOLLAR))
+    ask = Ask(0, DOLLAR, 10 * MILLION, False)
+    reservation = worker().spending.reserve(payer, ask)
+    assert reservation.output_cap == MILLION // 2
+    assert reservation.amount_nusd == DOLLAR // 2
+
+
+def test_too_little_for_256_tokens_is_refused(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=255))
+    with pytest.raises(SpendingLimitReached) as caught:
+        worker().spending.reserve(payer, Ask(0, MILLION, 4096, False))
+    assert caught.value.code == "key_limit_reached"
+
+
+def test_refusals_tell_their_limits_apart(worker, books, payer):
+    fund(books, payer)
+    month = Limits(period_nusd=CENT, period=read_period("1mo"))
+    other = payer._replace(key_id=payer.key_id[:-1] + "0", member_id=payer.member_id[:-1] + "0")
+    books.budgets.set_limits("key", payer.key_id, month)
+    books.budgets.set_limits("member", other.member_id, Limits(total_nusd=CENT))
+    one = worker()
+    with pytest.raises(SpendingLimitReached, match="for 1mo") as period:
+        one.spending.reserve(payer, CALL)
+    with pytest.raises(SpendingLimitReached, match="member") as member:
+        one.spending.reserve(other, CALL)
+    assert period.value.code == "key_period_limit_reached"
+    assert member.value.code == "member_limit_reached"
+
+
+def test_a_refusal_leaves_nothing_reserved_anywhere(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("member", payer.member_id, Limits(total_nusd=CENT))
+    one = worker()
+    with pytest.raises(SpendingLimitReached):
+        one.spending.reserve(payer, CALL)
+    assert one.spending.gauges()["reserved_nusd"] == 0
+    assert counters(books, f"{payer.organization_id}:credits") == (0, 0)
+
+
+def test_a_window_starts_with_the_first_spend_and_lapses(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(None, 4 * CENT, read_period("12h")))
+    one = worker()
+    assert books.budgets.status(payer.key_id).period_started_us is None
+    one.pay(one.spending.reserve(payer, CALL), 3 * CENT)
+    status = books.budgets.status(payer.key_id)
+    assert status.period_usage_nusd == 3 * CENT
+    assert status.period_resets_us - status.period_started_us == 12 * 3600 * 10**6
+    one.rest()
+    age(books, payer, 12 * 3600)
+    assert books.budgets.status(payer.key_id).period_usage_nusd == 0
+
+
+def test_a_window_in_which_nothing_settled_never_started(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(None, DOLLAR, read_period("1d")))
+    one = worker()
+    one.spending.reserve(payer, CALL).release()
+    one.rest()
+    sql = "SELECT window_start FROM budget WHERE id = ?"
+    found = one.database.read(lambda: one.database.execute(sql, (f"{payer.key_id}:window",)).fetchone())
+    assert found == (None,)
+
+
+def test_a_lapsed_window_gives_its_whole_limit_again(worker, books, payer, clock):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(None, 4 * CENT, read_period("1h")))
+    one = worker()
+    running = one.spending.reserve(payer, CALL)
+    clock.advance(3601)
+    age(books, payer, 3601)
+    one.control._refresh(), one.control._beat()
+    assert one.spending.reserve(payer, CALL).amount_nusd == 3 * CENT
+    one.pay(running, 3 * CENT)  # Its cost belongs to the window of its admission.
+    assert books.budgets.status(payer.key_id).period_usage_nusd == 0
+
+
+def test_a_cost_above_the_reservation_counts_in_full(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
+    one = worker()
+    assert one.pay(one.spending.reserve(payer, CALL), 10 * CENT) is True
+    one.rest()
+    assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
+    assert not attempt(one, payer)
+
+
+def test_a_reservation_grows_while_the_budget_allows(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=10 * CENT))
+    reservation = worker().spending.reserve(payer, CALL)
+    assert reservation.extend(7 * CENT)
+    assert not reservation.extend(1)
+    assert reservation.amount_nusd == 10 * CENT
+
+
+def test_settling_and_releasing_twice_changes_nothing(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+    one.pay(reservation, CENT)
+    reservation.release()
+    assert reservation.settle(2 * CENT) is False
+    assert one.spending.gauges()["reserved_nusd"] == 0
+    one.rest()
+    assert counters(books, f"{payer.organization_id}:credits") == (CENT, 0)
+
+
+def test_a_worker_whose_row_ran_out_admits_nothing(worker, books, payer, clock):
+    fund(books, payer)
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+    reservation.check()
+    one.control._stopping.set()
+    gevent.sleep(0.6)
+    clock.advance(2.0)
+    with pytest.raises(Unavailable):
+        reservation.check()
+
+
+def test_a_lowered_limit_is_in_force_at_once(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=50 * DOLLAR))
+    one = worker()
+    one.spending.reserve(payer, Ask(CENT, 0, 0, True)).release()
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=CENT))
+    assert not attempt(one, payer)
+
+
+def test_what_one_worker_does_not_use_serves_another_within_a_second(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
+    first, second = worker(), worker()
+    first.spending.reserve(payer, CALL).release()
+    tending = gevent.spawn_later(0.4, lambda: first.spending.tend())
+    assert attempt(second, payer)
+    tending.kill()
+
+
+def test_five_hundred_waiters_share_few_refills(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    calls, write = [], one.money.write
+    one.money.write = lambda work: (calls.append(1), write(work))[1]
+    jobs = [gevent.spawn(one.spending.reserve, payer, Ask(CENT, 0, 0, True)) for _ in range(500)]
+    assert len([job.get(timeout=30) for job in jobs]) == 500
+    assert len(calls) < 10
+
+
+def test_a_caller_who_hangs_up_while_waiting_leaves_nothing_reserved(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    waiting = gevent.spawn(one.spending.reserve, payer, CALL)
+    gevent.sleep(0)
+    waiting.kill()
+    gevent.sleep(0.3)
+    assert one.spending.gauges()["reserved_nusd"] == 0
+    one.rest()
+    assert counters(books, f"{payer.organization_id}:credits") == (0, 0)
