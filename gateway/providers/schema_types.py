@@ -1,0 +1,72 @@
+"""Types of a JSON Schema node: named, guessed, widened by null."""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+# Which words each type has; words in no list belong to every type.
+WORDS_OF_TYPE = {
+    "string": frozenset(("minLength", "maxLength", "pattern", "enum")),
+    "number": frozenset(("minimum", "maximum")),
+    "integer": frozenset(("minimum", "maximum")),
+    "array": frozenset(("items", "minItems", "maxItems")),
+    "object": frozenset(
+        ("properties", "required", "minProperties", "maxProperties", "propertyOrdering", "additionalProperties")
+    ),
+}
+TYPED_WORDS = frozenset().union(*WORDS_OF_TYPE.values())
+TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
+SIMPLE = ("string", "number", "boolean", "object")
+# Words that tell the type of a schema without one, the surest first.
+TELLING = (
+    ("object", ("properties", "required", "additionalProperties", "patternProperties", "minProperties")),
+    ("array", ("items", "prefixItems", "minItems", "maxItems", "uniqueItems")),
+    ("string", ("pattern", "minLength", "maxLength", "format")),
+    ("number", ("minimum", "maximum", "multipleOf")),
+)
+
+
+def types_of(node: Schema) -> list[str]:
+    """The types of a node, guessed from its words when it names none; empty when nothing tells."""
+    kind = node.get("type")
+    named = kind if isinstance(kind, list) else [kind]
+    known = [name.lower() for name in named if isinstance(name, str) and name.lower() in TYPES]
+    if known:
+        return list(dict.fromkeys(known))
+    listed = node.get("enum")
+    if isinstance(listed, list) and listed:
+        return list(dict.fromkeys(type_of(value) for value in listed))
+    return next(([name] for name, words in TELLING if any(word in node for word in words)), [])
+
+
+def type_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def with_null(schema: Schema) -> Schema:
+    """The schema, null being taken too."""
+    kind, listed = schema.get("type"), schema.get("enum")
+    widened = {**schema, "enum": [*listed, None]} if isinstance(listed, list) and None not in listed else dict(schema)
+    if isinstance(kind, str):
+        return {**widened, "type": kind if kind == "null" else [kind, "null"]}
+    if isinstance(kind, list):
+        return {**widened, "type": kind if "null" in kind else [*kind, "null"]}
+    if isinstance(schema.get("anyOf"), list):
+        return {**widened, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    if "const" in schema or "$ref" in schema:
+        return {"anyOf": [schema, {"type": "null"}]}
+    return widened

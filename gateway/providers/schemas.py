@@ -1,0 +1,352 @@
+"""Rewrites a JSON Schema into what an upstream's grammar takes, and tells what was left out."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.providers.conjunctions import join_branches, merge
+from gateway.providers.grammars import ANNOTATIONS, COMBINERS, Grammar
+from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, types_of, with_null
+
+Schema = dict[str, Any]
+
+DEPTH_LIMIT = 48
+NODE_LIMIT = 4000  # writing references out can multiply a schema: beyond this they are cut
+RECURSION = "$ref (recursive)"
+UNRESOLVED = "$ref (unresolved)"
+MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+SINGLE = (
+    "items",
+    "additionalProperties",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "propertyNames",
+    "additionalItems",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+)
+BOOLEAN = ("additionalProperties", "unevaluatedProperties")
+LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """`dropped` names each word of the original that the new schema does not hold to, once."""
+
+    schema: Schema
+    dropped: tuple[str, ...] = ()
+
+
+def rewrite(schema: Any, grammar: Grammar) -> Rewritten:
+    """`schema` in `grammar`; the original is not changed.
+
+    What the original takes the new schema takes too, unless the grammar is closed. Recursive and unresolved
+    references become an open schema of their type. Annotations that a grammar lacks go without a report.
+    """
+    work = _Rewriter(schema if isinstance(schema, dict) else {}, grammar)
+    return Rewritten(work.write_root(), tuple(work.dropped))
+
+
+class _Rewriter:
+    """One schema on its way. `active` are the references that are being written out around a node."""
+
+    def __init__(self, root: Schema, grammar: Grammar) -> None:
+        self._root = root
+        self._grammar = grammar
+        self._nodes = 0
+        self.dropped: dict[str, None] = {}
+
+    def write_root(self) -> Schema:
+        root = self._root
+        if self._grammar.object_root:
+            root = self._object_root(self._expand(root, (), whole=True)[0])
+        written = self.write(root, (), 0)
+        allowed = self._grammar.root_words
+        if allowed is not None:
+            for word in [word for word in written if word not in allowed]:
+                self._drop(word)
+                del written[word]
+        return written
+
+    def write(self, schema: Any, active: tuple[str, ...], depth: int) -> Schema:
+        """A sub-schema in the grammar."""
+        self._nodes += 1
+        if depth > DEPTH_LIMIT or self._nodes > NODE_LIMIT:
+            self._drop("depth")
+            return self._open("")
+        node, active = self._expand(schema, active)
+        node = self._translate(node)
+        union = next((word for word in ("anyOf", "oneOf") if isinstance(node.get(word), list)), "")
+        if union and self._grammar.lone_unions:
+            return self._write_union(node, union, active, depth)
+        if union == "oneOf" and not self._grammar.allows("oneOf"):
+            node = {("anyOf" if word == "oneOf" else word): value for word, value in node.items()}
+        if not self._grammar.typed:
+            return self._close(self._write_words(node, active, depth))
+        kinds = types_of(node)
+        if len([kind for kind in kinds if kind != "null"]) == 1 or kinds == ["null"]:
+            return self._write_typed(node, kinds, active, depth)
+        return self._write_kinds(node, kinds, active, depth)
+
+    # References and conjunctions.
+
+    def _expand(self, schema: Any, active: tuple[str, ...], whole: bool = False) -> tuple[Schema, tuple[str, ...]]:
+        """The schema with its own reference and allOf written out; `whole` even where the grammar has them."""
+        if not isinstance(schema, dict):
+            if schema is False:
+                self._drop("false")
+            return {}, active
+        parts: list[Schema] = []
+        rest, ref, every = schema, schema.get("$ref"), schema.get("allOf")
+        if isinstance(ref, str) and (whole or not self._keeps(ref)):
+            rest = {word: value for word, value in rest.items() if word != "$ref"}
+            target, active = self._follow(ref, active, whole)
+            parts.append(target)
+        if isinstance(every, list) and (whole or not self._grammar.allows("allOf")):
+            rest = {word: value for word, value in rest.items() if word != "allOf"}
+            for part in every:
+                target, active = self._expand(part, active, whole=True)
+                parts.append(target)
+        if not parts:
+            return rest, active
+        return merge([rest, *parts], self._drop), active
+
+    def _keeps(self, ref: str) -> bool:
+        stays = ref == "#" or ref.startswith(("#/$defs/", "#/definitions/"))
+        return self._grammar.refs and stays and self._look_up(ref) is not None
+
+    def _follow(self, ref: str, active: tuple[str, ...], whole: bool) -> tuple[Schema, tuple[str, ...]]:
+        target = self._look_up(ref)
+        if target is None:
+            self._drop(UNRESOLVED)
+            return {}, active
+        if ref in active or self._nodes > NODE_LIMIT:
+            self._drop(RECURSION)
+            kind = target.get("type") if isinstance(target, dict) else None
+            return ({"type": kind} if isinstance(kind, str) else {}), active
+        return self._expand(target, (*active, ref), whole)
+
+    def _look_up(self, ref: str) -> Any:
+        """The target of a local JSON pointer (RFC 6901); None when there is none."""
+        if ref == "#":
+            return self._root
+        if not ref.startswith("#/"):
+            return None
+        found: Any = self._root
+        for step in ref[2:].split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, dict) and step in found:
+                found = found[step]
+            elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
+                found = found[int(step)]
+            else:
+                return None
+        return found if isinstance(found, dict | bool) else None
+
+    def _object_root(self, root: Schema) -> Schema:
+        """The root as one object: properties of all branches, required what every branch requires."""
+        root = self._translate(root)
+        for word in ("anyOf", "oneOf"):
+            branches = root.get(word)
+            if not isinstance(branches, list):
+                continue
+            self._drop(word)
+            base = {name: value for name, value in root.items() if name not in (word, "additionalProperties")}
+            expanded = [self._expand(branch, (), whole=True)[0] for branch in branches]
+            root = join_branches(base, [branch for branch in expanded if branch.get("type", "object") == "object"])
+        return {"type": "object", **{word: value for word, value in root.items() if word != "type"}}
+
+    # Words.
+
+    def _translate(self, node: Schema) -> Schema:
+        """Words that the grammar lacks as words that it has, where there are such."""
+        node = dict(node)
+        allows = self._grammar.allows
+        if "const" in node and not allows("const"):
+            node.setdefault("enum", [node["const"]])
+            del node["const"]
+        if node.get("nullable") is True and not allows("nullable"):
+            del node["nullable"]
+            node = with_null(node)
+        for word, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            if word in node and not allows(word):
+                self._include(node, word, plain)
+        if isinstance(node.get("items"), list):
+            node["prefixItems"] = node.pop("items")
+            node["items"] = node.pop("additionalItems", True)
+        if "prefixItems" in node and not allows("prefixItems"):
+            self._untuple(node)
+        if "patternProperties" in node and not allows("patternProperties"):
+            self._drop("patternProperties")
+            del node["patternProperties"]
+            node.pop("additionalProperties", None)  # it spoke of what matches no pattern
+        return node
+
+    def _include(self, node: Schema, word: str, plain: str) -> None:
+        """An exclusive limit as the inclusive one; exact for integers."""
+        limit = node.pop(word)
+        if isinstance(limit, bool) or not isinstance(limit, int | float):
+            self._drop(word)
+            return
+        if node.get("type") == "integer" and float(limit).is_integer():
+            limit = int(limit) + (1 if plain == "minimum" else -1)
+        else:
+            self._drop(word)
+        node.setdefault(plain, limit)
+
+    def _untuple(self, node: Schema) -> None:
+        """A tuple as a list of any of its members."""
+        self._drop("prefixItems")
+        members = [member for member in node.pop("prefixItems") if isinstance(member, dict)]
+        rest = node.get("items", True)
+        if rest is False:
+            node["items"] = {"anyOf": members} if len(members) > 1 else (members or [{}])[0]
+        elif isinstance(rest, dict) and rest:
+            node["items"] = {"anyOf": [*members, rest]}
+        else:
+            node["items"] = {}
+
+    def _write_words(self, node: Schema, active: tuple[str, ...], depth: int) -> Schema:
+        """The node's words, those alone that the grammar has; sub-schemas in the grammar too."""
+        written: Schema = {}
+        for word, value in node.items():
+            if word in ("$defs", "definitions") and not self._grammar.refs:
+                continue
+            if not self._grammar.allows(word):
+                if word not in ANNOTATIONS and not word.startswith("x-"):
+                    self._drop(word)
+                continue
+            if self._fits(word, value, node):
+                written[word] = self._write_value(word, value, active, depth)
+        if self._grammar.declared and "required" in written:
+            names = [name for name in written["required"] if name in written.get("properties", ())]
+            written["required"] = names
+            if not names:
+                del written["required"]
+        return written
+
+    def _fits(self, word: str, value: Any, node: Schema) -> bool:
+        """Whether the grammar takes this value of a word that it has."""
+        grammar, fits = self._grammar, True
+        if word == "format" and grammar.formats is not None:
+            kinds = [kind for kind in types_of(node) if kind != "null"]
+            fits = any(value in grammar.formats.get(kind, ()) for kind in kinds)
+        elif word == "minItems" and grammar.item_counts is not None:
+            fits = value in grammar.item_counts
+        elif word in ("required", "enum"):
+            fits = isinstance(value, list) and (word == "required" or bool(value))
+        elif word in LISTS:
+            fits = isinstance(value, list) and bool(value)
+        elif word in MAPS:
+            fits = isinstance(value, dict)
+        if not fits:
+            self._drop(f"{word} ({value})" if word == "format" else word)
+        return fits
+
+    def _write_value(self, word: str, value: Any, active: tuple[str, ...], depth: int) -> Any:
+        if word in MAPS:
+            return {name: self.write(schema, active, depth + 1) for name, schema in value.items()}
+        if word in LISTS:
+            return [self.write(schema, active, depth + 1) for schema in value]
+        if word in SINGLE and not (isinstance(value, bool) and (word in BOOLEAN or self._grammar.words is None)):
+            return self.write(value, active, depth + 1)
+        return value
+
+    # Unions and types.
+
+    def _write_union(self, node: Schema, union: str, active: tuple[str, ...], depth: int) -> Schema:
+        """A union that stands alone: what is beside it goes into each branch; null becomes a branch or a mark."""
+        for other in COMBINERS & node.keys() - {union}:
+            self._drop(other)
+        notes = {word: node[word] for word in ("title", "description") if word in node}
+        base = {word: value for word, value in node.items() if word not in COMBINERS and word not in notes}
+        default = base.pop("default", None)
+        branches: list[Schema] = []
+        for branch in node[union]:
+            expanded, inner = self._expand(branch, active)
+            written = self.write(merge([expanded, base], self._drop) if base else expanded, inner, depth + 1)
+            branches += written["anyOf"] if written.keys() == {"anyOf"} else [written]
+        return self._settle(branches, notes, default)
+
+    def _settle(self, branches: list[Schema], notes: Schema, default: Any = None) -> Schema:
+        """Branches as a schema: one alone stays itself; a null branch is a mark where the grammar has that."""
+        unique = [branch for place, branch in enumerate(branches) if branch not in branches[:place]]
+        marks = self._grammar.allows("nullable") and self._grammar.words is not None
+        real = [branch for branch in unique if branch != {"type": "NULL"}] if marks else unique
+        if marks and real and len(real) < len(unique):
+            real[0] = {**real[0], "nullable": True}
+        if not real:
+            return {**unique[0], **notes} if unique else self._open("")
+        if len(real) == 1:
+            extra = {"default": default} if default is not None and self._grammar.allows("default") else {}
+            return {**real[0], **notes, **extra}
+        real[0] = {**notes, **real[0]}
+        return {"anyOf": real}
+
+    def _write_kinds(self, node: Schema, kinds: list[str], active: tuple[str, ...], depth: int) -> Schema:
+        """A node of several types, or of any, as a union of one branch a type."""
+        notes = {word: node[word] for word in ("title", "description") if word in node}
+        if not kinds:
+            return self._settle([self._open("")], notes)
+        rest = {word: value for word, value in node.items() if word not in notes and word != "type"}
+        branches = [self.write({**rest, "type": kind}, active, depth + 1) for kind in kinds]
+        return self._settle(branches, notes)
+
+    def _write_typed(self, node: Schema, kinds: list[str], active: tuple[str, ...], depth: int) -> Schema:
+        """A node of one type, with words of that type alone."""
+        kind = next((kind for kind in kinds if kind != "null"), "null")
+        own = WORDS_OF_TYPE.get(kind, frozenset())
+        kept = {w: v for w, v in node.items() if w == "type" or w == "enum" or w not in TYPED_WORDS or w in own}
+        listed = kept.get("enum")
+        if isinstance(listed, list):
+            self._write_enum(kept, kind)
+        written = self._write_words({**kept, "type": kind}, active, depth)
+        written["type"] = kind.upper() if self._grammar.upper_types else kind
+        if "null" in kinds and kind != "null" or isinstance(listed, list) and None in listed:
+            written["nullable"] = True
+        if kind == "array" and "items" not in written:
+            written["items"] = self._open("items")
+        return written
+
+    def _write_enum(self, node: Schema, kind: str) -> None:
+        """Where only texts can be listed: other values are told in the description."""
+        values = [value for value in node.pop("enum") if value is not None]
+        if kind == "string" and values and all(isinstance(value, str) and value for value in values):
+            node["enum"] = values
+        elif values:
+            self._drop("enum")
+            told = f"One of: {', '.join(map(str, values[:50]))}."
+            node["description"] = f"{node['description']} {told}" if node.get("description") else told
+
+    def _open(self, place: str) -> Schema:
+        """A schema that takes anything; where types must be named, all of them (lists within lists but of texts)."""
+        if not self._grammar.typed:
+            return self._close({"type": "object"}) if self._grammar.closed else {}
+        name = str.upper if self._grammar.upper_types else str
+        kinds: list[Schema] = [{"type": name(kind)} for kind in SIMPLE]
+        kinds[0]["nullable"] = True
+        if place != "items":
+            kinds.append({"type": name("array"), "items": self._open("items")})
+        else:
+            kinds.append({"type": name("array"), "items": {"type": name("string")}})
+        return {"anyOf": kinds}
+
+    # Closed grammars.
+
+    def _close(self, node: Schema) -> Schema:
+        """An object without undeclared properties, when the grammar wants that."""
+        if not self._grammar.closed or "object" not in types_of(node):
+            return node
+        if node.get("additionalProperties", False) is not False or not node.get("properties"):
+            self._drop("additionalProperties")
+        properties = node.get("properties") or {}
+        required = node.get("required") or []
+        if self._grammar.all_required:
+            properties = {name: s if name in required else with_null(s) for name, s in properties.items()}
+            required = list(properties)
+        return {**node, "properties": properties, "required": required, "additionalProperties": False}
+
+    def _drop(self, word: str) -> None:
+        self.dropped[word] = None

@@ -1,0 +1,206 @@
+"""The sample schemas, instances made from them, and what providers' validators say of a schema."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fastjsonschema
+from google.genai import types
+from pydantic import ValidationError
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+SAMPLES = Path(__file__).parent / "samples" / "schemas"
+TEXTS = {
+    "date-time": "2026-01-15T08:30:00Z",
+    "date": "2026-01-15",
+    "time": "08:30:00Z",
+    "email": "a@example.com",
+    "uri": "https://example.com/a",
+    "uuid": "0f8fad5b-d9cb-469f-a165-70867728950e",
+    "ipv4": "192.0.2.1",
+}
+CANDIDATES = ("abcdefgh", "a", "1", "a1", "A1", "12345678", "abc-def", "/a", "*", "arn:aws:iam::123456789012:role/a")
+
+
+def load_schemas() -> list[tuple[str, dict[str, Any]]]:
+    """Every sample as (file/name, schema)."""
+    found = []
+    for path in sorted(SAMPLES.glob("*.json")):
+        found += [(f"{path.stem}/{entry['name']}", entry["schema"]) for entry in json.loads(path.read_text())]
+    return found
+
+
+def accepts(schema: dict[str, Any], instance: Any) -> bool:
+    return check(schema)(instance)
+
+
+def check(schema: dict[str, Any]) -> Callable[[Any], bool]:
+    """A function that tells whether an instance is valid."""
+    readable = {key: value for key, value in _without_foreign_patterns(schema).items() if key != "$schema"}
+    validate = fastjsonschema.compile({"$schema": DRAFT, **readable}, use_formats=False)
+
+    def valid(instance: Any) -> bool:
+        try:
+            validate(json.loads(json.dumps(instance)))
+        except fastjsonschema.JsonSchemaValueException:
+            return False
+        return True
+
+    return valid
+
+
+def _without_foreign_patterns(schema: Any) -> Any:
+    """The schema without patterns that only another language's engine reads."""
+    if isinstance(schema, list):
+        return [_without_foreign_patterns(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {word: _without_foreign_patterns(value) for word, value in schema.items()}
+    if isinstance(kept.get("pattern"), str) and not _readable(kept["pattern"]):
+        del kept["pattern"]
+    return kept
+
+
+def _readable(pattern: str) -> bool:
+    try:
+        re.compile(pattern.replace("$", r"\Z"))
+    except re.error:
+        return False
+    return True
+
+
+def instances_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Objects that the schema takes: with what is required, with all that is declared, with each union's branches."""
+    schema = _without_foreign_patterns(schema)
+    valid = check(schema)
+    made = [_make(schema, schema, full, pick, 0) for full in (False, True) for pick in (0, 1, 2)]
+    objects = [value for value in made if isinstance(value, dict)]
+    return [value for place, value in enumerate(objects) if value not in objects[:place] and valid(value)]
+
+
+def _make(schema: Any, root: dict[str, Any], full: bool, pick: int, depth: int) -> Any:
+    if not isinstance(schema, dict) or depth > 6:
+        return "x"
+    if "$ref" in schema:
+        target: Any = root
+        for step in schema["$ref"][2:].split("/") if len(schema["$ref"]) > 2 else ():
+            target = target[step.replace("~1", "/").replace("~0", "~")]
+        return _make(target, root, full and depth < 4, pick, depth + 1)
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][pick % len(schema["enum"])]
+    for word in ("anyOf", "oneOf", "allOf"):
+        if schema.get(word):
+            made = _make(schema[word][pick % len(schema[word])], root, full, pick, depth + 1)
+            own = _make_typed(schema, root, full, pick, depth) if "properties" in schema else {}
+            return {**own, **made} if isinstance(made, dict) and isinstance(own, dict) else made
+    return _make_typed(schema, root, full, pick, depth)
+
+
+def _make_typed(schema: dict[str, Any], root: dict[str, Any], full: bool, pick: int, depth: int) -> Any:
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = kind[pick % len(kind)] if isinstance(kind, list) else kind
+    if kind == "object":
+        return _make_object(schema, root, full, pick, depth)
+    if kind == "array":
+        items = schema.get("items", {})
+        count = max(schema.get("minItems", 0), 1 if full and depth < 4 else 0)
+        members = items if isinstance(items, list) else schema.get("prefixItems") or [items] * count
+        return [_make(member, root, full, pick + place, depth + 1) for place, member in enumerate(members)]
+    if kind in ("integer", "number"):
+        low = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+        return int(low) + (1 if "exclusiveMinimum" in schema else 0)
+    return {"boolean": pick == 1, "null": None}.get(kind, _text(schema))
+
+
+def _make_object(schema: dict[str, Any], root: dict[str, Any], full: bool, pick: int, depth: int) -> dict[str, Any]:
+    declared = schema.get("properties") or {}
+    names = (
+        list(declared) if full and depth < 4 else [name for name in schema.get("required") or () if name in declared]
+    )
+    made = {name: _make(declared[name], root, full, pick, depth + 1) for name in names}
+    extra = schema.get("additionalProperties")
+    if full and isinstance(extra, dict) and depth < 4:
+        made["extra"] = _make(extra, root, full, pick, depth + 1)
+    return made
+
+
+def _text(schema: dict[str, Any]) -> str:
+    if schema.get("format") in TEXTS:
+        return TEXTS[schema["format"]]
+    low, high = schema.get("minLength", 0), schema.get("maxLength", 10**6)
+    fitting = [text for text in CANDIDATES if re.search(schema.get("pattern", ""), text) and low <= len(text) <= high]
+    return fitting[0] if fitting else "a" * low
+
+
+def google_complaints(schema: dict[str, Any]) -> list[str]:
+    """What the Gemini API's validator says of a Schema: unknown words, and rules that types do not show."""
+    try:
+        types.Schema.model_validate(schema)
+    except ValidationError as error:
+        return [str(error)]
+    return list(_google_rules(schema, "parameters"))
+
+
+def _google_rules(schema: dict[str, Any], path: str) -> Iterator[str]:
+    yield from _google_node_rules(schema, path)
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from _google_rules(inner, f"{path}.properties[{name}]")
+    if "items" in schema:
+        yield from _google_rules(schema["items"], f"{path}.items")
+    for place, inner in enumerate(schema.get("anyOf", ())):
+        yield from _google_rules(inner, f"{path}.any_of[{place}]")
+
+
+def _google_node_rules(schema: dict[str, Any], path: str) -> Iterator[str]:
+    kind = schema.get("type")
+    if "anyOf" in schema and schema.keys() - {"anyOf"}:
+        yield f"{path}: when using any_of, it must be the only field set"
+    if "anyOf" not in schema and kind not in types.Type.__members__:
+        yield f"{path}: schema didn't specify the schema type field"
+    for word, owner in (("properties", "OBJECT"), ("items", "ARRAY"), ("enum", "STRING"), ("required", "OBJECT")):
+        if word in schema and kind != owner:
+            yield f"{path}.{word}: only allowed for {owner} type"
+    if kind == "ARRAY" and "items" not in schema:
+        yield f"{path}.items: missing field"
+    if kind == "STRING" and schema.get("format", "enum") not in ("enum", "date-time"):
+        yield f"{path}.format: only 'enum' and 'date-time' are supported for STRING type"
+    if not all(isinstance(value, str) and value for value in schema.get("enum", ())):
+        yield f"{path}.enum: cannot be empty"
+    for name in schema.get("required", ()):
+        if name not in schema.get("properties", {}):
+            yield f"{path}.required: property is not defined: {name}"
+
+
+def google_as_json(schema: dict[str, Any]) -> dict[str, Any]:
+    """A Google Schema as the JSON Schema that takes the same."""
+    plain = {word: value for word, value in schema.items() if word != "nullable"}
+    if "type" in plain:
+        plain["type"] = plain["type"].lower()
+    if "properties" in plain:
+        plain["properties"] = {name: google_as_json(inner) for name, inner in plain["properties"].items()}
+    if "items" in plain:
+        plain["items"] = google_as_json(plain["items"])
+    if "anyOf" in plain:
+        plain["anyOf"] = [google_as_json(inner) for inner in plain["anyOf"]]
+    return {"anyOf": [plain, {"type": "null"}]} if schema.get("nullable") else plain
+
+
+def words_of(schema: Any, words: set[str] | None = None) -> set[str]:
+    """Every word at every depth; names of properties are none."""
+    found = set() if words is None else words
+    if isinstance(schema, dict):
+        for word, value in schema.items():
+            found.add(word)
+            if word in ("properties", "$defs", "definitions", "patternProperties"):
+                for inner in value.values():
+                    words_of(inner, found)
+            elif word in ("anyOf", "oneOf", "allOf", "prefixItems"):
+                for inner in value:
+                    words_of(inner, found)
+            elif word in ("items", "additionalProperties", "not", "propertyNames"):
+                words_of(value, found)
+    return found
