@@ -14,10 +14,12 @@ from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.chat import ChatEngine
 from gateway.engine.planning import Planner
-from gateway.engine.recovery import Recovery
 from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError
+from gateway.limits.budgets import Budgets
+from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
+from gateway.limits.rates import Rates
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
@@ -43,6 +45,7 @@ from gateway.transport import Transport
 log = logging.getLogger("gateway")
 
 FLUSH_S = 5.0
+SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
 MIGRATE = "python -m gateway.manage migrate"
 
 
@@ -66,7 +69,8 @@ class Services:
     planner: Planner
     spending: Spending
     settlements: Settlements
-    recovery: Recovery
+    ledger: LedgerBook
+    budgets: Budgets
     chat: ChatEngine
     counters: Counters
     secrets: Secrets
@@ -77,8 +81,7 @@ class Services:
         """Background work of this worker: control version, leases, recovery."""
         self.control.start()
         self.counters.start()
-        self.recovery.start()
-        self.spending.start()
+        self.settlements.start()
 
     def drain(self, leaving: bool = True) -> None:
         """The worker begins to leave: readiness says so, requests under way finish."""
@@ -90,9 +93,8 @@ class Services:
             return
         self._closed = True
         for step in (
-            self.spending.stop,
+            self.settlements.stop,
             lambda: self.journal.close(FLUSH_S),
-            self.recovery.stop,
             self.control.stop,
             self.counters.stop,
             self.transport.close,
@@ -172,10 +174,9 @@ def build(settings: Settings) -> Services:
     upstreams = _upstreams(settings, clock, transport, protocols)
     counters = Counters(Path(settings.database.data_dir) / "metrics")
     planner = Planner(router, credentials, health, counters)
-    spending = Spending(database, journal, control, clock, settings.limits)
-    intents = Intents(settings.database.data_dir, control)
-    settlements = Settlements(journal, spending, intents, clock, settings)
-    recovery = Recovery(database, journal, spending, intents, control, clock)
+    intents = Intents(Path(settings.database.data_dir) / "journal", control.node)
+    spending = Spending(database, journal, control, clock, intents.claim)
+    settlements = Settlements(spending, Rates(), journal, intents, clock, SETTLE_S)
     return Services(
         settings=settings,
         clock=clock,
@@ -193,7 +194,8 @@ def build(settings: Settings) -> Services:
         planner=planner,
         spending=spending,
         settlements=settlements,
-        recovery=recovery,
+        ledger=LedgerBook(database, control),
+        budgets=Budgets(database, control),
         chat=ChatEngine(planner, settlements, upstreams, clock, settings, secrets.hash_keys[0]),
         counters=counters,
         secrets=secrets,

@@ -19,7 +19,6 @@ from gevent.pywsgi import WSGIServer
 
 from gateway.app import Application, create_app
 from gateway.engine.administration import Administration
-from gateway.limits.ledger import granting
 from gateway.services import build
 from gateway.settings import Settings
 from gateway.store.database import open_database
@@ -35,9 +34,8 @@ class LocalGateway:
     def __init__(self, settings: Settings, key: str) -> None:
         self.key = key
         services = build(settings)
-        Administration(services.database, services.control, services.secrets, services.threads).bootstrap(
-            settings, granting(services.database)
-        )
+        administration = Administration(services.database, services.control, services.secrets, services.threads)
+        administration.bootstrap(settings, services.ledger.grant)
         self.app: Application = create_app(settings, services)
         self.services = services
         self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None)

@@ -101,7 +101,10 @@ class ChatEngine:
             request = self._veil_cache_key(context, request)
         planned = self._planner.plan(context, request)
         ask = ask_for(request, planned.mappings, self._settings.limits.default_max_output, context.at_us)
-        settlement = self._settlements.admit(context, ask, planned.platform_paid, request.needs.prompt_bytes)
+        needs = request.needs
+        settlement = self._settlements.admit(
+            context, ask, planned.platform_paid, needs.prompt_bytes, request.asked, needs.stream
+        )
         return Run(
             context=context,
             request=request,

@@ -11,6 +11,9 @@ from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.administration import Administration, Grant
 from gateway.errors import Conflict
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.models import MODELS as LIMIT_MODELS
+from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
 from gateway.store.installation import Secrets, load_secrets
@@ -36,7 +39,7 @@ class Installation:
     def raw_database(self) -> Database:
         """The store as it is, migrated or not."""
         database = open_database(self.settings.database, self.clock, self.threads)
-        database.bind(MODELS)
+        database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS])
         return database
 
     @cached_property
@@ -63,10 +66,14 @@ class Installation:
     def vault(self) -> Vault:
         return Vault(self.secrets.encryption_keys)
 
+    @cached_property
+    def ledger(self) -> LedgerBook:
+        return LedgerBook(self.database, self.control)
+
     @property
-    def grant(self) -> Grant | None:
-        """How the first organization gets its credits; None while nothing keeps a ledger."""
-        return None
+    def grant(self) -> Grant:
+        """How the first organization gets its credits."""
+        return self.ledger.grant
 
     def close(self) -> None:
         """Close what was opened."""
