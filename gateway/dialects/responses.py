@@ -1,0 +1,174 @@
+"""OpenAI's Responses vocabulary: statuses, usage names, error codes, ids, and seals around opaque content.
+
+Wire facts: OpenAI API reference, "Responses", as published in the types of the `openai` package
+(openai/types/responses).
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import GatewayError
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.usage import Usage
+
+NAME = "responses"
+ENCRYPTED = "reasoning.encrypted_content"  # the `include` that asks for sealed reasoning
+
+# incomplete_details.reason (response.py, IncompleteDetails).
+INCOMPLETE_READ: dict[str, FinishReason] = {
+    "max_output_tokens": "length",
+    "max_messages": "length",
+    "content_filter": "content_filter",
+    "steered": "stop",
+}
+INCOMPLETE_WRITE: dict[FinishReason, str] = {
+    "length": "max_output_tokens",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+}
+
+# Items that ask the caller to run something: an answer with one of them ends for its calls.
+CALLS = frozenset(
+    (
+        "function_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "computer_call",
+        "mcp_approval_request",
+    )
+)
+
+# How ids of items begin.
+ID_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "web_search_call": "ws",
+    "image_generation_call": "ig",
+    "compaction": "cmp",
+}
+
+# response.error.code (response_error.py): what a request itself is to blame for.
+CALLERS_CODES = frozenset(
+    (
+        "invalid_prompt",
+        "invalid_image",
+        "invalid_image_format",
+        "invalid_base64_image",
+        "invalid_image_url",
+        "image_too_large",
+        "image_too_small",
+        "image_parse_error",
+        "invalid_image_mode",
+        "image_file_too_large",
+        "unsupported_image_media_type",
+        "empty_image_file",
+        "failed_to_download_image",
+        "image_file_not_found",
+        "context_length_exceeded",
+    )
+)
+REFUSED_CODES = frozenset(("image_content_policy_violation", "bio_policy", "misalignment_policy_violation"))
+
+# response.error.code for an error of ours by its kind; all others are server_error.
+ERROR_CODES = {"rate_limited": "rate_limit_exceeded", "invalid_request": "invalid_prompt"}
+KEPT_CODES = CALLERS_CODES | REFUSED_CODES | {"insufficient_quota"}
+
+TIERS = frozenset(("auto", "default", "flex", "scale", "priority", "fast", "ultrafast"))
+
+SEAL = "gw1"
+COMPACTOR = "gateway"  # the maker of compactions made here
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Opaque content with who made it. `origin` names the account that alone can open it, "" when any can."""
+
+    maker: str
+    origin: str
+    payload: str
+
+
+def write_seal(maker: str, origin: str, payload: str) -> str:
+    """The text that stands for the content on the wire; `payload` is in it byte for byte."""
+    return f"{SEAL}.{maker}.{origin}.{payload}"
+
+
+def read_seal(text: Any) -> Seal | None:
+    """The seal in a wire text, None when it is none of ours."""
+    pieces = text.split(".", 3) if isinstance(text, str) else ()
+    if len(pieces) != 4 or pieces[0] != SEAL or not pieces[1]:
+        return None
+    return Seal(*pieces[1:])
+
+
+def origin_of(provider: str, account: str) -> str:
+    """A short name for a provider's account: content that one account sealed no other can open."""
+    return hashlib.sha256(f"{provider}\n{account}".encode()).hexdigest()[:16]
+
+
+def error_code(error: GatewayError) -> str:
+    """`response.error.code` for an error of ours."""
+    return error.code if error.code in KEPT_CODES else ERROR_CODES.get(error.kind, "server_error")
+
+
+def read_usage(wire: Any) -> Usage | None:
+    """A `usage` object (response_usage.py) as disjoint counts; None when it tells none.
+
+    input_tokens includes cached and written tokens, output_tokens the reasoning ones.
+    """
+    if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
+        return None
+    prompt, output = _count(wire.get("input_tokens")), _count(wire.get("output_tokens"))
+    found_in, found_out = wire.get("input_tokens_details"), wire.get("output_tokens_details")
+    details = found_in if isinstance(found_in, dict) else {}
+    spent = found_out if isinstance(found_out, dict) else {}
+    read = min(_count(details.get("cached_tokens")), prompt)
+    written = min(_count(details.get("cache_write_tokens")), prompt - read)
+    return Usage(
+        input=prompt - read - written,
+        cache_read=read,
+        cache_write=written,
+        output=output,
+        reasoning=min(_count(spent.get("reasoning_tokens")), output),
+    )
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """The `usage` object without its cost."""
+    prompt, output = usage.input_total, usage.output_total
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read + usage.input_audio_cached,
+            "cache_write_tokens": usage.cache_write + usage.cache_write_1h,
+        },
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": prompt + output,
+    }
+
+
+def count_searches(response: dict[str, Any]) -> int:
+    """Billed web searches of a response: its own count, else its search calls (opening a page is none)."""
+    used = response.get("tool_usage")
+    told = used.get("web_search") if isinstance(used, dict) else None
+    if isinstance(told, dict) and "num_requests" in told:
+        return _count(told["num_requests"])
+    items = [item for item in response.get("output") or () if isinstance(item, dict)]
+    return sum(1 for item in items if item.get("type") == "web_search_call" and _searched(item))
+
+
+def _searched(item: dict[str, Any]) -> bool:
+    action = item.get("action")
+    return not isinstance(action, dict) or action.get("type", "search") == "search"
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0

@@ -1,0 +1,212 @@
+"""The Responses protocol: the call, with all that target and entry ask for.
+
+Every request is stateless (`store: false`) and asks for sealed reasoning: the gateway's own store keeps
+conversations, so any account and any region can serve any turn.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import json
+
+from gateway.dialects import responses as dialect
+from gateway.errors import GatewayError, NotSupported
+from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.neutral.events import Batch
+from gateway.providers import quirks
+from gateway.providers.failures import upstream_failure
+from gateway.providers.openai.address import address_of
+from gateway.providers.openai.responses_input import retarget
+from gateway.providers.openai.responses_reply import read_result
+from gateway.providers.openai.responses_request import write_body
+from gateway.providers.openai.responses_stream import StreamReader
+from gateway.providers.protocol import Call, Reply, Target
+
+PATH = "/responses"
+LEAST_OUTPUT = 16  # API reference, max_output_tokens: the service refuses less
+# Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
+OPTIONAL = ("temperature", "top_p")
+SEARCHES = ("web_search", "web_search_preview")
+# What an entry calls a forced choice, by what the request calls it.
+CHOICES = {"required": ("required", "any"), "tool": ("tool", "function"), "web_search": ("web_search",)}
+USUAL_TIERS = ("auto", "default")
+Body = dict[str, Any]
+
+
+class OpenAIResponses:
+    """POST {address}/responses."""
+
+    dialect = dialect.NAME
+
+    def write(self, request: ChatRequest, target: Target) -> Call:
+        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        warnings: list[str] = []
+        body = write_body(request, _origin(target), warnings)
+        if not target.mapping.web_search and any(tool["type"] in SEARCHES for tool in body.get("tools", ())):
+            raise NotSupported("This provider has no web search for this model.", param="tools")
+        return _finish(body, request, target, warnings)
+
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
+        """The call with the caller's own body, retargeted."""
+        warnings: list[str] = []
+        body = {**native.body, "input": retarget(native.body.get("input"), _origin(target))}
+        if not target.mapping.web_search:
+            _drop_search(body, target, warnings)
+        return _finish(body, request, target, warnings)
+
+    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+        """A whole answer. UpstreamFailed when it is not one, is empty, or failed there."""
+        return read_result(reply.read_all(), relayed)
+
+    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+        """A streamed answer as batches, one a receive."""
+        return StreamReader(relayed).read(reply)
+
+    def failure(self, reply: Reply, target: Target) -> GatewayError:
+        return upstream_failure(reply, target)
+
+
+def _origin(target: Target) -> str:
+    return dialect.origin_of(target.provider.id, target.credential.ident)
+
+
+def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> Call:
+    """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
+    body = {"model": target.mapping.external_id, **body, "store": False}
+    if request.needs.stream:
+        body["stream"] = True
+    _include(body, target)
+    _limit(body, target, warnings)
+    _fit(body, request, target, warnings)
+    for name in target.quirks:
+        quirk = QUIRKS.get(name)
+        if quirk is not None:
+            quirk(body, request)
+    url, headers = address_of(target, PATH)
+    headers["content-type"] = "application/json"
+    headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
+    return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))
+
+
+def _include(body: Body, target: Target) -> None:
+    """Ask for sealed reasoning where the model reasons; other models refuse to be asked."""
+    wanted = [name for name in body.pop("include", ()) if name != dialect.ENCRYPTED]
+    if target.mapping.reasoning:
+        wanted.append(dialect.ENCRYPTED)
+    if wanted:
+        body["include"] = wanted
+
+
+def _limit(body: Body, target: Target, warnings: list[str]) -> None:
+    """Values within the target's range: the output cap of the budget, least output, highest temperature."""
+    cap, asked = target.output_cap, body.get("max_output_tokens")
+    if cap is not None and (asked is None or asked > cap):
+        body["max_output_tokens"] = cap
+    if asked is not None and asked < LEAST_OUTPUT:
+        body["max_output_tokens"] = LEAST_OUTPUT
+        warnings.append(f"max_output_tokens was raised to {LEAST_OUTPUT}, the least that this provider takes.")
+    highest = target.mapping.max_temperature
+    if highest and (body.get("temperature") or 0) > highest:
+        body["temperature"] = highest
+
+
+def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> None:
+    """Leave out what the mapping does not take and the request can do without; add what the options ask for."""
+    mapping, options = target.mapping, request.options
+    if mapping.supported_parameters:
+        for name in OPTIONAL:
+            if name in body and name not in mapping.supported_parameters:
+                del body[name]
+                warnings.append(f"{name} is not supported by {mapping.key} and was left out.")
+    if not mapping.parallel_tool_calls:
+        body.pop("parallel_tool_calls", None)
+    if not mapping.verbosity:
+        _drop_inner(body, "text", "verbosity")
+    _fit_reasoning(body, target)
+    _fit_choice(body, request, target, warnings)
+    if options.prompt_cache_key:
+        body["prompt_cache_key"] = options.prompt_cache_key
+    tier, offered = options.service_tier, target.provider.service_tiers or mapping.service_tiers
+    if tier and offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
+        body["service_tier"] = tier
+
+
+def _fit_reasoning(body: Body, target: Target) -> None:
+    """A model that does not reason refuses the whole object; one that cannot stop refuses "none"."""
+    mapping = target.mapping
+    if not mapping.reasoning:
+        body.pop("reasoning", None)
+    elif mapping.reasoning_efforts and "none" not in mapping.reasoning_efforts:
+        reasoning = body.get("reasoning")
+        if reasoning and reasoning.get("effort") == "none":
+            _drop_inner(body, "reasoning", "effort")
+
+
+def _fit_choice(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> None:
+    forced, known = request.needs.forced_tool, target.mapping.supported_tool_choices
+    if not forced or not known or "tool_choice" not in body:
+        return
+    if not any(name in known for name in CHOICES.get(forced, ())):
+        body["tool_choice"] = "auto"
+        warnings.append(f"tool_choice was taken as auto: {target.mapping.key} cannot force a call.")
+
+
+def _drop_search(body: Body, target: Target, warnings: list[str]) -> None:
+    """Take out a search that is offered to the model only; one that is needed was never planned for this target."""
+    tools = body.get("tools") or ()
+    kept = [tool for tool in tools if not str(tool.get("type", "")).startswith("web_search")]
+    if len(kept) == len(tools):
+        return
+    warnings.append(f"web_search is not supported by {target.mapping.key} and was left out.")
+    if kept:
+        body["tools"] = kept
+        return
+    for name in ("tools", "tool_choice", "parallel_tool_calls"):
+        body.pop(name, None)
+
+
+def _drop_inner(body: Body, outer: str, name: str) -> None:
+    """The object `outer` without `name`, and without itself when nothing is left (values are shared: a copy)."""
+    holder = body.get(outer)
+    if not holder or name not in holder:
+        return
+    kept = {key: value for key, value in holder.items() if key != name}
+    if kept:
+        body[outer] = kept
+    else:
+        del body[outer]
+
+
+def _no_effort(body: Body, request: ChatRequest) -> None:
+    _drop_inner(body, "reasoning", "effort")
+
+
+def _no_verbosity(body: Body, request: ChatRequest) -> None:
+    _drop_inner(body, "text", "verbosity")
+
+
+def _sends_cache_terms(body: Body, request: ChatRequest) -> None:
+    """The provider takes retention and options of its prompt cache beside the key."""
+    options = request.options
+    if options.prompt_cache_retention:
+        body["prompt_cache_retention"] = options.prompt_cache_retention
+    if options.extra.get("prompt_cache_options"):
+        body["prompt_cache_options"] = options.extra["prompt_cache_options"]
+
+
+def _no_user(body: Body, request: ChatRequest) -> None:
+    body.pop("user", None)
+    body.pop("safety_identifier", None)
+
+
+# The quirks of catalogue entries that mean something in this format; names of others are passed over.
+QUIRKS: dict[str, Callable[[Body, ChatRequest], None]] = {
+    "no_parallel_tool_calls": quirks.no_parallel_tool_calls,
+    "no_service_tier": quirks.no_service_tier,
+    "no_sampling": quirks.no_sampling,
+    "tool_choice_auto": quirks.tool_choice_auto,
+    "no_user": _no_user,
+    "no_verbosity": _no_verbosity,
+    "no_reasoning_effort": _no_effort,
+    "sends_prompt_cache": _sends_cache_terms,
+}

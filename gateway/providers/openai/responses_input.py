@@ -1,0 +1,169 @@
+"""Neutral messages as the `input` items of an OpenAI Responses body.
+
+No item carries an id: nothing is stored upstream, so an id would only be looked up in vain.
+"""
+
+import hashlib
+from typing import Any
+
+from gateway.dialects import responses as dialect
+from gateway.errors import NotSupported
+from gateway.neutral.parts import (
+    File,
+    Foreign,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+CALL_ID_LIMIT = 64  # the service refuses longer ones (string_above_max_length)
+MADE = "Made by the assistant in the message before:"
+LEFT_OUT = "Calls of another provider's server tools in past turns were left out."
+Item = dict[str, Any]
+
+
+class InputWriter:
+    """Writes messages in order. Pictures and files that the assistant made follow its items as a user message: none
+    may stand in an assistant's message."""
+
+    def __init__(self, origin: str, warnings: list[str]) -> None:
+        self._origin = origin
+        self._warnings = warnings
+        self._items: list[Item] = []
+        self._custom: set[str] = set()
+
+    def write(self, messages: tuple[Message, ...]) -> list[Item]:
+        """The items. NotSupported for content that this format cannot carry."""
+        for message in messages:
+            if message.role == "assistant":
+                self._add_assistant(message)
+            elif message.role == "tool":
+                self._add_results(message)
+            else:
+                self._add_message(message.role, message.parts)
+        return self._items
+
+    def _add_message(self, role: str, parts: tuple[Part, ...]) -> None:
+        content = [write_part(part) for part in parts]
+        plain = len(content) == 1 and content[0]["type"] == "input_text"
+        self._items.append({"type": "message", "role": role, "content": content[0]["text"] if plain else content})
+
+    def _add_results(self, message: Message) -> None:
+        waiting: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                self._items.append(self._write_result(part))
+            else:
+                waiting.append(part)
+        if waiting:
+            self._add_message("user", tuple(waiting))
+
+    def _write_result(self, result: ToolResult) -> Item:
+        kind = "custom_tool_call_output" if result.call_id in self._custom else "function_call_output"
+        content = [write_part(part) for part in result.parts]
+        output: Any = content
+        if all(part["type"] == "input_text" for part in content):
+            output = "\n".join(part["text"] for part in content)
+            if result.is_error and not output.lower().startswith("error"):
+                output = f"Error: {output}"
+        elif result.is_error:
+            output = [{"type": "input_text", "text": "Error:"}, *content]
+        return {"type": kind, "call_id": shorten_id(result.call_id), "output": output}
+
+    def _add_assistant(self, message: Message) -> None:
+        made: list[Part] = []
+        for part in message.parts:
+            match part:
+                case Reasoning():
+                    self._add_reasoning(part)
+                case Text() | Refusal():
+                    if part.text:
+                        self._items.append({"type": "message", "role": "assistant", "content": part.text})
+                case ToolCall(executed=""):
+                    self._items.append(self._write_call(part))
+                case ToolCall() | ToolResult():
+                    self._warnings.append(LEFT_OUT)
+                case Foreign(maker=dialect.NAME):
+                    self._items.append(part.body)
+                case Foreign():
+                    raise NotSupported(f"This provider does not take a part of type {part.kind}.", param="messages")
+                case _:
+                    made.append(part)
+        if made:
+            self._add_message("user", (Text(MADE), *made))
+
+    def _add_reasoning(self, part: Reasoning) -> None:
+        """Only what this very account sealed can be read there again; all other reasoning is left out on purpose."""
+        sealed = open_seal(part.sealed, self._origin) if part.maker == dialect.NAME else ""
+        if sealed:
+            summary = [{"type": "summary_text", "text": part.text}] if part.text and part.summary else []
+            self._items.append({"type": "reasoning", "summary": summary, "encrypted_content": sealed})
+
+    def _write_call(self, call: ToolCall) -> Item:
+        ident = shorten_id(call.id)
+        if call.custom:
+            self._custom.add(call.id)
+            return {"type": "custom_tool_call", "call_id": ident, "name": call.name, "input": call.arguments}
+        return {"type": "function_call", "call_id": ident, "name": call.name, "arguments": call.arguments or "{}"}
+
+
+def open_seal(text: str, origin: str) -> str:
+    """The content of a seal as the account `origin` wrote it, "" when another one did; other text as it is."""
+    seal = dialect.read_seal(text)
+    if seal is None:
+        return text
+    return seal.payload if seal.maker == dialect.NAME and seal.origin == origin else ""
+
+
+def retarget(items: Any, origin: str) -> Any:
+    """A relayed `input` for the account `origin`: its own seals opened, reasoning that others sealed left out.
+
+    NotSupported when a compaction can be read by another account only: it stands for all that was said before.
+    """
+    if not isinstance(items, list):
+        return items
+    kept = []
+    for item in items:
+        if type(item) is not dict or dialect.read_seal(item.get("encrypted_content")) is None:
+            kept.append(item)
+            continue
+        opened = open_seal(item["encrypted_content"], origin)
+        if opened:
+            kept.append({**item, "encrypted_content": opened})
+        elif item.get("type") != "reasoning":
+            raise NotSupported("Another provider compacted this conversation; only it can go on.", param="input")
+    return kept
+
+
+def shorten_id(ident: str) -> str:
+    """A call id within the service's limit; the same long id always gives the same short one."""
+    if len(ident) <= CALL_ID_LIMIT:
+        return ident
+    return f"call_{hashlib.sha256(ident.encode()).hexdigest()[:32]}"
+
+
+def write_part(part: Part) -> Item:
+    """A content part of a message or a tool's output. NotSupported for what the format has no word for."""
+    match part:
+        case Text() | Refusal():
+            return {"type": "input_text", "text": part.text}
+        case Image(media=media) if media.url or media.data or media.file_id:
+            image: Item = {"type": "input_image", "detail": part.detail or "auto"}
+            if media.file_id:
+                return image | {"file_id": media.file_id}
+            return image | {"image_url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
+        case File(media=media) if media.file_id:
+            return {"type": "input_file", "file_id": media.file_id}
+        case File(media=media) if media.url:
+            return {"type": "input_file", "file_url": media.url}
+        case File(media=media) if media.data:
+            data = f"data:{media.media_type or 'application/pdf'};base64,{media.data}"
+            return {"type": "input_file", "filename": part.filename or part.title or "file", "file_data": data}
+        case _:
+            name = type(part).__name__.lower()
+            raise NotSupported(f"This provider does not take a part of type {name} in this form.", param="messages")

@@ -1,0 +1,156 @@
+"""A Responses object as a neutral result."""
+
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.dialects import responses as dialect
+from gateway.errors import ContentRefused, GatewayError, InvalidRequest, UpstreamFailed
+from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
+from gateway.neutral.parts import Foreign, Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.providers.failures import explain_object, stream_failure
+from gateway.providers.openai.reply import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+
+ENDED = ("completed", "incomplete")
+CANCELLED = "The provider cancelled its answer."
+NOT_ENDED = "The provider answered before it was done."
+PARAGRAPH = "\n\n"
+Wire = dict[str, Any]
+
+
+def read_result(body: bytes, relayed: bool) -> ChatResult:
+    """The result of a 2xx body. UpstreamFailed for another shape, a failure inside it, or an empty answer."""
+    try:
+        wire = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise UpstreamFailed(NOT_JSON) from None
+    if not isinstance(wire, dict):
+        raise UpstreamFailed(NOT_JSON)
+    if wire.get("error") or wire.get("status", "completed") not in ENDED:
+        raise read_failure(wire)
+    usage = read_usage(wire)
+    try:
+        parts = tuple(part for item in wire["output"] for part in read_item(item))
+        finish = read_finish(wire, has_calls(wire["output"]))
+    except SHAPE_ERRORS:
+        raise UpstreamFailed(ODD, upstream_status=200) from None
+    if is_empty(bool(parts), finish, usage):
+        raise UpstreamFailed(EMPTY, upstream_status=200)
+    return ChatResult(
+        choices=(Choice(parts, finish),),
+        usage=usage,
+        model=text_of(wire.get("model")),
+        upstream_id=text_of(wire.get("id")),
+        service_tier=text_of(wire.get("service_tier")),
+        native=Native(dialect.NAME, wire) if relayed else None,
+    )
+
+
+def read_usage(wire: Wire) -> Usage | None:
+    """The usage of a response, its web searches included; None when it tells none."""
+    usage = dialect.read_usage(wire.get("usage"))
+    searches = dialect.count_searches(wire) if isinstance(wire.get("output"), list) else 0
+    if usage is None or not searches:
+        return usage
+    return Usage(usage.input, usage.cache_read, usage.cache_write, output=usage.output, reasoning=usage.reasoning,
+                 searches=searches)  # fmt: skip
+
+
+def read_finish(wire: Wire, calls: bool) -> FinishReason:
+    """Why a completed or incomplete response ended."""
+    if wire.get("status") == "incomplete":
+        details = wire.get("incomplete_details") or {}
+        return dialect.INCOMPLETE_READ.get(details.get("reason"), "length")
+    return "tool_calls" if calls else "stop"
+
+
+def read_failure(wire: Wire) -> GatewayError:
+    """The error of a response that failed, was cancelled, or is not done (response_error.py has the codes)."""
+    error = wire.get("error")
+    if not error:
+        return UpstreamFailed(CANCELLED if wire.get("status") == "cancelled" else NOT_ENDED, upstream_status=200)
+    holder = {"error": error}
+    said = explain_object(holder, orjson.dumps(holder))
+    if said.code in dialect.CALLERS_CODES:
+        return InvalidRequest(said.message or "The provider refused the request.", code=said.code, param=said.param)
+    if said.code in dialect.REFUSED_CODES:
+        return ContentRefused(said.message or "The provider refused the content.", code="content_filter")
+    return stream_failure(holder)
+
+
+def has_calls(items: list[Wire]) -> bool:
+    """Whether an item asks the caller to run something."""
+    return any(item.get("type") in dialect.CALLS for item in items)
+
+
+def read_item(item: Wire) -> tuple[Part, ...]:
+    """The parts of one output item; of a kind that the neutral form has no word for, the item itself."""
+    match item.get("type"):
+        case "message":
+            return tuple(read_content(part) for part in item.get("content") or ())
+        case "reasoning":
+            return (read_reasoning(item),)
+        case "function_call":
+            return (ToolCall(call_id_of(item), text_of(item.get("name")), text_of(item.get("arguments"))),)
+        case "custom_tool_call":
+            return (ToolCall(call_id_of(item), text_of(item.get("name")), text_of(item.get("input")), custom=True),)
+        case "web_search_call":
+            return (read_search(item),)
+        case "image_generation_call" if item.get("result"):
+            return (read_image(item),)
+        case kind:
+            return (Foreign(dialect.NAME, text_of(kind), item),)
+
+
+def read_content(part: Wire) -> Part:
+    """A content part of a message: text with its citations, or a refusal."""
+    if part.get("type") == "refusal":
+        return Refusal(text_of(part.get("refusal")))
+    found = (read_source(annotation) for annotation in part.get("annotations") or ())
+    return Text(text_of(part.get("text")), sources=tuple(source for source in found if source is not None))
+
+
+def read_source(annotation: Any) -> Source | None:
+    """A url_citation; other annotations point into the provider's own files and mean nothing elsewhere."""
+    if not isinstance(annotation, dict) or annotation.get("type") != "url_citation" or not annotation.get("url"):
+        return None
+    start, end = annotation.get("start_index"), annotation.get("end_index")
+    place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
+    return Source(text_of(annotation["url"]), text_of(annotation.get("title")), "", *place)
+
+
+def read_reasoning(item: Wire) -> Reasoning:
+    """A reasoning item: its summary, else its text; sealed content as it came."""
+    summary = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("summary") or ())
+    said = PARAGRAPH.join(text_of(part.get("text")) for part in item.get("content") or ())
+    return Reasoning(
+        text=summary or said,
+        sealed=text_of(item.get("encrypted_content")),
+        maker=dialect.NAME,
+        ident=text_of(item.get("id")),
+        summary=bool(summary) or not said,
+    )
+
+
+def read_search(item: Wire) -> ToolCall:
+    """A web search that the provider ran by itself; its action is the arguments."""
+    arguments = orjson.dumps(item.get("action") or {}).decode()
+    return ToolCall(text_of(item.get("id")), "web_search", arguments, maker=dialect.NAME, executed="provider")
+
+
+def read_image(item: Wire) -> Image:
+    kind = text_of(item.get("output_format")) or "png"
+    return Image(Media(media_type=f"image/{kind}", data=text_of(item["result"])))
+
+
+def call_id_of(item: Wire) -> str:
+    """The id by which a call is answered; one without gets one (in the wire value too)."""
+    ident = text_of(item.get("call_id")) or text_of(item.get("id")) or f"call_{ids.new_hex()}"
+    item["call_id"] = ident
+    return ident
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""

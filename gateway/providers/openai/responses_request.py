@@ -1,0 +1,179 @@
+"""A neutral conversation as an OpenAI Responses body."""
+
+import hashlib
+from typing import Any
+
+from gateway.dialects import responses as dialect
+from gateway.errors import NotSupported
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    CustomTool,
+    ForeignTool,
+    FunctionTool,
+    ReasoningAsk,
+    ResponseFormat,
+    Tool,
+    ToolChoice,
+    WebSearch,
+)
+from gateway.providers.openai.responses_input import InputWriter
+
+# A budget in tokens as the nearest effort: this format has no other word for it.
+EFFORT_BY_BUDGET = ((4096, "low"), (16384, "medium"))
+NO_PARAMETERS = {"type": "object", "properties": {}}
+# Wishes without a word here: (field of Sampling, its name for the caller).
+WORDLESS = ("top_k", "frequency_penalty", "presence_penalty", "stop")
+USER_LIMIT = 64  # API reference, safety_identifier
+
+
+def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[str, Any]:
+    """The body without model, stream and what depends on the mapping. `warnings` grows by what is left out.
+
+    `origin` names the account that is asked: reasoning that another one sealed is left out. NotSupported for content
+    that this format cannot carry.
+    """
+    talk = request.conversation()
+    if talk.sampling.n > 1:
+        raise NotSupported("This provider gives one answer a request.", param="n")
+    body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(talk.messages)}
+    tools = write_tools(talk.tools, warnings)
+    if tools:
+        body["tools"] = tools
+        if talk.tool_choice is not None:
+            body["tool_choice"] = _write_choice(talk.tool_choice, talk.tools)
+        if talk.sampling.parallel_tool_calls is not None:
+            body["parallel_tool_calls"] = talk.sampling.parallel_tool_calls
+    reasoning = _write_reasoning(talk.reasoning)
+    if reasoning:
+        body["reasoning"] = reasoning
+    text = _write_text(talk)
+    if text:
+        body["text"] = text
+    _write_sampling(talk, body, warnings)
+    if request.user:
+        body["safety_identifier"] = _shorten(request.user)
+    return body
+
+
+def _write_sampling(talk: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
+    sampling = talk.sampling
+    if sampling.max_tokens:
+        body["max_output_tokens"] = sampling.max_tokens
+    for name in ("temperature", "top_p"):
+        value = getattr(sampling, name)
+        if value is not None:
+            body[name] = value
+    for name in WORDLESS:
+        if getattr(sampling, name):
+            warnings.append(f"{name} has no counterpart at this provider and was left out.")
+    if sampling.output_effort and not sampling.verbosity:
+        warnings.append("The output effort has no counterpart at this provider and was left out.")
+
+
+def _write_reasoning(ask: ReasoningAsk) -> dict[str, Any]:
+    """`reasoning`; a summary only when it was asked for: accounts that are not verified are refused it."""
+    effort = ask.effort
+    if ask.budget:
+        effort = next((name for limit, name in EFFORT_BY_BUDGET if ask.budget <= limit), "high")
+    elif not effort and ask.enabled is False:
+        effort = "none"
+    written: dict[str, Any] = {"effort": effort} if effort else {}
+    if ask.show in ("summary", "full") and effort != "none":
+        written["summary"] = "auto"
+    if ask.mode:
+        written["mode"] = ask.mode
+    return written
+
+
+def _write_text(talk: Conversation) -> dict[str, Any]:
+    text: dict[str, Any] = {}
+    if talk.response_format is not None:
+        text["format"] = _write_format(talk.response_format)
+    if talk.sampling.verbosity:
+        text["verbosity"] = talk.sampling.verbosity
+    return text
+
+
+def _write_format(wanted: ResponseFormat) -> dict[str, Any]:
+    if wanted.kind != "json_schema":
+        return {"type": wanted.kind}
+    written: dict[str, Any] = {
+        "type": "json_schema",
+        "name": wanted.name or "response",
+        "schema": wanted.schema or {},
+        "strict": bool(wanted.strict),
+    }
+    if wanted.description:
+        written["description"] = wanted.description
+    return written
+
+
+def write_tools(tools: tuple[Tool, ...], warnings: list[str]) -> list[dict[str, Any]]:
+    """The `tools` list. NotSupported for a tool that only another maker understands."""
+    searching = any(isinstance(tool, ForeignTool) and tool.kind == "tool_search" for tool in tools)
+    return [_write_tool(tool, searching, warnings) for tool in tools]
+
+
+def _write_tool(tool: Tool, searching: bool, warnings: list[str]) -> dict[str, Any]:
+    match tool:
+        case FunctionTool():
+            return _write_function(tool, searching)
+        case CustomTool():
+            custom = {"name": tool.name, "description": tool.description, "format": _write_grammar(tool.format)}
+            return {"type": "custom", **{key: value for key, value in custom.items() if value}}
+        case WebSearch():
+            return _write_search(tool, warnings)
+        case ForeignTool(maker=dialect.NAME):
+            return tool.body
+        case _:
+            raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")
+
+
+def _write_function(tool: FunctionTool, searching: bool) -> dict[str, Any]:
+    """`strict` is always written: left out it would count as true here, elsewhere as false."""
+    written: dict[str, Any] = {
+        "type": "function",
+        "name": tool.name,
+        "parameters": NO_PARAMETERS if tool.schema is None else tool.schema,
+        "strict": bool(tool.strict),
+    }
+    if tool.description:
+        written["description"] = tool.description
+    if tool.deferred and searching:
+        written["defer_loading"] = True
+    return written
+
+
+def _write_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A custom tool's format: what chat completions nest under `grammar` stands here at the top."""
+    inner = wanted.get("grammar") if wanted else None
+    return {"type": "grammar", **inner} if isinstance(inner, dict) else wanted
+
+
+def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:
+    written: dict[str, Any] = {"type": "web_search"}
+    if tool.context_size:
+        written["search_context_size"] = tool.context_size
+    names = ("city", "region", "country", "timezone")
+    place = {name: getattr(tool, name) for name in names if getattr(tool, name)}
+    if place:
+        written["user_location"] = {"type": "approximate", **place}
+    if tool.allowed_domains:
+        written["filters"] = {"allowed_domains": list(tool.allowed_domains)}
+    if tool.blocked_domains or tool.max_uses:
+        warnings.append("blocked_domains and max_uses of web_search have no counterpart at this provider.")
+    return written
+
+
+def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
+    if choice.mode == "web_search":
+        return {"type": "web_search"}
+    if choice.mode != "tool":
+        return choice.mode
+    kind = "custom" if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools) else "function"
+    return {"type": kind, "name": choice.name}
+
+
+def _shorten(user: str) -> str:
+    return user if len(user) <= USER_LIMIT else hashlib.sha256(user.encode()).hexdigest()

@@ -1,0 +1,166 @@
+"""A stream of Responses events as batches of neutral events, or as events to relay.
+
+It is whole only with its terminal event (`response.completed` or `response.incomplete`); all else is truncated. Any
+terminal event may carry usage.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.dialects import responses as dialect
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.events import (
+    Batch,
+    Failed,
+    Finished,
+    NativeChunk,
+    Silent,
+    Started,
+)
+from gateway.neutral.usage import Usage
+from gateway.providers.failures import explain, stream_failure, truncated
+from gateway.providers.openai.reply import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.openai.responses_events import EventRebuilder
+from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
+from gateway.providers.protocol import Reply
+from gateway.providers.sse import EventReader
+
+OPENING = ("response.created", "response.in_progress", "response.queued")
+GOOD_ENDS = ("response.completed", "response.incomplete")
+BAD_ENDS = ("response.failed", "response.cancelled")
+NO_STREAM = "The provider did not answer with an event stream."
+DONE = b"[DONE]"
+Wire = dict[str, Any]
+
+
+class StreamReader:
+    """Reads one stream."""
+
+    def __init__(self, relayed: bool) -> None:
+        self._rebuilder = None if relayed else EventRebuilder()
+        self._usage: Usage | None = None
+        self._started = False
+        self._content = False
+        self._calls = False
+        self._done: set[int] = set()  # output items that came whole
+
+    def read(self, reply: Reply) -> Iterator[Batch]:
+        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
+        try:
+            yield from self._read(reply)
+        except GatewayError as error:
+            yield self._end([], Failed(error, self._usage))
+
+    def _read(self, reply: Reply) -> Iterator[Batch]:
+        kind = reply.headers.get("content-type", "")
+        if kind and "event-stream" not in kind:
+            raise _not_a_stream(reply)
+        events = EventReader()
+        for piece in reply.chunks():
+            if not piece:
+                yield [Silent()]
+                continue
+            batch = self._take(events.feed(piece))
+            if batch:
+                yield batch
+                if type(batch[-1]) in (Finished, Failed):
+                    return
+        batch = self._take(events.finish())
+        if batch and type(batch[-1]) in (Finished, Failed):
+            yield batch
+        else:
+            yield self._end(batch, Failed(truncated(), self._usage))
+
+    def _take(self, events: list[tuple[str, bytes]]) -> Batch:
+        """The neutral events of some wire events; nothing follows a terminal one."""
+        batch: Batch = []
+        for name, data in events:
+            if data == DONE:
+                return self._end(batch, Failed(truncated(), self._usage))
+            try:
+                wire = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage))
+            try:
+                last = self._read_event(wire, name, len(data), batch)
+            except SHAPE_ERRORS:
+                last = Failed(UpstreamFailed(ODD), self._usage)
+            if last is not None:
+                return self._end(batch, last)
+        return batch
+
+    def _read_event(self, wire: Wire, name: str, size: int, batch: Batch) -> Finished | Failed | None:
+        """Add what an event brings to the batch; the terminal event when it is one."""
+        kind = wire.get("type") or name
+        if kind == "error" or (wire.get("error") and not wire.get("response")):
+            return Failed(read_failure(wire) if wire.get("error") else stream_failure({"error": wire}), self._usage)
+        if kind in OPENING:
+            self._start(wire, batch)
+        elif kind in GOOD_ENDS:
+            return self._finish(wire["response"], kind, batch)
+        elif kind in BAD_ENDS:
+            self._usage = read_usage(wire["response"]) or self._usage
+            return Failed(read_failure(wire["response"]), self._usage)
+        else:
+            self._start({}, batch)
+            self._note(wire, kind)
+            self._add(wire, kind, batch)
+        return None
+
+    def _start(self, wire: Wire, batch: Batch) -> None:
+        if not self._started:
+            self._started = True
+            response = wire.get("response") or {}
+            batch.append(Started(text_of(response.get("model")), text_of(response.get("id"))))
+
+    def _note(self, wire: Wire, kind: str) -> None:
+        if kind == "response.output_item.done":
+            item = wire["item"]
+            self._done.add(wire["output_index"])
+            self._calls = self._calls or item["type"] in dialect.CALLS
+            if "call" in item["type"]:
+                call_id_of(item)
+
+    def _add(self, wire: Wire, kind: str, batch: Batch) -> None:
+        before = len(batch)
+        if self._rebuilder is not None:
+            self._rebuilder.add(wire, kind, batch)
+            self._content = self._content or len(batch) > before
+            return
+        shown = not kind.endswith((".added", ".in_progress")) or kind == "response.output_text.annotation.added"
+        size = len(wire["delta"]) if type(wire.get("delta")) is str else 0
+        self._content = self._content or shown
+        batch.append(NativeChunk(dialect.NAME, wire, shown, size, kind))
+
+    def _finish(self, response: Wire, kind: str, batch: Batch) -> Finished | Failed:
+        """The end; items that the stream never brought are taken from the whole response."""
+        self._start({"response": response}, batch)
+        for index, item in enumerate(response.get("output") or ()):
+            if index not in self._done:
+                for step in ("added", "done"):
+                    name = f"response.output_item.{step}"
+                    wire = {"type": name, "output_index": index, "item": item}
+                    self._note(wire, name)
+                    self._add(wire, name, batch)
+        self._usage = read_usage(response) or self._usage
+        status = kind.removeprefix("response.")
+        reason = read_finish({**response, "status": status}, self._calls)
+        if is_empty(self._content, reason, self._usage):
+            return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
+        tier = text_of(response.get("service_tier"))
+        return Finished(reason, self._usage, service_tier=tier, reasons=(reason,))
+
+    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
+        self._start({}, batch)
+        batch.append(last)
+        return batch
+
+
+def _not_a_stream(reply: Reply) -> GatewayError:
+    """A 2xx answer of another kind: its error object, or that it is no stream."""
+    body = reply.read_all()
+    if explain(body).shaped:
+        return stream_failure(orjson.loads(body))
+    return UpstreamFailed(NO_STREAM, upstream_status=reply.status)
