@@ -14,7 +14,7 @@ from gateway.catalogue.credentials import base_url_for, credentials_for, setting
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.providers.protocol import Credential, Target
 
-PLATFORM, BYOK = "platform", "byok"
+PLATFORM, BYOK, CUSTOM = "platform", "byok", "custom"
 CREDITS, API_KEYS = "credits", "api-keys"
 KEYLESS = Credential(secret="", source=PLATFORM)
 
@@ -38,7 +38,11 @@ class Credentials:
         self._places: dict[str, tuple[str, dict[str, str]]] = {}
 
     def usable(self, caller: Caller) -> Callable[[Mapping], tuple[Credential, ...]]:
-        """A function that gives the caller's credentials for a mapping, in the order in which to try them."""
+        """A function that gives the caller's credentials for a mapping, in the order in which to try them.
+
+        A provider of the organization's own (its id is "custom" or begins with "custom:") has the organization's keys
+        only; they go to its address, so their outcomes say nothing of others that bear the same name.
+        """
         platform = self._current()
         if caller.mode == CREDITS:
             return lambda mapping: platform.get(mapping.provider, ())
@@ -52,7 +56,7 @@ class Credentials:
 
     def target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
         """Where a request with this credential goes."""
-        base_url, settings = self._place(provider)
+        base_url, settings = ("", {}) if _is_custom(provider.id) else self._place(provider)
         own = credential.source == BYOK
         if mapping.region:
             settings = {**settings, "region": mapping.region}
@@ -97,7 +101,8 @@ class Credentials:
 
     def _own(self, organization_id: str, mapping: Mapping) -> tuple[Credential, ...]:
         keys = self._provider_keys.keys_for(organization_id, mapping.provider)
-        return tuple(_read_own(key) for key in keys if _fits(key, mapping))
+        usual = mapping.address if _is_custom(mapping.provider) else ""
+        return tuple(_read_own(key, usual) for key in keys if _fits(key, mapping))
 
     def _fingerprint(self, secret: str) -> str:
         return hmac.new(self._fingerprint_key, secret.encode(), hashlib.sha256).hexdigest()[:12]
@@ -110,6 +115,10 @@ def _fits(key: StoredKey, mapping: Mapping) -> bool:
     return not (info.region and mapping.region) or info.region == mapping.region
 
 
-def _read_own(key: StoredKey) -> Credential:
+def _is_custom(provider_id: str) -> bool:
+    return provider_id.partition(":")[0] == CUSTOM
+
+
+def _read_own(key: StoredKey, usual: str) -> Credential:
     info = key.info
-    return Credential(key.secret, BYOK, info.id, info.label, info.base_url)
+    return Credential(key.secret, BYOK, info.id, info.label, info.base_url or usual)

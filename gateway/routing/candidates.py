@@ -26,7 +26,7 @@ class Figures:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One mapping ready for planning. `handicap` is 1 - priority; `barred` says why it never serves ("": it may),
-    `aging` that it is deprecated: an automatic choice leaves it out."""
+    `aging` that it is deprecated: an automatic choice leaves it out; `flat`: not barred, and one price at all times."""
 
     mapping: Mapping
     provider: Provider
@@ -41,6 +41,7 @@ class Candidate:
     keep_session: bool
     barred: str
     aging: bool = False
+    flat: bool = False
 
     def figures_at(self, tokens: int, at_us: int) -> Figures:
         """Prices for a prompt of `tokens` at a moment."""
@@ -61,6 +62,7 @@ def make_candidate(mapping: Mapping, provider: Provider, model: Model, at_us: in
     """Compile one mapping for the UTC day of `at_us`."""
     today = to_iso(at_us)[:10]
     prices = prices_at(mapping.prices, at_us) or Prices(UNPRICED)
+    barred = _bar(mapping, provider, prices, today)
     return Candidate(
         mapping=mapping,
         provider=provider,
@@ -73,8 +75,9 @@ def make_candidate(mapping: Mapping, provider: Provider, model: Model, at_us: in
         peaks=bool(prices.peaks),
         handicap=1.0 - provider.priority,
         keep_session=bool(mapping.extra.get("keep_session")),
-        barred=_bar(mapping, provider, prices, today),
+        barred=barred,
         aging=has_ended(mapping.deprecated, today),
+        flat=not (barred or prices.tiers or prices.peaks),
     )
 
 

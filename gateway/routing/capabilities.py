@@ -1,5 +1,6 @@
 """What a request needs against what a mapping offers."""
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -129,10 +130,7 @@ def read_ability(mapping: Mapping, model: Model, provider: Provider, dialect: st
 
 def read_demand(needs: Needs, options: Options, default_output: int = 0) -> Demand:
     """Compile a request. `default_output` counts as wanted output tokens when the caller named none."""
-    bits = 0
-    for wanted, bit in zip(READ_FLAGS(needs), BIT_VALUES, strict=True):
-        if wanted:
-            bits |= bit
+    bits = _join_bits(READ_FLAGS(needs))
     effort, tier, n = needs.effort, options.service_tier, needs.n
     if effort == "none":
         bits &= ~BITS["reasoning"]
@@ -150,6 +148,11 @@ def read_demand(needs: Needs, options: Options, default_output: int = 0) -> Dema
         forced_tool=needs.forced_tool,
         maker=needs.maker_only,
     )
+
+
+@functools.lru_cache(maxsize=1 << len(FLAGS))
+def _join_bits(flags: tuple[bool, ...]) -> int:
+    return sum(bit for bit, wanted in zip(BIT_VALUES, flags, strict=True) if wanted)
 
 
 def lacks(ability: Ability, demand: Demand) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class Health:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._windows: dict[str, Window] = {}
+        self.windows: dict[str, Window] = {}
         self._changed: set[str] = set()
         self.rests = Rests(clock)
 
@@ -111,14 +111,14 @@ class Health:
         now = self._clock.monotonic()
         tick = int(now // TICK_S)
         figures = self.figures(key, tick)
-        window = self._windows.get(key)
+        window = self.windows.get(key)
         until, why = max((self.rests.until(one, now), one) for one in (key, place or key))
         words = POLICIES[self.rests.kind(why)].words if until else ""
         return HealthView(*figures, window.events if window else 0, until, words)
 
     def figures(self, key: str, tick: int) -> Figures:
         """Uptime, latency and throughput at `tick` (see `tick`), without the rests."""
-        window = self._windows.get(key)
+        window = self.windows.get(key)
         return DEFAULTS if window is None else window.figures(tick)
 
     def tick(self) -> tuple[float, int]:
@@ -155,8 +155,8 @@ class Health:
         rows = [
             [key, ago, counts.listed()]
             for key in changed
-            if key in self._windows
-            for ago, counts in self._windows[key].take_fresh(minute)
+            if key in self.windows
+            for ago, counts in self.windows[key].take_fresh(minute)
         ]
         return {"form": FORM, "windows": rows, "rests": self.rests.export()}
 
@@ -186,19 +186,19 @@ class Health:
         self._changed.add(key)
 
     def _window(self, key: str) -> Window:
-        window = self._windows.get(key)
+        window = self.windows.get(key)
         if window is None:
-            if len(self._windows) >= MAX_WINDOWS:
+            if len(self.windows) >= MAX_WINDOWS:
                 self._shrink()
-            window = self._windows[key] = Window()
+            window = self.windows[key] = Window()
         return window
 
     def _shrink(self) -> None:
         # A tenth at a time, so that a full table is not sorted for every new key; credentials, of which callers bring
         # any number, go before mappings.
-        ages = sorted(("#" not in key, window.touched, key) for key, window in self._windows.items())
+        ages = sorted(("#" not in key, window.touched, key) for key, window in self.windows.items())
         for _, _, key in ages[: MAX_WINDOWS // 10]:
-            del self._windows[key]
+            del self.windows[key]
 
     def _recover(self, mapping: Mapping, credential: Credential | None) -> None:
         if self.rests:
@@ -220,7 +220,7 @@ class Health:
     def _fails_often(self, mapping: Mapping, credential: Credential | None) -> bool:
         if _is_foreign(credential):
             return False
-        window = self._windows.get(mapping.key)
+        window = self.windows.get(mapping.key)
         return window is not None and window.streak >= FAILURES_IN_A_ROW
 
     def _pause(self, until: float, key: str) -> Pause:

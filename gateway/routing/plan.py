@@ -232,7 +232,9 @@ def _find(ranked: list[Scored], key: str | None) -> Scored | None:
 def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:
     """`first`, then the others as ranked, each provider's second region after every provider had its turn: attempts
     are few, and regions of one provider often fail together."""
-    rest = [one for one in ranked if one is not first]
+    rest = ranked[1:] if first is ranked[0] else [one for one in ranked if one is not first]
+    if len({one[2][0].provider.id for one in ranked}) == len(ranked):
+        return (first, *rest)
     turns = {first.entry.candidate.provider.id: 1}
     rounds = []
     for one in rest:

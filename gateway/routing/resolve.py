@@ -89,6 +89,16 @@ def resolve(asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes |
     return found or _resolve_model(text, asked, catalogue, today)
 
 
+def is_common(asked: str, resolution: Resolution, catalogue: Catalogue) -> bool:
+    """Whether a model text means the same for every organization, whatever it defined for itself."""
+    text = asked.strip()
+    if text.startswith(DYNAMIC) or resolution.kind in ("smart", "custom"):
+        return False
+    prefix, slash, _ = text.partition("/")
+    # Where the prefix is no known provider's, it may be that of some organization's own.
+    return not slash or resolution.kind == "auto" or catalogue.provider(prefix) is not None
+
+
 def _follow(text: str, routes: CustomRoutes | None) -> str:
     name = text.removeprefix(DYNAMIC)
     chosen = routes.dynamic_model(name) if routes else None

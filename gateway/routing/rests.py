@@ -52,14 +52,14 @@ class Rests:
         self._clock = clock
         self._rests: dict[str, Rest] = {}
         self._changed: set[str] = set()
-        self._providers: Counter[str] = Counter()
+        self.providers: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._rests)
 
     def concern(self, provider: str) -> bool:
         """Whether anything of a provider may rest: a cheap first look."""
-        return provider in self._providers
+        return provider in self.providers
 
     def strike(self, key: str, kind: Kind, asked_s: float | None = None) -> None:
         """Let `key` rest after a failure, for at least `asked_s`. Failures during a rest do not lengthen it by
@@ -130,15 +130,15 @@ class Rests:
         if len(self._rests) >= CAPACITY:
             self._purge()
         self._rests[key] = rest
-        self._providers[_provider_of(key)] += 1
+        self.providers[_provider_of(key)] += 1
 
     def _drop(self, key: str) -> bool:
         if self._rests.pop(key, None) is None:
             return False
         provider = _provider_of(key)
-        self._providers[provider] -= 1
-        if not self._providers[provider]:
-            del self._providers[provider]
+        self.providers[provider] -= 1
+        if not self.providers[provider]:
+            del self.providers[provider]
         return True
 
     def _purge(self) -> None:

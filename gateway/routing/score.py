@@ -108,11 +108,11 @@ def rank(entries: Iterable[Entry], weights: Weights) -> list[Scored]:
         return []
     w_price, w_uptime, w_throughput, w_latency = weights
     _, _, prices, uptimes, latencies, throughputs, _ = zip(*rows, strict=True)
-    price, uptime = min(prices), max(uptimes)
-    throughput, latency = max(throughputs), min(latencies)
+    price, uptime = min(prices), max(*uptimes, LEAST_UPTIME)
+    throughput, latency = max(*throughputs, LEAST_THROUGHPUT), min(latencies)
     per_price = w_price / max(price, LEAST_PRICE)
     per_latency = w_latency / max(latency, LEAST_LATENCY_MS)
-    scored = []
+    scored, make = [], tuple.__new__
     for row in rows:
         candidate, _, own_price, up, wait, speed, _ = row
         score = (own_price - price) * per_price + (wait - latency) * per_latency + candidate.handicap
@@ -122,6 +122,6 @@ def rank(entries: Iterable[Entry], weights: Weights) -> list[Scored]:
             score += w_throughput * (throughput / max(speed, LEAST_THROUGHPUT) - 1.0)
         if up < PENALTY_BELOW:
             score += penalty(up)
-        scored.append(Scored(score, candidate.key, row))
+        scored.append(make(Scored, (score, candidate.key, row)))
     scored.sort()
     return scored

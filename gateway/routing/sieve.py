@@ -9,6 +9,7 @@ from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import SOFT, Demand, lacks, refuse
 from gateway.routing.health import Credential, Health
 from gateway.routing.score import Entry, Traffic, blend
+from gateway.routing.windows import DEFAULTS
 
 Allowed = Callable[[Mapping, Provider], str | None]
 Usable = Callable[[Mapping], tuple[Credential, ...]]
@@ -71,13 +72,47 @@ class Sieve:
 
     def sift(self, candidates: Iterable[Candidate]) -> list[Entry]:
         """Those that pass; when some fulfil every wish, only they."""
-        entries = [entry for candidate in candidates if (entry := self.examine(candidate)) is not None]
-        wanting = [entry for entry in entries if entry.lacking]
+        entries = self._pass_plain(candidates) if self._is_plain() else self._pass_all(candidates)
+        wanting = [entry for entry in entries if entry[6]]
         if not wanting or len(wanting) == len(entries):
             return entries
         for entry in wanting:
             self._exclude(entry.candidate, ABILITY, _words(entry.lacking), lacking=entry.lacking)
         return [entry for entry in entries if not entry.lacking]
+
+    def _is_plain(self) -> bool:
+        """Whether nothing but abilities, sizes, credentials and health decides: so it is for most requests."""
+        demand = self.demand
+        return self._allowed is None and demand.plain and not self._image and self._blend is None
+
+    def _pass_all(self, candidates: Iterable[Candidate]) -> list[Entry]:
+        return [entry for candidate in candidates if (entry := self.examine(candidate)) is not None]
+
+    def _pass_plain(self, candidates: Iterable[Candidate]) -> list[Entry]:
+        """As `_pass_all`, with the tests of a usual request in one loop; what fails any of them is examined fully."""
+        bits, most, prompt = self.demand.bits, self.demand.max_tokens, self.demand.tokens
+        operation, usable, tick, make = self._operation, self._usable, self._tick, tuple.__new__
+        size, windows, concern = prompt + most, self._health.windows, self._health.rests.providers
+        entries = []
+        for candidate in candidates:
+            ability = candidate.ability
+            if (
+                bits & ~ability.bits
+                or most > ability.max_output
+                or size > ability.context
+                or not candidate.flat
+                or operation not in candidate.mapping.operations
+                or candidate.provider.id in concern
+                or not (credentials := usable(candidate.mapping))
+            ):
+                entry = self.examine(candidate)
+                if entry is not None:
+                    entries.append(entry)
+                continue
+            window = windows.get(candidate.key)
+            figures = DEFAULTS if window is None else window.figures(tick)
+            entries.append(make(Entry, (candidate, credentials, candidate.figures.mean, *figures, ())))
+        return entries
 
     def examine(self, candidate: Candidate) -> Entry | None:
         """The entry of a candidate that passes every test; else None, with the reason in `excluded`."""

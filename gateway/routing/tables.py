@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.clock import Clock, to_iso
 from gateway.routing.candidates import Candidate, has_ended, make_candidate
-from gateway.routing.resolve import Catalogue, CustomRoutes, Resolution, resolve
+from gateway.routing.resolve import Catalogue, CustomRoutes, Resolution, is_common, resolve
 
 DAY_US = 86_400_000_000
 DEPENDABLE = ("stable", "beta")
@@ -44,14 +44,13 @@ class Tables:
     def find(self, asked: str, routes: CustomRoutes | None = None) -> Table:
         """The table of a model text. Raises what `resolve` raises."""
         catalogue = self._current()
-        if routes is None:
-            table = self._tables.get(asked)
-            if table is not None:
-                return table
+        table = self._tables.get(asked)
+        if table is not None:
+            return table
         resolution = resolve(asked, catalogue, self._today, routes)
         table = Table(resolution, self._compile_all(resolution, resolution.candidates), self._others(resolution))
         # What an organization defined for itself is not for the others.
-        if routes is None and len(self._tables) < CAPACITY:
+        if len(self._tables) < CAPACITY and is_common(asked, resolution, catalogue):
             self._tables[asked] = table
         return table
 
