@@ -23,6 +23,7 @@ from gateway.limits.rates import Rates
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.metering.sources import Sources, read_clients
 from gateway.providers.credentials import Credentials
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.protocol import Protocol
@@ -73,6 +74,7 @@ class Services:
     budgets: Budgets
     chat: ChatEngine
     counters: Counters
+    sources: Sources
     secrets: Secrets
     leaving: bool = False
     _closed: bool = field(default=False, repr=False)
@@ -198,6 +200,7 @@ def build(settings: Settings) -> Services:
         budgets=Budgets(database, control),
         chat=ChatEngine(planner, settlements, upstreams, clock, settings, secrets.hash_keys[0]),
         counters=counters,
+        sources=read_clients(loader.FOLDER / "clients.toml"),
         secrets=secrets,
     )
 

@@ -126,7 +126,7 @@ class GatewayProcess:
         command = [sys.executable, "-m", "gateway.manage", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     def workers(self) -> list[int]:
         """Process ids of the workers."""

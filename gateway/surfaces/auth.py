@@ -3,7 +3,6 @@
 from gateway.accounts.authentication import Caller
 from gateway.engine.context import RequestContext
 from gateway.errors import Forbidden, Unauthenticated, UnsupportedMediaType
-from gateway.metering.sources import read_source
 from gateway.services import Services
 from gateway.surfaces.exchange import LABEL_LENGTH, Inbound
 
@@ -47,7 +46,7 @@ def context_of(
         started=started,
         deadline=started + services.settings.timeouts.request_s,
         label=header("x-request-id")[:LABEL_LENGTH],
-        source=read_source(inbound.headers),
+        source=services.sources.source(inbound.headers),
         session=next((value for name in SESSION_HEADERS if (value := header(name))), ""),
         ip=inbound.peer,
         operation=operation,

@@ -140,7 +140,7 @@ def test_a_missing_usage_is_estimated_and_marked(client: OpenAI, gateway: LocalG
 BAD_REQUESTS = [
     (b"{", {}, 400, "invalid_json", ""),
     (b"[]", {}, 400, "invalid_parameters", ""),
-    (b'{"messages": []}', {}, 400, "invalid_parameters", "model"),
+    (b'{"messages": [{"role": "user", "content": "x"}]}', {}, 400, "invalid_parameters", "model"),
     (b'{"model": "auto"}', {}, 400, "invalid_parameters", "messages"),
     (b'{"model": "auto", "messages": "x"}', {}, 400, "invalid_parameters", "messages"),
     (b'{"model": "auto", "messages": [{"role": "king"}]}', {}, 400, "invalid_parameters", "messages.0.role"),

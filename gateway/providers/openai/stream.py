@@ -46,6 +46,7 @@ from gateway.providers.protocol import Reply
 from gateway.providers.sse import EventReader
 
 DONE = b"[DONE]"
+NO_FUNCTION: dict[str, Any] = {}
 SAID = ("content", "reasoning", "reasoning_content", "tool_calls", "refusal", "images", "annotations")
 
 
@@ -126,12 +127,12 @@ class StreamReader:
             if type(chunk) is not dict or name == "error" or chunk.get("error"):
                 return self._end(batch, Failed(stream_failure(chunk), self._usage)), True
             try:
-                self._read_chunk(chunk, len(data), batch)
+                self._read_chunk(chunk, batch)
             except SHAPE_ERRORS:
                 return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
         return batch, False
 
-    def _read_chunk(self, chunk: dict[str, Any], size: int, batch: Batch) -> None:
+    def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
         if not self._started:
             self._started = True
             batch.append(Started(chunk.get("model") or "", chunk.get("id") or ""))
@@ -139,7 +140,7 @@ class StreamReader:
         if not chunk.get("choices"):
             return
         if self._relayed:
-            self._relay(chunk, size, batch)
+            self._relay(chunk, batch)
         else:
             self._rebuild(chunk, batch)
 
@@ -152,8 +153,8 @@ class StreamReader:
         if tier and type(tier) is str:
             self._tier = tier
 
-    def _relay(self, chunk: dict[str, Any], size: int, batch: Batch) -> None:
-        said = False
+    def _relay(self, chunk: dict[str, Any], batch: Batch) -> None:
+        said, size = False, 0
         for choice in chunk["choices"]:
             delta = choice.get("delta")
             if type(delta) is not dict:
@@ -162,15 +163,19 @@ class StreamReader:
                 self._close(choice)
             elif choice.get("index", 0) not in self._choices:
                 self._choice(choice)
-            if delta.get("content"):
+            content = delta.get("content")
+            if content:
                 said = True
-                if type(delta["content"]) is list:
+                if type(content) is list:
                     flatten_content(delta)
-            elif not said:
-                said = any(delta.get(name) for name in SAID)
+                size += len(delta.get("content") or "")
+            else:
+                said = said or any(delta.get(name) for name in SAID)
+                size += len(delta.get("reasoning_content") or delta.get("reasoning") or delta.get("refusal") or "")
             if delta.get("tool_calls"):
                 for call in delta["tool_calls"]:
                     self._number(choice, call)
+                    size += len((call.get("function") or NO_FUNCTION).get("arguments") or "")
         self._content = self._content or said
         batch.append(NativeChunk(dialect.NAME, chunk, said, size))
 
