@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.accounts.authentication import Authentication
+from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.catalogue import loader
@@ -13,7 +14,9 @@ from gateway.catalogue.catalogue import Current
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.chat import ChatEngine
+from gateway.engine.offers import Offers
 from gateway.engine.planning import Planner
+from gateway.engine.recovery import Recovery
 from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
@@ -112,14 +115,16 @@ class Services:
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """What is so right now in this worker: name → (what it tells, value)."""
-        journal = self.journal
+        journal, spending = self.journal, self.spending.gauges()
         return {
             "journal_pending": ("Records that wait for their commit.", journal.pending),
             "journal_commits": ("Commits of records since the start.", journal.commits),
             "journal_largest_batch": ("Most records in one commit.", journal.largest_batch),
             "journal_failed": ("Records that could not be written.", journal.failed),
             "control_age_seconds": ("Age of what this worker knows of changes.", self.control.age_s()),
-            **self.spending.gauges(),
+            "leases": ("Slices of budgets that this worker holds.", spending["leases"]),
+            "reserved_nano_usd": ("What running requests hold of them; each budget counts.", spending["reserved_nusd"]),
+            "intents_open": ("Upstream calls without a durable record.", self.settlements.intents.open_count()),
         }
 
     def redis_connected(self) -> bool:
@@ -175,10 +180,13 @@ def build(settings: Settings) -> Services:
     )
     upstreams = _upstreams(settings, clock, transport, protocols)
     counters = Counters(Path(settings.database.data_dir) / "metrics")
-    planner = Planner(router, credentials, health, counters)
-    intents = Intents(Path(settings.database.data_dir) / "journal", control.node)
+    offers = Offers(CustomProviders(database, control), provider_keys)
+    planner = Planner(router, credentials, health, counters, offers)
+    words = Path(settings.database.data_dir) / "journal"
+    intents = Intents(words, control.node)
+    recovery = Recovery(database, words, control, clock, settings.timeouts.request_s)
     spending = Spending(database, journal, control, clock, intents.claim)
-    settlements = Settlements(spending, Rates(), journal, intents, clock, SETTLE_S)
+    settlements = Settlements(spending, Rates(), journal, intents, clock, SETTLE_S, (recovery.run,))
     return Services(
         settings=settings,
         clock=clock,

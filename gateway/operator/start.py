@@ -81,10 +81,10 @@ def describe_key(first: FirstKey) -> list[str]:
 def describe_request(address: str, first: FirstKey) -> list[str]:
     """A first request as a curl command that works without any provider's credential."""
     token = first.token or "$LLMGATEWAY_API_KEY"
-    body = '{"model": "auto", "messages": [{"role": "user", "content": "Hello!"}]}'
+    body = '{"model": "auto", "stream": true, "messages": [{"role": "user", "content": "Hello!"}]}'
     return [
         "Try:",
-        f"  curl {address}/v1/chat/completions \\",
+        f"  curl -N {address}/v1/chat/completions \\",
         f'    -H "Authorization: Bearer {token}" -H "Content-Type: application/json" \\',
         f"    -d '{body}'",
     ]

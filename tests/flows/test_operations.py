@@ -1,0 +1,77 @@
+"""Health, readiness, metrics and the edges of the surface, through the whole gateway."""
+
+import httpx
+import pytest
+from gateways import LocalGateway
+from openai import OpenAI
+
+
+def get(gateway: LocalGateway, path: str) -> httpx.Response:
+    with httpx.Client(trust_env=False) as http:
+        return http.get(gateway.address + path, timeout=10)
+
+
+def test_the_health_report_has_exactly_the_documented_shape(gateway: LocalGateway) -> None:
+    answer = get(gateway, "/")
+    fine = {"connected": True, "error": ""}
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "message": "OK",
+        "version": "1.0.0",
+        "health": {"status": "ok", "redis": fine, "database": fine},
+    }
+
+
+def test_a_database_that_is_away_is_reported_unless_it_is_skipped(gateway: LocalGateway) -> None:
+    gateway.services.database.close()
+    answer = get(gateway, "/")
+    assert answer.status_code == 503
+    assert answer.json()["message"] == "Service Unavailable - Database is unavailable"
+    assert get(gateway, "/?skip=redis,database").status_code == 200
+    assert get(gateway, "/readyz").status_code == 503
+    assert get(gateway, "/healthz").status_code == 200
+
+
+def test_readiness_ends_when_the_worker_drains(gateway: LocalGateway) -> None:
+    assert get(gateway, "/readyz").status_code == 200
+    gateway.app.draining(True)
+    assert get(gateway, "/readyz").status_code == 503
+
+
+def test_metrics_count_what_was_asked_and_used(gateway: LocalGateway, client: OpenAI) -> None:
+    client.chat.completions.create(model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "x"}])
+    text = get(gateway, "/metrics").text
+    assert 'llmgateway_attempts_total{outcome="succeeded",provider="openai"} 1.0' in text
+    assert 'llmgateway_requests_total{operation="POST /v1/chat/completions",status="200"} 1.0' in text
+    assert "llmgateway_reserved_nano_usd 0.0" in text
+    assert gateway.key not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/nothing", 404, "not_found"),
+        ("DELETE", "/v1/chat/completions", 405, "method_not_allowed"),
+        ("PUT", "/v1/models", 405, "method_not_allowed"),
+    ],
+)
+def test_a_wrong_path_or_method_has_the_error_envelope(
+    gateway: LocalGateway, method: str, path: str, status: int, code: str
+) -> None:
+    with httpx.Client(trust_env=False) as http:
+        answer = http.request(method, gateway.address + path, timeout=10)
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == code
+
+
+def test_the_model_list_reads_with_the_official_client(client: OpenAI) -> None:
+    models = {model.id: model for model in client.models.list()}
+    assert len(models) >= 250
+    assert models["gpt-4o-mini"].pricing["prompt"] == "0.00000015"
+
+
+def test_the_public_list_needs_no_key_and_a_wrong_key_is_told(gateway: LocalGateway) -> None:
+    assert get(gateway, "/v1/models").status_code == 200
+    with httpx.Client(trust_env=False) as http:
+        answer = http.get(f"{gateway.url}/models", headers={"Authorization": "Bearer llmgtwy_wrong"})
+    assert answer.status_code == 401
