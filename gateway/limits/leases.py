@@ -17,7 +17,7 @@ from gateway.store.journal import Statement
 SHARE = 64
 # … and at most this many requests like the one that asked for it.
 MOST = 1000
-SWEPT_AT_ONCE = 200
+
 
 SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? WHERE id = ?", sums=True)
 
@@ -109,7 +109,7 @@ def take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, runnin
 def fold(database: Database, moves: Sequence[Move]) -> None:
     """Count what the leases spent into their budgets and do the moves. Safe to repeat, but for `give` and `add`."""
     if moves:
-        database.write(lambda: _fold(database, moves, keep_row=False))
+        database.write(lambda: fold_inside(database, moves))
 
 
 def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int]]:
@@ -145,13 +145,13 @@ def _require_owner(database: Database, epoch: int) -> None:
 def _load(database: Database, holds: Sequence[Hold], now: int, running: bool) -> dict[str, _Row]:
     """The locked budgets; totals and credits come into being here, windows that ended begin anew."""
     ids = [hold.budget for hold in holds]
-    rows = _lock_budgets(database, ids)
+    rows = lock_budgets(database, ids)
     missing = [hold for hold in holds if hold.budget not in rows and hold.kind != WINDOW]
     if missing:
         for hold in sorted(missing):
             # Credits that nobody granted are none; a limit that nobody set is no limit.
             insert_budget(database, hold, 0 if hold.kind == CREDITS else None)
-        rows = _lock_budgets(database, ids)
+        rows = lock_budgets(database, ids)
     for row in list(rows.values()):
         if row.is_window and row.limit_nusd is None:
             del rows[row.id]
@@ -169,7 +169,10 @@ def insert_budget(database: Database, hold: Hold, limit_nusd: int | None) -> Non
     )
 
 
-def _lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, _Row]:
+def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, _Row]:
+    """The rows of budgets, locked in the order of their ids. Inside a write."""
+    if not ids:
+        return {}
     sql = (
         "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation FROM budget "
         f"WHERE id IN ({_marks(ids)}) ORDER BY id{_for_update(database)}"
@@ -257,8 +260,9 @@ def _end(row: _Row) -> int:
     return read_period(row.period).end(row.window_start)
 
 
-def _fold(database: Database, moves: Sequence[Move], keep_row: bool) -> None:
-    _lock_budgets(database, sorted({move.budget for move in moves}))
+def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = False) -> None:
+    """`fold` within a write; `keep_rows`: a lease that ends leaves an empty row for what its owner still settles."""
+    lock_budgets(database, sorted({move.budget for move in moves}))
     leases = _read_leases(database, [move.lease for move in moves])
     changes: dict[tuple[str, int], list[int]] = {}
     for move in sorted(moves, key=lambda move: move.lease):
@@ -267,7 +271,7 @@ def _fold(database: Database, moves: Sequence[Move], keep_row: bool) -> None:
         budget, generation, granted, spent = leases[move.lease]
         rest = max(0, granted - spent)
         kept = 0 if move.close else max(0, rest - move.give_nusd) + move.add_nusd
-        _write_lease(database, move, kept, keep_row)
+        _write_lease(database, move, kept, keep_rows)
         change = changes.setdefault((budget, generation), [0, 0])
         change[0] += spent
         change[1] += kept - granted

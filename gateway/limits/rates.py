@@ -1,12 +1,294 @@
-"""Requests and tokens per minute and requests at once, per organization, project, key and model; off by default."""
+"""Requests and tokens per minute and requests at once, per organization, project, key and model; off by default.
+
+Counters live in this worker. With redis they are exchanged in the background and count over all workers; without it
+each worker admits its share (limit ÷ live workers), so that more workers never mean more requests.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.clock import SECOND_US, Clock
+from gateway.control import Control
+from gateway.errors import InvalidRequest, RateLimited, Unavailable
+from gateway.limits.models import RateLimit
+from gateway.store.database import Database
+from gateway.store.redis import Redis, rate_window
+
+REQUESTS, TOKENS, CONCURRENCY = "requests", "tokens", "concurrency"
+KINDS = (REQUESTS, TOKENS, CONCURRENCY)
+SCOPES = ("organization", "project", "key", "model")
+EACH = "*"
+WINDOW_S = 60
+BYTES_PER_TOKEN = 4
+# Windows of subjects that were silent for two spans are dropped beyond this many.
+REMEMBERED = 50_000
+NAMES = {REQUESTS: "requests per minute", TOKENS: "tokens per minute", CONCURRENCY: "requests at once"}
 
 
+class Rule(NamedTuple):
+    """`amount` of `kind` for a subject of `scope`; 0 blocks it."""
+
+    scope: str
+    subject: str
+    kind: str
+    amount: int
+
+
+class Standing(NamedTuple):
+    """Where a caller stands after admission: `reset_s` until everything is free again."""
+
+    kind: str
+    amount: int
+    remaining: int
+    reset_s: int
+
+
+class RateLimits:
+    """The operator's limits: rows of a table, remembered under the control version."""
+
+    def __init__(self, database: Database, control: Control) -> None:
+        self._database, self._control = database, control
+        self._version = -1
+        self._rules: dict[tuple[str, str], dict[str, int]] = {}
+
+    def set_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
+        """Set a limit ("*" as subject: each one of the scope), or remove it with None; in force when this returns."""
+        if scope not in SCOPES or kind not in KINDS:
+            raise InvalidRequest(f"Rate limits are of {', '.join(SCOPES)} and count {', '.join(KINDS)}.")
+        if amount is not None and amount < 0:
+            raise InvalidRequest("A rate limit cannot be negative; 0 blocks.")
+        self._database.write(lambda: self._write(scope, subject, kind, amount))
+        self._control.confirm()
+
+    def list_limits(self) -> list[Rule]:
+        return [Rule(row.scope, row.scope_id, row.kind, row.amount) for row in self._rows()]
+
+    def rules(self, subjects: Sequence[tuple[str, str]]) -> list[Rule]:
+        """What applies to (scope, subject) pairs: their own amount, else that of each one of the scope."""
+        table = self._current()
+        if not table:
+            return []
+        found = []
+        for scope, subject in subjects:
+            for kind in KINDS if subject else ():
+                amounts = table.get((scope, kind))
+                amount = amounts.get(subject, amounts.get(EACH)) if amounts else None
+                if amount is not None:
+                    found.append(Rule(scope, subject, kind, amount))
+        return found
+
+    def worker_count(self) -> int:
+        """Live workers, at least this one."""
+        return max(1, len(self._control.live_epochs()))
+
+    def _current(self) -> dict[tuple[str, str], dict[str, int]]:
+        version = self._control.check()
+        if version != self._version:
+            table: dict[tuple[str, str], dict[str, int]] = {}
+            for row in self._rows():
+                table.setdefault((row.scope, row.kind), {})[row.scope_id] = row.amount
+            self._rules, self._version = table, version
+        return self._rules
+
+    def _rows(self) -> list[RateLimit]:
+        return self._database.read(lambda: list(RateLimit.select().order_by(RateLimit.scope, RateLimit.scope_id)))
+
+    def _write(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
+        self._control.bump()
+        run = self._database.execute
+        run("DELETE FROM rate_limit WHERE scope = ? AND scope_id = ? AND kind = ?", (scope, subject, kind))
+        if amount is not None:
+            sql = "INSERT INTO rate_limit (scope, scope_id, kind, amount) VALUES (?, ?, ?, ?)"
+            run(sql, (scope, subject, kind, amount))
+
+
+class _Window:
+    """A rolling minute: what came in this one, and of the last one the part that still lies within 60 seconds.
+
+    `unsent` was not told to the other workers yet, `others` is what they counted in this minute.
+    """
+
+    __slots__ = ("start", "count", "before", "unsent", "others")
+
+    def __init__(self, start: int) -> None:
+        self.start, self.count, self.before, self.unsent, self.others = start, 0, 0, 0, 0
+
+    def used(self, now_s: float) -> float:
+        start = int(now_s) // WINDOW_S * WINDOW_S
+        if start != self.start:
+            whole = self.count + self.others
+            self.before = whole if start == self.start + WINDOW_S else 0
+            self.start, self.count, self.others, self.unsent = start, 0, 0, 0
+        return self.count + self.others + self.before * (1 - (now_s - start) / WINDOW_S)
+
+    def add(self, amount: int) -> None:
+        self.count += amount
+        self.unsent += amount
+
+
+@dataclass(slots=True)
 class Slot:
-    """One admitted request; `release` on every path out, with the tokens that it used."""
+    """One admitted request. `release` on every path out, with the tokens that it used; safe to repeat."""
 
-    def release(self, tokens: int = 0) -> None: ...
+    standings: tuple[Standing, ...] = ()
+    finish: Callable[[int], object] | None = None
+
+    def release(self, tokens: int = 0) -> None:
+        finish, self.finish = self.finish, None
+        if finish is not None:
+            finish(tokens)
 
 
 class Rates:
+    """Admission by rate. `Rates()` limits nothing. `exchange` must run about each second to count over workers."""
+
+    def __init__(
+        self, limits: RateLimits | None = None, clock: Clock | None = None, redis: Redis | None = None
+    ) -> None:
+        self._limits, self._clock, self._redis = limits, clock or Clock(), redis
+        self._windows: dict[tuple[str, str, str], _Window] = {}
+        self._running: dict[tuple[str, str], int] = {}
+        self._share = 1
+
     def enter(self, organization: str, project: str, key: str, model: str, prompt_bytes: int) -> Slot:
-        return Slot()
+        """Count a request in every window that concerns it, or in none.
+
+        RateLimited tells which limit, and after how many seconds to come again. Tokens are counted by the size of the
+        prompt now and by what was used when the slot is released.
+        """
+        if self._limits is None:
+            return Slot()
+        subjects = (("organization", organization), ("project", project), ("key", key), ("model", model))
+        rules = self._limits.rules(subjects)
+        if not rules:
+            return Slot()
+        now = self._clock.now_us() / SECOND_US
+        guess = -(-prompt_bytes // BYTES_PER_TOKEN)
+        standings = tuple(self._check(rule, guess, now) for rule in rules)
+        for rule in rules:
+            self._count(rule, guess, now)
+        return Slot(standings, lambda tokens: self._leave(rules, guess, tokens))
+
+    def exchange(self) -> None:
+        """Tell the other workers what was counted here and learn of theirs. Never raises for redis: without it the
+        worker goes by its share."""
+        if self._limits is None or not self._windows:
+            return
+        try:
+            self._share = 1 if self._redis is not None else self._limits.worker_count()
+            if self._redis is not None:
+                self._exchange(self._redis)
+        except Unavailable:
+            self._share = self._limits.worker_count()
+        self._forget()
+
+    def running(self) -> int:
+        """Slots in use, over all limits."""
+        return sum(self._running.values())
+
+    def _check(self, rule: Rule, guess: int, now: float) -> Standing:
+        amount = -(-rule.amount // self._share)
+        if rule.kind == CONCURRENCY:
+            used, wanted, reset = self._running.get((rule.scope, rule.subject), 0), 1, 1
+        else:
+            window = self._window(rule, now)
+            used, wanted = window.used(now), (1 if rule.kind == REQUESTS else guess)
+            reset = math.ceil(window.start + WINDOW_S - now)
+        # A prompt larger than a whole minute's tokens may go when nothing else does.
+        if amount == 0 or used + min(wanted, amount) > amount:
+            raise _refusal(rule, reset)
+        return Standing(rule.kind, rule.amount, max(0, int((amount - used - wanted) * self._share)), reset)
+
+    def _count(self, rule: Rule, guess: int, now: float) -> None:
+        if rule.kind == CONCURRENCY:
+            place = (rule.scope, rule.subject)
+            self._running[place] = self._running.get(place, 0) + 1
+        else:
+            self._window(rule, now).add(1 if rule.kind == REQUESTS else guess)
+
+    def _leave(self, rules: Sequence[Rule], guess: int, tokens: int) -> None:
+        now = self._clock.now_us() / SECOND_US
+        for rule in rules:
+            place = (rule.scope, rule.subject)
+            if rule.kind == CONCURRENCY:
+                self._running[place] -= 1
+                if not self._running[place]:
+                    del self._running[place]
+            elif rule.kind == TOKENS and tokens:
+                window = self._window(rule, now)
+                window.used(now)
+                window.add(max(tokens - guess, -window.count))
+
+    def _window(self, rule: Rule, now: float) -> _Window:
+        place = (rule.scope, rule.subject, rule.kind)
+        found = self._windows.get(place)
+        if found is None:
+            found = self._windows[place] = _Window(int(now) // WINDOW_S * WINDOW_S)
+        return found
+
+    def _exchange(self, redis: Redis) -> None:
+        now = self._clock.now_us() / SECOND_US
+        sent: dict[str, tuple[_Window, int]] = {}
+        for (scope, subject, kind), window in self._windows.items():
+            window.used(now)
+            sent[rate_window(f"{scope}:{kind}", subject, window.start)] = (window, window.unsent)
+        totals = redis.add({name: unsent for name, (_, unsent) in sent.items()}, 2 * WINDOW_S)
+        for name, (window, unsent) in sent.items():
+            if name.endswith(f":{window.start}"):
+                window.unsent -= unsent
+                window.others = max(0, totals[name] - (window.count - window.unsent))
+
+    def _forget(self) -> None:
+        if len(self._windows) <= REMEMBERED:
+            return
+        old = self._clock.now_us() / SECOND_US - 2 * WINDOW_S
+        self._windows = {place: window for place, window in self._windows.items() if window.start > old}
+
+
+def headers(standings: Sequence[Standing], now_us: int) -> list[tuple[str, str]]:
+    """Header pairs that tell where a caller stands: the tightest of each kind. [] without limits.
+
+    `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers; the others are what clients of
+    the larger APIs read.
+    """
+    tightest: dict[str, Standing] = {}
+    for standing in standings:
+        known = tightest.get(standing.kind)
+        if known is None or standing.remaining < known.remaining:
+            tightest[standing.kind] = standing
+    pairs = [(name, value) for kind in (REQUESTS, TOKENS) if kind in tightest for name, value in _pairs(tightest[kind])]
+    if not tightest:
+        return pairs
+    pairs += [
+        ("RateLimit-Policy", ", ".join(_policy(standing) for standing in tightest.values())),
+        ("RateLimit", ", ".join(f'"{s.kind}";r={s.remaining};t={s.reset_s}' for s in tightest.values())),
+    ]
+    first = tightest.get(REQUESTS) or next(iter(tightest.values()))
+    for prefix, reset in (("RateLimit", first.reset_s), ("X-RateLimit", now_us // SECOND_US + first.reset_s)):
+        pairs += [
+            (f"{prefix}-Limit", str(first.amount)),
+            (f"{prefix}-Remaining", str(first.remaining)),
+            (f"{prefix}-Reset", str(reset)),
+        ]
+    return pairs
+
+
+def _pairs(standing: Standing) -> list[tuple[str, str]]:
+    values = (("limit", standing.amount), ("remaining", standing.remaining), ("reset", f"{standing.reset_s}s"))
+    return [(f"x-ratelimit-{name}-{standing.kind}", str(value)) for name, value in values]
+
+
+def _policy(standing: Standing) -> str:
+    if standing.kind == CONCURRENCY:
+        return f'"concurrency";q={standing.amount};qu="concurrent-requests"'
+    unit = ';qu="tokens"' if standing.kind == TOKENS else ""
+    return f'"{standing.kind}";q={standing.amount};w={WINDOW_S}{unit}'
+
+
+def _refusal(rule: Rule, reset_s: int) -> RateLimited:
+    wait = max(1, reset_s)
+    return RateLimited(
+        f"The {rule.scope} may make {rule.amount} {NAMES[rule.kind]}; try again in {wait} s.", retry_after=float(wait)
+    )

@@ -11,6 +11,7 @@ from gateway.errors import GatewayError, Unavailable
 from gateway.limits.asks import Ask, Need, Payer, Shortage
 from gateway.limits.leases import Hold, Move, Slice, fold, holds_of, read_terms, take
 from gateway.limits.slices import ROUNDS, HeldSlice, Purse, Reservation
+from gateway.money import NANO
 from gateway.store.database import Database
 from gateway.store.journal import Journal
 from gateway.threads import Job, pause
@@ -78,9 +79,19 @@ class Spending:
         """Whether what was leased under `epoch` is surely still this worker's."""
         return self._control.epoch == epoch and self._control.alive()
 
-    def gauges(self) -> dict[str, int]:
-        """Open leases, and what requests under way hold of them (each budget counts)."""
-        return {"leases": len(self._all), "reserved_nusd": sum(held.reserved for held in self._all.values())}
+    def reserved_nusd(self) -> int:
+        """What requests under way hold, summed over all budgets."""
+        return sum(held.reserved for held in self._all.values())
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """Name → (what it tells, value)."""
+        return {
+            "budget_leases": ("Slices of budgets that this worker holds.", len(self._all)),
+            "budget_reserved_usd": (
+                "Reserved by requests under way, each budget counted.",
+                self.reserved_nusd() / NANO,
+            ),
+        }
 
     def tend(self, idle_s: float = IDLE_S, keep_s: float = KEEP_S) -> None:
         """Fold what was spent into the budgets and give back what was idle. Unavailable: it is done the next time."""

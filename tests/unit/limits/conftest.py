@@ -54,7 +54,8 @@ def worker(database_url: str, open_store: Callable[..., Database], clock) -> Ite
 
     def make() -> Worker:
         database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
-        database.bind(MODELS)
+        if not made:
+            database.bind(MODELS)  # Models have one store; the management is the first worker here.
         made.append(Worker(database, money, clock))
         return made[-1]
 

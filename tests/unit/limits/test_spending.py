@@ -128,7 +128,7 @@ def test_a_refusal_leaves_nothing_reserved_anywhere(worker, books, payer):
     one = worker()
     with pytest.raises(SpendingLimitReached):
         one.spending.reserve(payer, CALL)
-    assert one.spending.gauges()["reserved_nusd"] == 0
+    assert one.spending.reserved_nusd() == 0
     assert counters(books, f"{payer.organization_id}:credits") == (0, 0)
 
 
@@ -196,7 +196,7 @@ def test_settling_and_releasing_twice_changes_nothing(worker, books, payer):
     one.pay(reservation, CENT)
     reservation.release()
     assert reservation.settle(2 * CENT) is False
-    assert one.spending.gauges()["reserved_nusd"] == 0
+    assert one.spending.reserved_nusd() == 0
     one.rest()
     assert counters(books, f"{payer.organization_id}:credits") == (CENT, 0)
 
@@ -249,6 +249,6 @@ def test_a_caller_who_hangs_up_while_waiting_leaves_nothing_reserved(worker, boo
     gevent.sleep(0)
     waiting.kill()
     gevent.sleep(0.3)
-    assert one.spending.gauges()["reserved_nusd"] == 0
+    assert one.spending.reserved_nusd() == 0
     one.rest()
     assert counters(books, f"{payer.organization_id}:credits") == (0, 0)

@@ -1,0 +1,73 @@
+"""Leases whose owner is gone: late costs counted where they belong, slices given back to their budgets."""
+
+from collections.abc import Sequence
+
+from gateway.clock import SECOND_US
+from gateway.limits.leases import SPEND, Move, fold_inside, lock_budgets
+from gateway.store.database import Database
+
+AT_ONCE = 200
+# How long a lost owner may still come back to settle; then its rows go.
+FORGET_S = 7 * 24 * 3600
+
+
+def charge(database: Database, costs: Sequence[tuple[int, str, int]]) -> None:
+    """Count (lease, budget, nano-dollars) as spent; where the lease is gone, in the budget. Inside a write."""
+    lock_budgets(database, sorted({budget for _, budget, _ in costs}))
+    sums: dict[tuple[int, str], int] = {}
+    for lease, budget, nusd in costs:
+        sums[lease, budget] = sums.get((lease, budget), 0) + nusd
+    for (lease, budget), nusd in sorted(sums.items()):
+        if not database.execute(SPEND.sql, (nusd, lease)).rowcount:
+            database.execute("UPDATE budget SET settled_nusd = settled_nusd + ? WHERE id = ?", (nusd, budget))
+
+
+def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | None = None) -> int:
+    """Take everything back that a dead owner leased; how many leases.
+
+    Its worker row goes first, in the same transaction, so that an owner which was only asleep goes on under another
+    epoch. `keep_rows`: it may still settle into its leases, so the empty rows stay and count for the budget at a
+    later fold. `after_us` spares an owner whose row was renewed within that time.
+    """
+    count = 0
+    while True:
+        done = database.write(lambda: _give_up_some(database, epoch, keep_rows, after_us))
+        count += done
+        if done < AT_ONCE:
+            return count
+
+
+def list_lost(database: Database, longest_us: int) -> list[int]:
+    """Owners of leases that were not heard of for so long that no request of theirs can be running."""
+    now = database.moment_sql()
+    sql = (
+        "SELECT l.worker FROM lease l LEFT JOIN worker w ON w.epoch = l.worker "
+        "WHERE l.returned_at IS NULL OR l.spent_nusd > 0 GROUP BY l.worker, w.expires_at "
+        f"HAVING COALESCE(w.expires_at, MAX(l.taken_at)) + {longest_us} < {now}"
+    )
+    return [row[0] for row in database.read(lambda: database.execute(sql).fetchall())]
+
+
+def forget_returned(database: Database) -> int:
+    """Delete the rows of lost owners that did not come back."""
+    before = f"{database.moment_sql()} - {FORGET_S * SECOND_US}"
+    sql = f"DELETE FROM lease WHERE returned_at < {before} AND spent_nusd = 0 AND granted_nusd = 0"
+    found = "SELECT 1 FROM lease WHERE returned_at IS NOT NULL LIMIT 1"
+    if database.read(lambda: database.execute(found).fetchone()) is None:
+        return 0
+    return database.write(lambda: database.execute(sql).rowcount)
+
+
+def _give_up_some(database: Database, epoch: int, keep_rows: bool, after_us: int | None) -> int:
+    alive = "" if after_us is None else f" AND expires_at + {after_us} < {database.moment_sql()}"
+    database.execute(f"DELETE FROM worker WHERE epoch = ?{alive}", (epoch,))
+    if database.execute("SELECT 1 FROM worker WHERE epoch = ?", (epoch,)).fetchone() is not None:
+        return 0
+    sql = (
+        "SELECT id, budget FROM lease WHERE worker = ? AND (returned_at IS NULL OR spent_nusd > 0) "
+        f"ORDER BY id LIMIT {AT_ONCE}"
+    )
+    moves = [Move(budget, lease, close=True) for lease, budget in database.execute(sql, (epoch,)).fetchall()]
+    if moves:
+        fold_inside(database, moves, keep_rows)
+    return len(moves)

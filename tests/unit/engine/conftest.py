@@ -1,0 +1,123 @@
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gateway import ids
+from gateway.accounts.authentication import Caller
+from gateway.catalogue.entries import Mapping, Prices, Provider, Rates
+from gateway.control import Control
+from gateway.engine.context import RequestContext
+from gateway.engine.outcome import Attempt
+from gateway.engine.recovery import Recovery
+from gateway.engine.settlement import Settlements
+from gateway.errors import Unavailable
+from gateway.limits.budgets import Budgets
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.models import MODELS
+from gateway.limits.rates import Rates as RequestRates
+from gateway.limits.spending import Ask, Spending
+from gateway.metering.recorder import find
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Credential, Target
+from gateway.store.database import Database
+from gateway.store.intents import Intents
+from gateway.store.journal import Journal
+
+DOLLAR = 10**9
+PRICES = (Prices(Rates(prompt=1000 * MILLION, completion=2000 * MILLION)),)
+
+
+@dataclass
+class Account:
+    """A caller with its organization, all with real ids."""
+
+    key: str = field(default_factory=lambda: ids.new("key"))
+    member: str = field(default_factory=lambda: ids.new("member"))
+    organization: str = field(default_factory=lambda: ids.new("org"))
+    project: str = field(default_factory=lambda: ids.new("proj"))
+
+    def context(self) -> RequestContext:
+        user = ids.new("user")
+        caller = Caller(
+            self.key, "user", "k", self.organization, self.project, user, self.member, "owner", mode="credits"
+        )
+        return RequestContext(ids.new_hex(), caller, 1_750_000_000_000_000, 0.0, 1e9)
+
+
+def target(source: str = "platform") -> Target:
+    mapping = Mapping("mock", "m-1", "m-1", prices=PRICES, price_version="p1")
+    return Target(Provider("mock", "Mock", "openai"), mapping, Credential("", source, "ident"), "http://127.0.0.1")
+
+
+def attempt_at(place: Target, number: int = 0, **facts) -> Attempt:
+    return Attempt(number, place, 1_750_000_000_000_000, 0.0, ended=0.5, **facts)
+
+
+class House:
+    """What one process has of the money."""
+
+    def __init__(self, database: Database, money: Database, clock, folder: Path) -> None:
+        self.database, self.clock = database, clock
+        self.control = Control(database, clock, "node")
+        self.control.start()
+        self.journal = Journal(money, clock)
+        self.intents = Intents(folder / "journal", "node")
+        self.spending = Spending(money, self.journal, self.control, clock, self.intents.claim)
+        self.settlements = Settlements(self.spending, RequestRates(), self.journal, self.intents, clock, 5.0)
+        self.recovery = Recovery(money, folder / "journal", self.control, clock, 60.0)
+        self.budgets, self.ledger = Budgets(database, self.control), LedgerBook(database, self.control)
+
+    def admit(self, account: Account, ask: Ask = Ask(100_000, 2000 * MILLION, 100, True), credits: bool = True):
+        self.context = account.context()
+        return self.settlements.admit(self.context, ask, credits, prompt_bytes=400, asked="m")
+
+    def rows(self):
+        return find(self.database, self.context.request_id)
+
+    def rest(self) -> None:
+        self.journal.flush(5)
+        self.settlements.reap()
+        self.spending.tend(idle_s=-1.0, keep_s=-1.0)
+
+    def die(self) -> None:
+        """As by kill -9: nothing is written or given back, the kernel drops the locks."""
+        self.journal.flush(5)
+        self.intents.close()
+        self.stop()
+
+    def stop(self) -> None:
+        try:
+            self.journal.close(1)
+        except Unavailable:
+            pass
+        self.control.stop()
+
+
+@pytest.fixture
+def house(database_url: str, open_store: Callable[..., Database], clock, tmp_path: Path) -> Iterator[Callable]:
+    """A factory: each house() is one more process on the same store and folder."""
+    made: list[House] = []
+
+    def make() -> House:
+        database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
+        database.bind(MODELS)
+        made.append(House(database, money, clock, tmp_path))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def account() -> Account:
+    return Account()
+
+
+@pytest.fixture
+def used() -> Usage:
+    """Costs 10 × 1,000 + 5 × 2,000 = 20,000 n$."""
+    return Usage(input=10, output=5)

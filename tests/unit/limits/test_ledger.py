@@ -1,0 +1,65 @@
+import peewee
+import pytest
+
+from gateway import ids
+from gateway.errors import Internal
+
+DOLLAR = 10**9
+
+
+@pytest.fixture
+def organization():
+    return ids.new("org")
+
+
+def test_a_grant_counts_once_for_each_reference(books, organization):
+    for _ in range(3):
+        books.ledger.grant(organization, DOLLAR, f"first:{organization}")
+    books.ledger.grant(organization, DOLLAR, f"second:{organization}")
+    assert books.ledger.balance(organization).balance_nusd == 2 * DOLLAR
+
+
+def test_credits_can_be_taken_away(books, organization):
+    books.ledger.grant(organization, DOLLAR, f"a:{organization}")
+    assert books.ledger.post(organization, "adjustment", -DOLLAR // 2, f"b:{organization}", "chargeback")
+    assert books.ledger.balance(organization).funded_nusd == DOLLAR // 2
+
+
+def test_usage_cannot_be_posted_by_hand(books, organization):
+    with pytest.raises(Internal):
+        books.ledger.post(organization, "usage", 1, "x")
+
+
+def test_a_closed_hour_is_booked_once_and_late_usage_as_an_adjustment(books, organization):
+    assert books.ledger.close_hour(organization, "2026-01-31T14", 500) == 500
+    assert books.ledger.close_hour(organization, "2026-01-31T14", 500) == 0
+    assert books.ledger.close_hour(organization, "2026-01-31T14", 520) == 20
+    assert books.ledger.close_hour(organization, "2026-01-31T14", 520) == 0
+    kinds = [(entry.kind, entry.amount_nusd) for entry in books.ledger.entries(organization)]
+    assert sorted(kinds) == [("adjustment", -20), ("usage", -500)]
+
+
+def test_closing_hours_leaves_the_balance(books, organization):
+    books.ledger.grant(organization, DOLLAR, f"a:{organization}")
+    books.ledger.close_hour(organization, "2026-01-31T14", 500)
+    assert books.ledger.balance(organization).balance_nusd == DOLLAR
+
+
+@pytest.mark.parametrize("sql", ["UPDATE ledger SET amount_nusd = 0", "DELETE FROM ledger"])
+def test_what_was_booked_cannot_be_changed(books, organization, sql):
+    books.ledger.grant(organization, DOLLAR, f"a:{organization}")
+    database = books.worker.database
+    with pytest.raises(peewee.PeeweeException, match="append-only"):
+        database.write(lambda: database.execute(sql))
+
+
+def test_a_grant_joins_the_transaction_in_hand(books, organization):
+    database = books.worker.database
+
+    def fail():
+        books.ledger.grant(organization, DOLLAR, f"a:{organization}")
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        database.write(fail)
+    assert books.ledger.balance(organization).funded_nusd == 0

@@ -1,0 +1,48 @@
+import pytest
+
+from gateway.clock import to_iso
+from gateway.errors import InvalidRequest
+from gateway.limits.periods import make_period, read_period
+
+JANUARY_31 = 1_769_846_400_000_000 + 30 * 60 * 10**6  # 2026-01-31T08:30Z
+LEAP = 1_706_689_800_000_000  # 2024-01-31T08:30Z
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("12h", "2026-01-31T20:30"),
+        ("1d", "2026-02-01T08:30"),
+        ("2w", "2026-02-14T08:30"),
+        ("1mo", "2026-02-28T08:30"),
+        ("12mo", "2027-01-31T08:30"),
+        ("365d", "2027-01-31T08:30"),
+    ],
+)
+def test_a_window_ends_by_the_calendar_in_utc(text, end):
+    assert to_iso(read_period(text).end(JANUARY_31)).startswith(end)
+
+
+def test_a_month_from_the_last_of_january_is_the_leap_day():
+    assert to_iso(read_period("1mo").end(LEAP)).startswith("2024-02-29T08:30")
+
+
+def test_a_day_is_24_hours_on_the_nights_when_clocks_change():
+    spring = 1_774_738_800_000_000  # 2026-03-28T23:00Z, the night of the change in Europe
+    assert read_period("1d").end(spring) - spring == 24 * 3600 * 10**6
+
+
+@pytest.mark.parametrize("text", ["", "0h", "8761h", "366d", "53w", "13mo", "1y", "-1d", "1.5h", "h", "1 d"])
+def test_what_is_no_period_is_refused(text):
+    with pytest.raises(InvalidRequest):
+        read_period(text)
+
+
+@pytest.mark.parametrize("text", ["1h", "8760h", "365d", "52w", "12mo"])
+def test_a_period_reads_back_as_it_was_written(text):
+    assert str(read_period(text)) == text
+
+
+def test_an_unknown_unit_is_refused():
+    with pytest.raises(InvalidRequest):
+        make_period(1, "year")

@@ -1,0 +1,101 @@
+import pytest
+
+from gateway.errors import RateLimited
+from gateway.limits.rates import RateLimits, Rates, Standing, headers
+
+WHO = ("org_1", "proj_1", "key_1", "m-1")
+
+
+@pytest.fixture
+def limits(books):
+    return RateLimits(books.worker.database, books.worker.control)
+
+
+@pytest.fixture
+def rates(limits, clock):
+    clock.set(1_800_000_000_000_000)
+    clock.freeze()
+    return Rates(limits, clock)
+
+
+def test_nothing_is_limited_by_default(rates):
+    for _ in range(100):
+        assert rates.enter(*WHO, 10).standings == ()
+
+
+def test_the_request_beyond_the_limit_is_told_when_to_come_again(limits, rates):
+    limits.set_limit("key", "key_1", "requests", 3)
+    for _ in range(3):
+        rates.enter(*WHO, 10)
+    with pytest.raises(RateLimited) as caught:
+        rates.enter(*WHO, 10)
+    assert 1 <= caught.value.retry_after <= 60
+
+
+def test_a_minute_later_requests_are_free_again(limits, rates, clock):
+    limits.set_limit("organization", "*", "requests", 3)
+    for _ in range(3):
+        rates.enter(*WHO, 10)
+    clock.advance(30)
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO, 10)
+    clock.advance(89)
+    limits._control._refresh(), limits._control._beat()
+    assert rates.enter(*WHO, 10)
+
+
+def test_one_subject_does_not_use_up_anothers(limits, rates):
+    limits.set_limit("key", "*", "requests", 1)
+    rates.enter(*WHO, 10)
+    assert rates.enter("org_1", "proj_1", "key_2", "m-1", 10)
+
+
+def test_tokens_count_by_what_was_used(limits, rates):
+    limits.set_limit("project", "proj_1", "tokens", 100)
+    rates.enter(*WHO, 40).release(95)
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO, 40)
+
+
+def test_slots_are_given_back_once_on_every_path(limits, rates):
+    limits.set_limit("model", "m-1", "concurrency", 1)
+    slot = rates.enter(*WHO, 10)
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO, 10)
+    slot.release()
+    slot.release()
+    assert rates.running() == 0
+    rates.enter(*WHO, 10)
+
+
+def test_a_refusal_counts_nowhere(limits, rates):
+    limits.set_limit("key", "key_1", "concurrency", 5)
+    limits.set_limit("model", "m-1", "requests", 0)
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO, 10)
+    assert rates.running() == 0
+
+
+def test_a_limit_can_be_removed(limits, rates):
+    limits.set_limit("key", "key_1", "requests", 0)
+    limits.set_limit("key", "key_1", "requests", None)
+    assert rates.enter(*WHO, 10).standings == () and limits.list_limits() == []
+
+
+def test_without_redis_each_worker_admits_its_share(limits, rates, worker):
+    worker()
+    limits.set_limit("key", "key_1", "requests", 4)
+    rates.enter(*WHO, 10)
+    rates.exchange()
+    rates.enter(*WHO, 10)
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO, 10)
+
+
+def test_headers_tell_the_tightest_limit_of_each_kind():
+    found = headers([Standing("requests", 600, 599, 60), Standing("requests", 10, 3, 30)], 1_800_000_000_000_000)
+    assert ("RateLimit-Policy", '"requests";q=10;w=60') in found
+    assert ("RateLimit", '"requests";r=3;t=30') in found
+    assert ("X-RateLimit-Reset", "1800000030") in found
+    assert ("x-ratelimit-remaining-requests", "3") in found
+    assert headers([], 0) == []

@@ -1,0 +1,38 @@
+import pytest
+
+from gateway.errors import RateLimited
+from gateway.limits.rates import RateLimits, Rates
+from gateway.settings import Redis
+from gateway.store.redis import open_redis
+
+WHO = ("org_1", "proj_1", "key_1", "m-1")
+
+
+@pytest.fixture
+def pair(books, redis_url, clock):
+    """Two workers that count together."""
+    limits = RateLimits(books.worker.database, books.worker.control)
+    limits.set_limit("key", "key_1", "requests", 4)
+    clock.freeze()
+    return [Rates(limits, clock, open_redis(Redis(redis_url, 1.0), clock)) for _ in range(2)]
+
+
+def test_workers_count_together_over_redis(pair):
+    first, second = pair
+    for _ in range(3):
+        first.enter(*WHO, 10)
+    second.enter(*WHO, 10)
+    for rates in (first, second, first):
+        rates.exchange()
+    for rates in (first, second):
+        with pytest.raises(RateLimited):
+            rates.enter(*WHO, 10)
+
+
+def test_without_an_answer_of_redis_a_worker_goes_by_its_share(books, clock):
+    limits = RateLimits(books.worker.database, books.worker.control)
+    limits.set_limit("key", "key_1", "requests", 4)
+    rates = Rates(limits, clock, open_redis(Redis("unix:///nowhere.sock", 0.1), clock))
+    rates.enter(*WHO, 10)
+    rates.exchange()
+    assert rates.enter(*WHO, 10).standings[0].remaining == 2

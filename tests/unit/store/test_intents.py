@@ -1,0 +1,100 @@
+import os
+
+import pytest
+
+from gateway.errors import Unavailable
+from gateway.store.intents import Intents, orphans
+
+ONE, TWO = b"1" * 16, b"2" * 16
+
+
+def files(folder):
+    return sorted(folder.glob("*.log"))
+
+
+def abandoned(folder):
+    """What the next worker finds."""
+    found = []
+    for orphan in orphans(folder):
+        found.append((dict(orphan.intents), set(orphan.epochs)))
+    return found
+
+
+@pytest.fixture
+def intents(tmp_path):
+    return Intents(tmp_path, "a/node")
+
+
+def test_what_was_begun_and_not_ended_is_found_after_a_kill(intents, tmp_path):
+    intents.claim(7)
+    intents.begin(ONE, 0, b"payload")
+    assert abandoned(tmp_path) == []  # Its owner lives.
+    intents.close()
+    ((found, epochs),) = abandoned(tmp_path)
+    assert found[ONE, 0].payload == b"payload" and epochs == {7}
+
+
+def test_a_voided_intent_is_not_acted_on(intents, tmp_path):
+    intents.begin(ONE, 0, b"")
+    intents.begin(TWO, 0, b"")
+    intents.void(ONE, 0)
+    intents.close()
+    assert list(abandoned(tmp_path)[0][0]) == [(TWO, 0)]
+
+
+def test_nothing_stays_of_a_worker_that_ended_all(intents, tmp_path):
+    intents.begin(ONE, 0, b"")
+    intents.end(ONE, 0)
+    intents.end(ONE, 0)
+    intents.close()
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: data[:-1] + b"X"])
+def test_a_torn_last_record_hides_only_itself(intents, tmp_path, damage):
+    intents.begin(ONE, 0, b"whole")
+    intents.begin(TWO, 0, b"torn")
+    intents.close()
+    (path,) = files(tmp_path)
+    path.write_bytes(damage(path.read_bytes()))
+    assert list(abandoned(tmp_path)[0][0]) == [(ONE, 0)]
+
+
+def test_a_long_life_leaves_no_long_file(tmp_path):
+    intents = Intents(tmp_path, "node", segment_bytes=2000)
+    intents.claim(1)
+    for number in range(500):
+        intents.begin(number.to_bytes(16, "big"), 0, b"x" * 50)
+        intents.end(number.to_bytes(16, "big"), 0)
+    assert sum(path.stat().st_size for path in files(tmp_path)) < 4000
+
+
+def test_a_segment_with_something_open_stays_and_later_ones_know_the_epoch(tmp_path):
+    intents = Intents(tmp_path, "node", segment_bytes=200)
+    intents.claim(5)
+    intents.begin(ONE, 0, b"x" * 300)
+    intents.begin(TWO, 0, b"")
+    assert len(files(tmp_path)) == 2
+    intents.close()
+    assert [(list(found), epochs) for found, epochs in abandoned(tmp_path)] == [([(ONE, 0)], {5}), ([(TWO, 0)], {5})]
+
+
+def test_two_heirs_never_hold_the_same_file(intents, tmp_path):
+    intents.begin(ONE, 0, b"")
+    intents.close()
+    heir = orphans(tmp_path)
+    first = next(heir)
+    assert abandoned(tmp_path) == []
+    first.discard()
+    assert files(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_made_is_told(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(Unavailable):
+        Intents(blocked / "journal", "node")
+
+
+def test_files_are_for_their_owner_alone(intents, tmp_path):
+    assert os.stat(files(tmp_path)[0]).st_mode & 0o777 == 0o600
