@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway.clock import Clock
-from gateway.engine import streaming, whole
+from gateway.engine import healing, streaming, whole
 from gateway.engine.attempts import Walk
 from gateway.engine.bounds import ask_for
 from gateway.engine.context import RequestContext
@@ -77,7 +77,7 @@ class ChatEngine:
         """The whole answer, settled. Raises what the caller must be told."""
         run = self._start(context, request, self._settings.timeouts.plain_s)
         try:
-            return Answer(whole.answer(run), run.outcome)
+            return Answer(healing.heal_result(run, whole.answer(run)), run.outcome)
         finally:
             run.settlement.close()
 
@@ -88,7 +88,7 @@ class ChatEngine:
         whenever nothing did for the heartbeat time; after one, failures come as events too.
         """
         run = self._start(context, request, self._settings.timeouts.stream_s)
-        batches = streaming.events(run)
+        batches = healing.heal_stream(run, streaming.events(run))
         try:
             first = next(batches)
         except BaseException:
@@ -99,6 +99,8 @@ class ChatEngine:
     def _start(self, context: RequestContext, request: ChatRequest, longest_s: float) -> Run:
         if request.options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
+        if healing.wanted_of(request) is not None:
+            request = dataclasses.replace(request, native=None)
         planned = self._planner.plan(context, request)
         ask = ask_for(request, planned.mappings, self._settings.limits.default_max_output, context.at_us)
         needs = request.needs

@@ -61,13 +61,17 @@ class Attempt:
 
 @dataclass(slots=True)
 class Outcome:
-    """All attempts of a request, the serving one last. `requested_provider` None: the caller named none."""
+    """All attempts of a request, the serving one last. `requested_provider` None: the caller named none.
+
+    `healing` names the strategies by which the answer's text was made JSON.
+    """
 
     request: ChatRequest
     requested_provider: str | None = None
     attempts: list[Attempt] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     cached: bool = False
+    healing: tuple[str, ...] = ()
 
     @property
     def serving(self) -> Attempt:

@@ -93,6 +93,8 @@ class Facts:
         if asked_tier:
             body["requested_service_tier"] = asked_tier
             body["used_service_tier"] = self.service_tier or None
+        if self.outcome.healing:
+            body["healing"] = list(self.outcome.healing)
         if self.outcome.warnings:
             body["warnings"] = list(self.outcome.warnings)
         return body

@@ -1,0 +1,154 @@
+"""Response healing on the way out: whole answers, and streams whose text is held back until it is whole.
+
+The answer is read in its neutral form, never relayed, so that there is one place where its text stands.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from gateway.engine.run import Run
+from gateway.neutral.chat import ChatRequest, ChatResult, Choice, FinishReason, ResponseFormat
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Event,
+    Failed,
+    Finished,
+    Progress,
+    RefusalDelta,
+    Silent,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+    Warned,
+)
+from gateway.neutral.healing import Healed, heal
+from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
+
+QUIET_S = 2.0  # a caller who waits for held text hears of it this often
+REFUSED: tuple[FinishReason, ...] = ("content_filter", "refusal")
+PASSING = (Started, Warned, Progress, Silent)
+
+
+def wanted_of(request: ChatRequest) -> ResponseFormat | None:
+    """The format to heal answers into; None when that was not asked for, or cannot be done: the text of several
+    streamed answers would have to be held back at once. Raises InvalidRequest for what is wrong in the conversation."""
+    needs = request.needs
+    if not request.options.heal or not (needs.json_object or needs.json_schema) or (needs.stream and needs.n > 1):
+        return None
+    return request.conversation().response_format
+
+
+def heal_result(run: Run, result: ChatResult) -> ChatResult:
+    """The result with the JSON that its answers hold; strategies are noted in the outcome."""
+    wanted = wanted_of(run.request)
+    if wanted is None:
+        return result
+    return dataclasses.replace(result, choices=tuple(_heal_choice(run, choice, wanted) for choice in result.choices))
+
+
+def _heal_choice(run: Run, choice: Choice, wanted: ResponseFormat) -> Choice:
+    if choice.finish in REFUSED or any(isinstance(part, Refusal | ToolCall) for part in choice.parts):
+        return choice
+    texts = [part for part in choice.parts if isinstance(part, Text)]
+    healed = _heal(run, "".join(part.text for part in texts), wanted)
+    if healed is None:
+        return choice
+    # What was bound to the old text, as places and signatures, would be wrong of the new one.
+    sources = tuple(_loosen(source) for part in texts for source in part.sources)
+    parts: list[Part] = []
+    for part in choice.parts:
+        if part is texts[0]:
+            parts.append(Text(healed.text, sources=sources))
+        elif not isinstance(part, Text):
+            parts.append(part)
+    return dataclasses.replace(choice, parts=tuple(parts))
+
+
+def _heal(run: Run, text: str, wanted: ResponseFormat) -> Healed | None:
+    healed = heal(text, wanted)
+    if healed is not None:
+        known = run.outcome.healing
+        run.outcome.healing = known + tuple(name for name in healed.strategies if name not in known)
+    return healed
+
+
+def _loosen(source: Source) -> Source:
+    return dataclasses.replace(source, start=-1, end=-1)
+
+
+def heal_stream(run: Run, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches, with the text as one delta before the end. Closing it closes them."""
+    wanted = wanted_of(run.request)
+    return batches if wanted is None else _heal_batches(run, batches, wanted)
+
+
+def _heal_batches(run: Run, batches: Iterator[Batch], wanted: ResponseFormat) -> Iterator[Batch]:
+    """From the first text on everything is held, so that blocks stay in their order."""
+    held: Batch = []
+    heard = run.clock.monotonic()
+    try:
+        for batch in batches:
+            sent: Batch = []
+            for event in batch:
+                if isinstance(event, Finished | Failed):
+                    sent += [*_release(run, held, event, wanted), event]
+                    held = []
+                elif isinstance(event, TextDelta) or (held and not isinstance(event, PASSING)):
+                    held.append(event)
+                else:
+                    sent.append(event)
+            if not sent and run.clock.monotonic() - heard >= QUIET_S:
+                sent.append(Silent())
+            if sent:
+                heard = run.clock.monotonic()
+                yield sent
+    finally:
+        batches.close()
+
+
+def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseFormat) -> Batch:
+    """What was held, the text of each block as one delta, or all of it as one if it was healed."""
+    merged = _merge(held)
+    if isinstance(end, Failed) or end.reason in REFUSED:
+        return merged
+    if any(isinstance(event, RefusalDelta | ToolCallDelta) for event in held):
+        return merged
+    texts = [event for event in merged if isinstance(event, TextDelta)]
+    healed = _heal(run, "".join(event.text for event in texts), wanted)
+    if healed is None:
+        return merged
+    first, others = texts[0], {event.block for event in texts[1:]}
+    return list(_replace(merged, TextDelta(healed.text, first.block, first.choice), others))
+
+
+def _merge(held: Iterable[Event]) -> Batch:
+    """The deltas of each block of text as one, at the place of its first."""
+    merged: Batch = []
+    begun: dict[int, TextDelta] = {}
+    for event in held:
+        if not isinstance(event, TextDelta):
+            merged.append(event)
+        elif event.block in begun:
+            whole = begun[event.block]
+            whole.text += event.text
+            whole.signature += event.signature
+            whole.maker = whole.maker or event.maker
+        else:
+            begun[event.block] = dataclasses.replace(event)
+            merged.append(begun[event.block])
+    return merged
+
+
+def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Iterator[Event]:
+    """The events with `whole` for the first text and without the other blocks of text."""
+    for event in merged:
+        if isinstance(event, TextDelta):
+            if event.block == whole.block:
+                yield whole
+        elif isinstance(event, SourceFound):
+            block = whole.block if event.block in others else event.block
+            yield dataclasses.replace(event, source=_loosen(event.source), block=block)
+        elif not (isinstance(event, BlockDone) and event.block in others):
+            yield event

@@ -1,0 +1,180 @@
+"""Whether a JSON value is what a JSON Schema asks for.
+
+Schemas come from callers. So they are interpreted and never compiled to code, references lead nowhere outside of the
+schema itself, and regular expressions (`pattern`, `patternProperties`) are not run, for one could stop a worker.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+Schema = dict[str, Any] | bool
+MAX_STEPS = 100_000
+MAX_UNIQUE = 500  # items are compared each with each
+
+
+class Undecided(Exception):
+    """The schema is too deep, refers in a circle or to nothing: nobody can say."""
+
+
+def conforms(value: Any, schema: Any) -> bool:
+    """Whether `value` fits `schema` (JSON Schema, the words of drafts 4 to 2020-12 that structured outputs know).
+    False when the schema itself cannot be followed."""
+    try:
+        return _Check(schema).fits(value, schema, ())
+    except (Undecided, RecursionError, TypeError, AttributeError, ArithmeticError):
+        return False  # the last three: words of the schema with values of a wrong kind
+
+
+class _Check:
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._steps = 0
+
+    def fits(self, value: Any, schema: Any, via: tuple[str, ...]) -> bool:
+        """`via` are the references followed at this very value, so that a circle is noticed."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise Undecided
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict):
+            raise Undecided
+        ref = schema.get("$ref")
+        if isinstance(ref, str):
+            if ref in via:
+                raise Undecided
+            if not self.fits(value, self._target(ref), (*via, ref)):
+                return False
+        return (
+            _fits_type(value, schema)
+            and _fits_value(value, schema)
+            and self._fits_combined(value, schema, via)
+            and self._fits_inside(value, schema)
+        )
+
+    def _target(self, ref: str) -> Any:
+        """The part of the schema that a reference names (RFC 6901, in its fragment form)."""
+        if not ref.startswith("#"):
+            raise Undecided
+        place = self._root
+        for step in ref[1:].lstrip("/").split("/") if ref != "#" else ():
+            name = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(place, dict) and name in place:
+                place = place[name]
+            elif isinstance(place, list) and name.isdigit() and int(name) < len(place):
+                place = place[int(name)]
+            else:
+                raise Undecided
+        return place
+
+    def _fits_combined(self, value: Any, schema: dict[str, Any], via: tuple[str, ...]) -> bool:
+        for part in schema.get("allOf", ()):
+            if not self.fits(value, part, via):
+                return False
+        if "anyOf" in schema and not any(self.fits(value, part, via) for part in schema["anyOf"]):
+            return False
+        if "oneOf" in schema and sum(self.fits(value, part, via) for part in schema["oneOf"]) != 1:
+            return False
+        if "not" in schema and self.fits(value, schema["not"], via):
+            return False
+        if "if" in schema:
+            return self.fits(value, schema.get("then" if self.fits(value, schema["if"], via) else "else", True), via)
+        return True
+
+    def _fits_inside(self, value: Any, schema: dict[str, Any]) -> bool:
+        if isinstance(value, dict):
+            return self._fits_members(value, schema)
+        if isinstance(value, list):
+            return self._fits_items(value, schema)
+        return True
+
+    def _fits_members(self, value: dict[str, Any], schema: dict[str, Any]) -> bool:
+        known = schema.get("properties", {})
+        if any(name not in value for name in schema.get("required", ())):
+            return False
+        if not _in_range(len(value), schema, "minProperties", "maxProperties"):
+            return False
+        # Names that only a pattern covers are neither known nor additional: they are let through.
+        rest = True if "patternProperties" in schema else schema.get("additionalProperties", True)
+        return all(self.fits(inner, known.get(name, rest), ()) for name, inner in value.items())
+
+    def _fits_items(self, value: list[Any], schema: dict[str, Any]) -> bool:
+        if not _in_range(len(value), schema, "minItems", "maxItems"):
+            return False
+        items = schema.get("items", True)
+        leading, rest = schema.get("prefixItems", ()), items
+        if isinstance(items, list):
+            leading, rest = items, schema.get("additionalItems", True)
+        if schema.get("uniqueItems") is True and not _unique(value):
+            return False
+        return all(
+            self.fits(inner, leading[place] if place < len(leading) else rest, ()) for place, inner in enumerate(value)
+        )
+
+
+def _unique(value: list[Any]) -> bool:
+    if len(value) > MAX_UNIQUE:
+        raise Undecided
+    return not any(_same(one, other) for place, one in enumerate(value) for other in value[:place])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+TYPES: dict[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "number": _is_number,
+    "integer": lambda value: _is_number(value) and value == value // 1,
+}
+
+
+def _fits_type(value: Any, schema: dict[str, Any]) -> bool:
+    kinds = schema.get("type")
+    if kinds is None:
+        return True
+    listed = kinds if isinstance(kinds, list) else [kinds]
+    if any(not isinstance(kind, str) or kind not in TYPES for kind in listed):
+        raise Undecided
+    return any(TYPES[kind](value) for kind in listed)
+
+
+def _fits_value(value: Any, schema: dict[str, Any]) -> bool:
+    if "const" in schema and not _same(value, schema["const"]):
+        return False
+    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
+        return False
+    if isinstance(value, str):
+        return _in_range(len(value), schema, "minLength", "maxLength")
+    return not _is_number(value) or _fits_number(value, schema)
+
+
+def _fits_number(value: float, schema: dict[str, Any]) -> bool:
+    if not _in_range(value, schema, "minimum", "maximum"):
+        return False
+    low, high, step = (schema.get(name) for name in ("exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
+    if (_is_number(low) and value <= low) or (_is_number(high) and value >= high):
+        return False
+    if not _is_number(step) or step <= 0:
+        return True
+    return abs(value / step - round(value / step)) < 1e-9
+
+
+def _in_range(size: float, schema: dict[str, Any], least: str, most: str) -> bool:
+    low, high = schema.get(least), schema.get(most)
+    return not (_is_number(low) and size < low) and not (_is_number(high) and size > high)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality as JSON has it: true is not 1, and 1 is 1.0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    return one == other

@@ -1,0 +1,238 @@
+"""Almost-JSON as JSON: a reader that forgives what models get wrong and says what it forgave.
+
+It works from text to text, so numbers keep every digit and keys their order; only what is wrong is written anew.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MAX_DEPTH = 100
+BLANKS = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*", re.DOTALL)
+BLANK = re.compile(r"[ \t\r\n]*")
+NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+NUMBER_BEGUN = re.compile(r"-?\d*\.?\d*(?:[eE][+-]?)?\d*", re.ASCII)
+NUMBER_STARTS = frozenset("-0123456789")
+WORD = re.compile(r"-?[A-Za-z]+")
+KEY = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
+BORDER = re.compile(r"\s|[,\]}:]|//|/\*|#|$")
+CLOSING = re.compile(r"\s*(?:[,:\]}]|//|/\*|#|$)")
+PLAIN = {quote: re.compile(rf"[^\\\x00-\x1f\"{quote}]+") for quote in "\"'”"}
+HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
+HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
+WIDTHS = {"x": 2, "u": 4, "U": 8}
+FOREIGN = {"'": "'", "\n": "\\n", "0": "\\u0000", "v": "\\u000b", "a": "\\u0007"}
+ENDS = {'"': '"', "'": "'", "“": "”"}
+# JSON has no word for the last four; null is what JavaScript's own writer makes of them.
+WORDS = {
+    "true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null",
+    "NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null", "undefined": "null",
+}  # fmt: skip
+
+
+class Unmendable(Exception):
+    """What stands there is not JSON with a slip: it is something else."""
+
+
+class _Cut(Exception):
+    """The text ended where a value, or the rest of one that cannot be guessed, should have come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """`text` is JSON, made from the source up to `end`; `fixed`: its syntax was wrong, `cut`: its end was missing."""
+
+    text: str
+    end: int
+    fixed: bool
+    cut: bool
+
+
+def mend(text: str, start: int) -> Mended:
+    """The object or array that begins at `start`. Unmendable when there is none, or it is wrong in other ways."""
+    reader = _Reader(text, start)
+    if text[start : start + 1] not in ("{", "["):
+        raise Unmendable
+    reader.container(0)
+    return Mended("".join(reader.out), reader.at, reader.fixed, reader.cut)
+
+
+class _Reader:
+    def __init__(self, text: str, at: int) -> None:
+        self.text = text
+        self.at = at
+        self.out: list[str] = []
+        self.fixed = False
+        self.cut = False
+
+    def container(self, depth: int) -> None:
+        """An object or array, closed where the text was cut."""
+        if depth > MAX_DEPTH:
+            raise Unmendable
+        opening = self._take()
+        item, closing = (self._member, "}") if opening == "{" else (self._value, "]")
+        self.out.append(opening)
+        try:
+            self._items(item, closing, depth)
+        except _Cut:
+            self.cut = True
+        self.out.append(closing)
+
+    def _items(self, item: Callable[[int], None], closing: str, depth: int) -> None:
+        """What is between the brackets. An item that the cut left without meaning goes, with its comma."""
+        begun = False
+        while self._next() != closing:
+            mark = len(self.out)
+            if begun:
+                self._expect(",")
+                if self._next() == closing:
+                    self.fixed = True  # a comma with nothing behind it
+                    break
+                self.out.append(",")
+            try:
+                item(depth)
+            except _Cut:
+                del self.out[mark:]
+                raise
+            begun = True
+            if self.cut:
+                return
+        self.at += 1
+
+    def _member(self, depth: int) -> None:
+        if self._next() in ENDS:
+            self._string()
+            if self.cut:
+                raise _Cut
+        else:
+            self._bare_key()
+        self._next()
+        self._expect(":")
+        self.out.append(":")
+        self._value(depth)
+
+    def _bare_key(self) -> None:
+        match = KEY.match(self.text, self.at)
+        if match is None:
+            raise Unmendable
+        self.at = match.end()
+        if self.at == len(self.text):
+            raise _Cut
+        self.fixed = True
+        self.out.append(json.dumps(match.group(), ensure_ascii=False))
+
+    def _value(self, depth: int) -> None:
+        character = self._next()
+        if character in ("{", "["):
+            self.container(depth + 1)
+        elif character in ENDS:
+            self._string()
+        elif character in NUMBER_STARTS and not self.text.startswith("-I", self.at):
+            self._number()
+        else:
+            self._word()
+
+    def _number(self) -> None:
+        begun = NUMBER_BEGUN.match(self.text, self.at).group()
+        match = NUMBER.match(self.text, self.at)
+        if self.at + len(begun) == len(self.text):
+            self.cut, self.at = True, len(self.text)
+            if match is None:
+                raise _Cut
+        elif match is None or not BORDER.match(self.text, match.end()):
+            raise Unmendable
+        else:
+            self.at = match.end()
+        self.out.append(match.group())
+
+    def _word(self) -> None:
+        match = WORD.match(self.text, self.at)
+        word = match.group() if match else ""
+        meaning = WORDS.get(word)
+        if word and meaning is None and match.end() == len(self.text):
+            self.cut = True
+            meaning = next((WORDS[known] for known in WORDS if known.startswith(word)), None)
+        if meaning is None or not BORDER.match(self.text, match.end()):
+            raise Unmendable
+        self.at = match.end()
+        self.fixed = self.fixed or (not self.cut and meaning != word)
+        self.out.append(meaning)
+
+    def _string(self) -> None:
+        """A string in any quotes, written in double ones; closed where the text was cut."""
+        quote = ENDS[self._take()]
+        self.fixed = self.fixed or quote != '"'
+        plain = PLAIN[quote]
+        self.out.append('"')
+        while self.at < len(self.text):
+            match = plain.match(self.text, self.at)
+            if match:
+                self.out.append(match.group())
+                self.at = match.end()
+                continue
+            character = self._take()
+            if character == "\\":
+                self._escape()
+            elif character == quote and self._closes(quote):
+                self.out.append('"')
+                return
+            else:
+                self._raw(character)
+        self.cut = True
+        self.out[-1] = HALF_PAIR.sub("", self.out[-1])
+        self.out.append('"')
+
+    def _closes(self, quote: str) -> bool:
+        """Whether a quote ends its string: an apostrophe within a word does not."""
+        return quote != "'" or CLOSING.match(self.text, self.at) is not None
+
+    def _raw(self, character: str) -> None:
+        """A character that JSON wants escaped: a control character, or a double quote within other quotes."""
+        self.fixed = True
+        self.out.append(json.dumps(character, ensure_ascii=False)[1:-1])
+
+    def _escape(self) -> None:
+        """What follows a backslash. Escapes of other languages become JSON's; a lone backslash is doubled."""
+        character = self._take()
+        if character in WIDTHS and self._coded(character):
+            return
+        if character in '"\\/bfnrt':  # "" too: cut within the escape
+            self.out.append(character and "\\" + character)
+            return
+        self.fixed = True
+        self.out.append(FOREIGN.get(character, "\\\\" + json.dumps(character, ensure_ascii=False)[1:-1]))
+
+    def _coded(self, kind: str) -> bool:
+        """A character by its number, if that is what follows; one that the end cuts is left out."""
+        width = WIDTHS[kind]
+        digits = self.text[self.at : self.at + width]
+        if len(digits) < width:
+            self.at = len(self.text)
+            return True
+        if not HEXADECIMAL.fullmatch(digits) or int(digits, 16) > sys.maxunicode:
+            return False
+        self.at += width
+        self.fixed = self.fixed or kind != "u"
+        self.out.append("\\u" + digits if kind == "u" else json.dumps(chr(int(digits, 16)))[1:-1])
+        return True
+
+    def _next(self) -> str:
+        """The next character that is neither blank nor comment, not yet taken. _Cut at the end of the text."""
+        blank = BLANK.match(self.text, self.at).end()
+        self.at = BLANKS.match(self.text, blank).end()
+        self.fixed = self.fixed or self.at != blank
+        if self.at >= len(self.text) or self.text.startswith("/*", self.at):
+            self.at = len(self.text)
+            raise _Cut
+        return self.text[self.at]
+
+    def _take(self) -> str:
+        character = self.text[self.at : self.at + 1]
+        self.at += 1
+        return character
+
+    def _expect(self, character: str) -> None:
+        if self._take() != character:
+            raise Unmendable

@@ -1,0 +1,115 @@
+import time
+
+import fastjsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.neutral.conformity import conforms
+
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, "", "a", "ab"])
+NAMES = st.sampled_from("ab")
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=2), max_leaves=6
+)
+KINDS = st.sampled_from(["object", "array", "string", "boolean", "null", "number", "integer"])
+SMALL = st.integers(0, 3)
+
+
+def words(inner: st.SearchStrategy) -> st.SearchStrategy:
+    """Schemas made of the words that both validators know, around schemas made by `inner`."""
+    several = st.lists(inner, min_size=1, max_size=2)
+    known = {
+        "type": KINDS | st.lists(KINDS, min_size=1, max_size=2, unique=True),
+        "enum": st.lists(SCALARS, min_size=1, max_size=2),
+        "const": SCALARS,
+        "minimum": SMALL,
+        "exclusiveMaximum": SMALL,
+        "multipleOf": st.integers(1, 2),
+        "minLength": SMALL,
+        "maxLength": SMALL,
+        "minItems": SMALL,
+        "maxItems": SMALL,
+        "items": inner | several,
+        "additionalItems": inner,
+        "uniqueItems": st.booleans(),
+        "properties": st.dictionaries(NAMES, inner, max_size=2),
+        "required": st.lists(NAMES, min_size=1, max_size=2, unique=True),
+        "additionalProperties": inner,
+        "minProperties": SMALL,
+        "allOf": several,
+        "anyOf": several,
+        "oneOf": several,
+        "not": inner,
+        "if": inner,
+        "then": inner,
+    }
+    return st.lists(st.sampled_from(sorted(known)), max_size=3, unique=True).flatmap(
+        lambda names: st.fixed_dictionaries({name: known[name] for name in names})
+    )
+
+
+SCHEMAS = st.recursive(st.booleans() | st.just({}), words, max_leaves=4)
+
+
+@given(SCHEMAS, VALUES)
+def test_it_agrees_with_another_validator(schema: dict | bool, value: object) -> None:
+    try:
+        fastjsonschema.compile(schema, use_default=False)(value)
+        expected = True
+    except fastjsonschema.JsonSchemaValueException:
+        expected = False
+    assert conforms(value, schema) == expected
+
+
+TREE = {
+    "$ref": "#/$defs/node",
+    "$defs": {
+        "node": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {"name": {"type": "string"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+        }
+    },
+}
+
+
+def test_a_schema_may_refer_to_itself() -> None:
+    assert conforms({"name": "a", "kids": [{"name": "b"}]}, TREE)
+    assert not conforms({"name": "a", "kids": [{"name": 1}]}, TREE)
+
+
+MISTAKES = [
+    {"$ref": "#"},
+    {"$ref": "#/$defs/none"},
+    {"$ref": "http://127.0.0.1:1/schema.json"},
+    {"type": "text"},
+    {"type": 7},
+    {"allOf": 7},
+    {"required": 7},
+    {"properties": []},
+    {"multipleOf": 1e-320},
+    "a string",
+    None,
+]
+
+
+@pytest.mark.parametrize("schema", MISTAKES)
+def test_nothing_conforms_to_a_schema_that_cannot_be_followed(schema: object) -> None:
+    assert not conforms({"a": 10**400}, schema if schema != {"multipleOf": 1e-320} else {"properties": {"a": schema}})
+
+
+def test_a_pattern_is_not_run() -> None:
+    begun = time.process_time()
+    assert conforms("a" * 40 + "!", {"type": "string", "pattern": "^(a+)+$"})
+    assert time.process_time() - begun < 1
+
+
+def test_a_schema_that_branches_without_end_is_given_up() -> None:
+    schema = {"$defs": {"a": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/a"}] * 8}}}, "$ref": "#/$defs/a"}
+    value: list = [1]
+    for _ in range(12):
+        value = [value]
+    begun = time.process_time()
+    assert not conforms(value, schema)
+    assert time.process_time() - begun < 3
