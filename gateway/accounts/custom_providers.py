@@ -6,7 +6,7 @@ Their credential is a provider key of provider "custom:<name>". Calls to them ar
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ from gateway.accounts.access import CUSTOM
 from gateway.accounts.changes import commit
 from gateway.accounts.memory import Memory
 from gateway.accounts.models import CustomProvider, Organization, ProviderKey
+from gateway.catalogue.fields import read_prices
 from gateway.control import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -65,15 +66,37 @@ class CustomProviders:
         """The organization's providers as the store has them now, oldest first."""
         return list(self._read(organization_id).values())
 
+    def update(
+        self,
+        organization_id: str,
+        name: str,
+        *,
+        base_url: str | None = None,
+        models: Sequence[Mapping[str, Any]] | None = None,
+        actor: str,
+    ) -> CustomProviderInfo:
+        """Change address or models, in force when this returns. InvalidRequest, NotFound."""
+
+        def work(now: int) -> CustomProviderInfo:
+            before = _info(_load(organization_id, name))
+            info = replace(
+                before,
+                base_url=before.base_url if base_url is None else base_url.rstrip("/"),
+                models=before.models if models is None else tuple(models),
+            )
+            _check(name, info.base_url, info.models)
+            values = {"base_url": info.base_url, "models": json.dumps(list(info.models)), "updated_at": now}
+            CustomProvider.update(**values).where(CustomProvider.id == info.id).execute()
+            _audit("custom_provider.update", info, actor, now)
+            return info
+
+        return commit(self._database, self._control, work)
+
     def remove(self, organization_id: str, name: str, *, actor: str) -> None:
         """Remove one together with its keys; unused everywhere when this returns. NotFound."""
 
         def work(now: int) -> None:
-            row = CustomProvider.get_or_none(
-                CustomProvider.organization == organization_id, CustomProvider.name == name
-            )
-            if row is None:
-                raise NotFound(f"There is no custom provider {name} in this organization.")
+            row = _load(organization_id, name)
             row.delete_instance()
             keys = (ProviderKey.organization == organization_id) & (ProviderKey.provider == f"{CUSTOM}:{name}")
             ProviderKey.update(status="deleted", secret="", updated_at=now).where(keys).execute()
@@ -96,6 +119,22 @@ def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> Non
         raise InvalidRequest("base_url must be an http(s) address without credentials and query.", param="baseUrl")
     if not all(isinstance(model.get("id"), str) and model["id"] for model in models):
         raise InvalidRequest("Every model needs an id.", param="models")
+    for model in models:
+        _check_prices(model)
+
+
+def _check_prices(model: Mapping[str, Any]) -> None:
+    try:
+        read_prices(model["prices"]) if "prices" in model else ()
+    except ValueError as error:
+        raise InvalidRequest(f"Prices of model {model['id']}: {error}.", param="models") from None
+
+
+def _load(organization_id: str, name: str) -> CustomProvider:
+    row = CustomProvider.get_or_none(CustomProvider.organization == organization_id, CustomProvider.name == name)
+    if row is None:
+        raise NotFound(f"There is no custom provider {name} in this organization.")
+    return row
 
 
 def _insert(info: CustomProviderInfo, actor: str, now: int) -> CustomProviderInfo:

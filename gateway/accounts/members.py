@@ -97,7 +97,7 @@ def add_member(
     """Add a person to an organization; the user is made when the address is new (`name` and `password_hash` are
     for that case only). InvalidRequest (address, role), NotFound (organization), Conflict (already a member)."""
     email = read_email(email)
-    _check_role(role)
+    check_role(role)
     new_ids = (ids.new("member"), ids.new("user"))
     return commit(
         database,
@@ -138,6 +138,18 @@ def insert_member(
     ).execute()
     _audit("member.create", member_id, organization_id, {"email": email, "role": role}, actor, now)
     return _load(member_id)
+
+
+def revive_member(organization_id: str, email: str, role: Role, *, actor: str, now: int) -> MemberInfo | None:
+    """Let a member who was switched off in again, in this role; None when there is none. Within a transaction."""
+    row = (
+        _select().where(Member.organization == organization_id, User.email == email, Member.status != "active").first()
+    )
+    if row is None:
+        return None
+    Member.update(role=role, status="active", updated_at=now).where(Member.id == row.id).execute()
+    _audit("member.update", row.id, organization_id, {"role": role, "status": "active"}, actor, now)
+    return _load(row.id)
 
 
 def find_member(database: Database, organization_id: str, user_id: str) -> MemberInfo:
@@ -181,7 +193,7 @@ def update_member(
     NotFound; Conflict (code last_owner) when no active owner would be left.
     """
     if role is not None:
-        _check_role(role)
+        check_role(role)
 
     def work(now: int) -> MemberInfo:
         before = _load(member_id)
@@ -251,7 +263,8 @@ def read_email(text: str) -> str:
     return email
 
 
-def _check_role(role: str) -> None:
+def check_role(role: str) -> None:
+    """InvalidRequest unless it is one of the three roles."""
     if role not in ROLES:
         raise InvalidRequest(f"role must be one of {', '.join(ROLES)}.", param="role")
 

@@ -197,6 +197,72 @@ class Audit(Base):
         table_name = "audit"
 
 
+class Session(Base):
+    """A browser's or command line's sign-in; only the keyed hash of its token is kept."""
+
+    id = peewee.CharField(40, primary_key=True)
+    user = peewee.ForeignKeyField(User, on_delete="CASCADE", backref="+")
+    token_hash = peewee.CharField(64, unique=True)
+    created_at = TimeField()
+    refreshed_at = TimeField()
+    expires_at = TimeField()
+
+    class Meta:
+        table_name = "session"
+
+
+class DeviceCode(Base):
+    """A sign-in that waits for its approval in a browser. `status` pending, approved or denied."""
+
+    id = peewee.CharField(40, primary_key=True)
+    code_hash = peewee.CharField(64, unique=True)
+    user_code = peewee.CharField(16, unique=True)
+    client = peewee.CharField(64)
+    status = peewee.CharField(16, default="pending")
+    user = peewee.ForeignKeyField(User, on_delete="CASCADE", backref="+", null=True)
+    polled_at = TimeField(default=0)
+    created_at = TimeField()
+    expires_at = TimeField()
+
+    class Meta:
+        table_name = "device_code"
+
+
+class Invitation(Base):
+    """`status` pending, accepted or revoked; `invited_by` a user id or "operator"."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    email = peewee.CharField(255)
+    role = peewee.CharField(16)
+    token_hash = peewee.CharField(64, unique=True)
+    invited_by = peewee.CharField(40)
+    status = peewee.CharField(16, default="pending")
+    created_at = TimeField()
+    expires_at = TimeField()
+
+    class Meta:
+        table_name = "invitation"
+
+
+class Skill(Base):
+    """An organization's published skill; `files` is a JSON list of {path, content, encoding}."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    name = peewee.CharField(64)
+    description = peewee.TextField()
+    content = peewee.TextField()
+    files = peewee.TextField(default="[]")
+    enabled = peewee.BooleanField(default=True)
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "skill"
+        indexes = ((("organization", "name"), True),)
+
+
 MODELS: Sequence[type[Base]] = (
     Organization,
     Project,
@@ -210,4 +276,8 @@ MODELS: Sequence[type[Base]] = (
     AccessRule,
     AuditHead,
     Audit,
+    Session,
+    DeviceCode,
+    Invitation,
+    Skill,
 )

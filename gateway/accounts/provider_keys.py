@@ -58,6 +58,20 @@ class ProviderKeyDraft:
     max_spend_nusd: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderKeyChange:
+    """What to set; None leaves a thing as it is. `max_spend_nusd` counts only with `bounded` (None then: no bound)."""
+
+    secret: str | None = field(default=None, repr=False)
+    label: str | None = None
+    base_url: str | None = None
+    region: str | None = None
+    allowed_models: Sequence[str] | None = None
+    active: bool | None = None
+    bounded: bool = False
+    max_spend_nusd: int | None = None
+
+
 class ProviderKeys:
     """The provider keys of all organizations: kept in the store, read from memory."""
 
@@ -89,6 +103,61 @@ class ProviderKeys:
 
         return self._database.read(read)
 
+    def find(self, organization_id: str, key_id: str) -> Credential:
+        """One key with its secret, whatever its state but removed. NotFound."""
+
+        def read() -> ProviderKey:
+            return _load(organization_id, key_id)
+
+        row = self._database.read(read)
+        return Credential(_info(row), self._vault.open(row.secret))
+
+    def organization_of(self, key_id: str) -> str:
+        """The organization that a key belongs to. NotFound."""
+
+        def read() -> str:
+            row = ProviderKey.get_or_none(ProviderKey.id == key_id, ProviderKey.status != "deleted")
+            if row is None:
+                raise NotFound(f"There is no provider key {key_id}.")
+            return row.organization_id
+
+        return self._database.read(read)
+
+    def update(self, organization_id: str, key_id: str, change: ProviderKeyChange, *, actor: str) -> ProviderKeyInfo:
+        """Change a key, its secret included, in force when this returns. NotFound, InvalidRequest."""
+        values = self._read_change(change)
+
+        def work(now: int) -> ProviderKeyInfo:
+            row = _load(organization_id, key_id)
+            ProviderKey.update(updated_at=now, **values).where(ProviderKey.id == key_id).execute()
+            shown = {name: value for name, value in values.items() if name not in ("secret", "mask")}
+            detail = {"provider": row.provider, "rotated": "secret" in values, **shown}
+            audit.append(
+                "provider_key.update", key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail
+            )
+            return _info(_load(organization_id, key_id))
+
+        return commit(self._database, self._control, work)
+
+    def _read_change(self, change: ProviderKeyChange) -> dict[str, object]:
+        given: dict[str, object] = {"label": change.label, "base_url": change.base_url, "region": change.region}
+        values = {name: value for name, value in given.items() if value is not None}
+        if change.secret is not None:
+            secret = change.secret.strip()
+            if not secret:
+                raise InvalidRequest("A provider key needs the key itself.", param="token")
+            values |= {"secret": self._vault.seal(secret), "mask": mask_secret(secret)}
+        if change.allowed_models is not None:
+            values["allowed_models"] = json.dumps(list(change.allowed_models))
+        if change.active is not None:
+            values["status"] = "active" if change.active else "inactive"
+        if change.bounded:
+            _check_bound(change.max_spend_nusd)
+            values["max_spend_nusd"] = change.max_spend_nusd
+        if not values:
+            raise InvalidRequest("Give at least one thing to change.")
+        return values
+
     def set_active(self, organization_id: str, key_id: str, active: bool, *, actor: str) -> ProviderKeyInfo:
         """Switch a key off or on, in force when this returns. NotFound."""
         return self._set_status(organization_id, key_id, "active" if active else "inactive", actor)
@@ -111,9 +180,7 @@ class ProviderKeys:
 
     def _set_status(self, organization_id: str, key_id: str, status: str, actor: str) -> ProviderKeyInfo:
         def work(now: int) -> ProviderKeyInfo:
-            row = _select(organization_id).where(ProviderKey.id == key_id).first()
-            if row is None:
-                raise NotFound(f"There is no provider key {key_id} in this organization.")
+            row = _load(organization_id, key_id)
             row.status, row.updated_at = status, now
             if status == "deleted":
                 row.secret = ""
@@ -139,7 +206,11 @@ def _check(draft: ProviderKeyDraft) -> None:
         raise InvalidRequest("A provider key needs the id of its provider.", param="provider")
     if not draft.secret.strip():
         raise InvalidRequest("A provider key needs the key itself.", param="token")
-    if draft.max_spend_nusd is not None and draft.max_spend_nusd < 0:
+    _check_bound(draft.max_spend_nusd)
+
+
+def _check_bound(max_spend_nusd: int | None) -> None:
+    if max_spend_nusd is not None and max_spend_nusd < 0:
         raise InvalidRequest("The spending bound must not be negative.", param="maxSpend")
 
 
@@ -178,6 +249,13 @@ def _select(organization_id: str) -> peewee.ModelSelect:
         .where(ProviderKey.organization == organization_id, ProviderKey.status != "deleted")
         .order_by(ProviderKey.id)
     )
+
+
+def _load(organization_id: str, key_id: str) -> ProviderKey:
+    row = _select(organization_id).where(ProviderKey.id == key_id).first()
+    if row is None:
+        raise NotFound(f"There is no provider key {key_id} in this organization.")
+    return row
 
 
 def _info(row: ProviderKey) -> ProviderKeyInfo:

@@ -1,0 +1,189 @@
+"""Invitations: the only way in for a person who has no account yet."""
+
+from dataclasses import dataclass, field
+
+from gateway import ids
+from gateway.accounts import audit, tokens
+from gateway.accounts.changes import commit
+from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
+from gateway.accounts.models import Invitation, Member, Organization, User
+from gateway.clock import SECOND_US
+from gateway.control import Control
+from gateway.errors import Conflict, Forbidden, NotFound
+from gateway.store.database import Database
+from gateway.store.installation import Secrets
+
+PREFIX = "llmginv_"
+LIFE_S = 7 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationInfo:
+    """An invitation as it may be shown."""
+
+    id: str
+    organization_id: str
+    organization_name: str
+    email: str
+    role: Role
+    status: str
+    created_at_us: int
+    expires_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewInvitation:
+    """An invitation and its token, which the inviter passes on; it is not shown again."""
+
+    info: InvitationInfo
+    token: str = field(repr=False)
+
+
+class Invitations:
+    def __init__(self, database: Database, control: Control, secrets: Secrets) -> None:
+        self._database = database
+        self._control = control
+        self._hash_keys = secrets.hash_keys
+
+    def invite(self, organization_id: str, email: str, role: Role, *, actor: str) -> NewInvitation:
+        """Invite an address for a week; an earlier pending invitation of it is revoked.
+
+        InvalidRequest (address, role), NotFound (organization), Conflict (an active member has the address).
+        """
+        email = read_email(email)
+        check_role(role)
+        invitation_id, token = ids.new("inv"), ids.token(PREFIX)
+
+        def work(now: int) -> InvitationInfo:
+            if not Organization.select().where(Organization.id == organization_id).exists():
+                raise NotFound(f"There is no organization {organization_id}.")
+            _check_new(organization_id, email)
+            _revoke_pending(organization_id, email)
+            Invitation.insert(
+                id=invitation_id,
+                organization=organization_id,
+                email=email,
+                role=role,
+                token_hash=tokens.hash_token(token, self._hash_keys[0]),
+                invited_by=actor,
+                created_at=now,
+                expires_at=now + LIFE_S * SECOND_US,
+            ).execute()
+            _audit("invitation.create", invitation_id, organization_id, {"email": email, "role": role}, actor, now)
+            return _info(_load(invitation_id))
+
+        return NewInvitation(commit(self._database, self._control, work, confirm=False), token)
+
+    def list_invitations(self, organization_id: str) -> list[InvitationInfo]:
+        """The organization's pending invitations, oldest first."""
+        now = self._database.now_us()
+        query = (
+            _select()
+            .where(
+                Invitation.organization == organization_id, Invitation.status == "pending", Invitation.expires_at > now
+            )
+            .order_by(Invitation.id)
+        )
+        return self._database.read(lambda: [_info(row) for row in query])
+
+    def revoke(self, organization_id: str, invitation_id: str, *, actor: str) -> None:
+        """Take a pending invitation back. NotFound."""
+
+        def work(now: int) -> None:
+            row = _load(invitation_id)
+            if row is None or row.organization_id != organization_id or row.status != "pending":
+                raise NotFound(f"There is no pending invitation {invitation_id} in this organization.")
+            Invitation.update(status="revoked").where(Invitation.id == invitation_id).execute()
+            _audit("invitation.revoke", invitation_id, organization_id, {"email": row.email}, actor, now)
+
+        commit(self._database, self._control, work, confirm=False)
+
+    def find(self, token: str) -> InvitationInfo:
+        """The pending invitation of a token. NotFound: unknown, used, revoked or expired."""
+        now = self._database.now_us()
+        return self._database.read(lambda: _info(self._pending(token, now)))
+
+    def accept_as(self, token: str, user_id: str) -> MemberInfo:
+        """A signed-in user joins. NotFound; Forbidden when the invitation is for another address; Conflict."""
+        new_ids = (ids.new("member"), ids.new("user"))
+
+        def work(now: int) -> MemberInfo:
+            row = self._pending(token, now)
+            if User.get_by_id(user_id).email != row.email:
+                raise Forbidden("This invitation is for another e-mail address.")
+            return self._join(row, new_ids, "", "", user_id, now)
+
+        return commit(self._database, self._control, work, confirm=False)
+
+    def sign_up(self, token: str, name: str, password_hash: str) -> MemberInfo:
+        """A new person joins. NotFound; Conflict (code user_exists) when the address has an account: its owner
+        signs in and accepts, since who sent the invitation knows its token."""
+        new_ids = (ids.new("member"), ids.new("user"))
+
+        def work(now: int) -> MemberInfo:
+            row = self._pending(token, now)
+            if User.select().where(User.email == row.email).exists():
+                raise Conflict("This address has an account; sign in and accept the invitation.", code="user_exists")
+            return self._join(row, new_ids, name.strip()[:255], password_hash, new_ids[1], now)
+
+        return commit(self._database, self._control, work, confirm=False)
+
+    def _join(
+        self, row: Invitation, new_ids: tuple[str, str], name: str, password_hash: str, actor: str, now: int
+    ) -> MemberInfo:
+        organization_id = row.organization_id
+        Invitation.update(status="accepted").where(Invitation.id == row.id).execute()
+        _audit("invitation.accept", row.id, organization_id, {"email": row.email}, actor, now)
+        revived = revive_member(organization_id, row.email, row.role, actor=actor, now=now)
+        if revived is not None:
+            return revived
+        return insert_member(
+            new_ids, organization_id, row.email, row.role, name=name, password_hash=password_hash, actor=actor, now=now
+        )
+
+    def _pending(self, token: str, now: int) -> Invitation:
+        hashes = tokens.candidates(token, self._hash_keys)
+        row = _select().where(Invitation.token_hash.in_(hashes)).first()
+        if row is None or row.status != "pending" or row.expires_at <= now:
+            raise NotFound("This invitation is unknown, used or over; ask for another one.", code="invitation_unknown")
+        return row
+
+
+def _check_new(organization_id: str, email: str) -> None:
+    known = (
+        Member.select()
+        .join(User)
+        .where(Member.organization == organization_id, Member.status == "active", User.email == email)
+    )
+    if known.exists():
+        raise Conflict(f"{email} is already a member of this organization.", code="member_exists")
+
+
+def _revoke_pending(organization_id: str, email: str) -> None:
+    same = (Invitation.organization == organization_id) & (Invitation.email == email)
+    Invitation.update(status="revoked").where(same, Invitation.status == "pending").execute()
+
+
+def _audit(action: str, subject: str, organization_id: str, detail: dict[str, object], actor: str, now: int) -> None:
+    audit.append(action, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+
+
+def _select():
+    return Invitation.select(Invitation, Organization.name.alias("organization_name")).join(Organization).objects()
+
+
+def _load(invitation_id: str) -> Invitation | None:
+    return _select().where(Invitation.id == invitation_id).first()
+
+
+def _info(row: Invitation) -> InvitationInfo:
+    return InvitationInfo(
+        row.id,
+        row.organization_id,
+        row.organization_name,
+        row.email,
+        row.role,
+        row.status,
+        row.created_at,
+        row.expires_at,
+    )

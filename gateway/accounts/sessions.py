@@ -1,0 +1,113 @@
+"""Sessions: who is signed in, known by a secret token of which the store has only the keyed hash."""
+
+from dataclasses import dataclass, field
+
+from gateway import ids
+from gateway.accounts import audit, tokens
+from gateway.accounts.models import Session, User
+from gateway.clock import SECOND_US
+from gateway.errors import Forbidden, Unauthenticated
+from gateway.store.database import Database
+from gateway.store.installation import Secrets
+
+PREFIX = "llmgses_"
+LIFE_S = 30 * 86_400
+REFRESH_S = 86_400  # a session in use gets its full life back, at most once in this time
+DEAD = "The session is over; sign in again."
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A live session and its user. `refreshed`: this look-up extended it, so a cookie should be sent anew."""
+
+    id: str
+    user_id: str
+    email: str
+    name: str
+    created_at_us: int
+    expires_at_us: int
+    refreshed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session and its token, which exists nowhere else."""
+
+    info: SessionInfo
+    token: str = field(repr=False)
+
+
+class Sessions:
+    """All sessions, in the store: a session that was closed is refused by the next request on any worker."""
+
+    def __init__(self, database: Database, secrets: Secrets) -> None:
+        self._database = database
+        self._hash_keys = secrets.hash_keys
+
+    def open(self, user_id: str) -> NewSession:
+        """Sign a user in."""
+        session_id, token = ids.new("ses"), ids.token(PREFIX)
+        now = self._database.now_us()
+        return NewSession(self._database.write(lambda: self.insert(session_id, token, user_id, now)), token)
+
+    def insert(self, session_id: str, token: str, user_id: str, now: int) -> SessionInfo:
+        """The part of `open` that runs within a transaction. Sessions that ended are removed on the way."""
+        Session.delete().where(Session.expires_at <= now).execute()
+        Session.insert(
+            id=session_id,
+            user=user_id,
+            token_hash=tokens.hash_token(token, self._hash_keys[0]),
+            created_at=now,
+            refreshed_at=now,
+            expires_at=now + LIFE_S * SECOND_US,
+        ).execute()
+        audit.append("session.create", session_id, actor=user_id, at_us=now)
+        return _info(_select().where(Session.id == session_id).first())
+
+    def find(self, token: str) -> SessionInfo:
+        """The session of a token, extended when it was not for a day.
+
+        Unauthenticated (code session_invalid): none, unknown or over. Forbidden: the account was deactivated.
+        """
+        if not tokens.well_formed(token):
+            raise Unauthenticated(DEAD, code="session_invalid")
+        now = self._database.now_us()
+        hashes = tokens.candidates(token, self._hash_keys)
+        row = self._database.read(lambda: _select().where(Session.token_hash.in_(hashes)).first())
+        if row is None or row.expires_at <= now:
+            raise Unauthenticated(DEAD, code="session_invalid")
+        if row.status != "active":
+            raise Forbidden("This account was deactivated.", code="account_deactivated")
+        if row.refreshed_at + REFRESH_S * SECOND_US > now:
+            return _info(row)
+        return self._refresh(row, now)
+
+    def close(self, session_id: str, *, actor: str) -> None:
+        """Sign out; nothing happens when the session is over already."""
+
+        def work() -> None:
+            if Session.delete().where(Session.id == session_id).execute():
+                audit.append("session.delete", session_id, actor=actor, at_us=self._database.now_us())
+
+        self._database.write(work)
+
+    def close_others(self, user_id: str, kept: str = "") -> int:
+        """Sign a user out everywhere but in session `kept`; how many sessions ended."""
+        ended = Session.delete().where(Session.user == user_id, Session.id != kept)
+        return self._database.write(lambda: ended.execute())
+
+    def _refresh(self, row: Session, now: int) -> SessionInfo:
+        end = now + LIFE_S * SECOND_US
+        self._database.write(
+            lambda: Session.update(refreshed_at=now, expires_at=end).where(Session.id == row.id).execute()
+        )
+        row.expires_at = end
+        return _info(row, refreshed=True)
+
+
+def _select():
+    return Session.select(Session, User.email, User.name, User.status).join(User).objects()
+
+
+def _info(row: Session, refreshed: bool = False) -> SessionInfo:
+    return SessionInfo(row.id, row.user_id, row.email, row.name, row.created_at, row.expires_at, refreshed)
