@@ -38,6 +38,7 @@ RANKS = {
     "gateway.surfaces.replies": 6.6,
     "gateway.surfaces.auth": 6.7,
     "gateway.surfaces.facts": 6.7,
+    "gateway.surfaces.complaints": 6.7,
     "gateway.surfaces.schemas": 6.7,
     "gateway.surfaces.blueprints": 6.8,
     "gateway.surfaces.openai": 7,

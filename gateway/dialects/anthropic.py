@@ -1,9 +1,39 @@
-"""Words of the Anthropic messages dialect: error types by status.
+"""Words of the Anthropic messages dialect: stop reasons, usage names, error types by status.
 
-Wire facts: Anthropic API reference, "Errors"; `param` and `code` are members of our own that its SDKs ignore.
+Wire facts: Anthropic API reference, "Messages" and "Errors"; `param` and `code` of an error are members of our own
+that its SDKs ignore.
 """
 
+from typing import Any
+
 from gateway.errors import GatewayError
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.usage import Usage
+
+NAME = "anthropic"
+VERSION = "2023-06-01"  # of the API, in the header anthropic-version
+
+# `Options.extra` holds the caller's opt-ins (the values of the header anthropic-beta) under this name.
+BETAS = "anthropic_betas"
+
+STOP_READ: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "stop_sequence": "stop_sequence",
+    "tool_use": "tool_calls",
+    "pause_turn": "pause",
+    "refusal": "refusal",
+}
+STOP_WRITE: dict[FinishReason, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "tool_calls": "tool_use",
+    "pause": "pause_turn",
+    "refusal": "refusal",
+    "content_filter": "refusal",
+}
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -33,5 +63,56 @@ def error_body(error: GatewayError, request_id: str) -> dict:
         "code": error.code,
     }
     if error.details:
-        inner.update(error.details)
+        inner.update({name: text for name, text in error.details.items() if name not in inner})
     return {"type": "error", "error": inner, "request_id": request_id}
+
+
+def read_usage(wire: Any) -> Usage | None:
+    """A `usage` object as disjoint counts; None when it tells none.
+
+    input_tokens is the uncached part alone; what was written to a cache is split by lifetime in cache_creation, and
+    counts for 5 minutes where it is not. thinking_tokens are part of output_tokens (API reference, "Usage").
+    """
+    if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
+        return None
+    split, details, tools = (wire.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use"))
+    written = _count(wire.get("cache_creation_input_tokens"))
+    hour = _count(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) else 0
+    if isinstance(split, dict):
+        written = max(written, hour + _count(split.get("ephemeral_5m_input_tokens")))
+    output = _count(wire.get("output_tokens"))
+    thought = _count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
+    return Usage(
+        input=_count(wire.get("input_tokens")),
+        cache_read=_count(wire.get("cache_read_input_tokens")),
+        cache_write=written - min(hour, written),
+        cache_write_1h=min(hour, written),
+        output=output,
+        reasoning=min(thought, output),
+        searches=_count(tools.get("web_search_requests")) if isinstance(tools, dict) else 0,
+    )
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """The `usage` object without its cost. Tokens of kinds that the dialect has no word for count as plain ones."""
+    written = usage.cache_write + usage.cache_write_1h
+    read = usage.cache_read + usage.input_audio_cached
+    body: dict[str, Any] = {
+        "input_tokens": usage.input_total - read - written,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": read,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": usage.cache_write,
+            "ephemeral_1h_input_tokens": usage.cache_write_1h,
+        },
+        "output_tokens": usage.output_total,
+    }
+    if usage.reasoning:
+        body["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    if usage.searches:
+        body["server_tool_use"] = {"web_search_requests": usage.searches, "web_fetch_requests": 0}
+    return body

@@ -1,12 +1,14 @@
 """Every operation of the product, by surface: the one list that blueprints, express lane and description share."""
 
 from gateway.surfaces import health
+from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.exchange import Operation
 from gateway.surfaces.openai import chat, models
 
 SURFACES: dict[str, tuple[Operation, ...]] = {
     "health": health.OPERATIONS,
     "chat": chat.OPERATIONS,
+    "messages": messages.OPERATIONS,
     "models": models.OPERATIONS,
 }
 

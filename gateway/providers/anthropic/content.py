@@ -1,0 +1,185 @@
+"""Parts of messages as content blocks.
+
+Wire facts: Anthropic API reference, "Messages", request content blocks.
+"""
+
+import base64
+import binascii
+import re
+from typing import Any
+
+import orjson
+
+from gateway.dialects.anthropic import NAME
+from gateway.errors import NotSupported
+from gateway.neutral.parts import (
+    CacheMark,
+    File,
+    Foreign,
+    Image,
+    Media,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+Block = dict[str, Any]
+
+PDF, PLAIN = "application/pdf", "text/plain"
+# How base64 of the four image types that are taken begins; a wrong media type is refused there.
+IMAGE_STARTS = (
+    ("/9j/", "image/jpeg"),
+    ("iVBORw0KGgo", "image/png"),
+    ("R0lGOD", "image/gif"),
+    ("UklGR", "image/webp"),
+)
+IMAGE_TYPES = frozenset(kind for _, kind in IMAGE_STARTS)
+BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
+ID_LENGTH = 64
+
+
+def write_part(part: Part, *, addresses: bool = True) -> Block | None:
+    """The block of a part; None for what is left out on purpose: blank text, reasoning of another maker or without
+    its seal. NotSupported for what the format has no word for, or an address where the host takes none."""
+    match part:
+        case Text() | Refusal():
+            return _marked({"type": "text", "text": part.text}, getattr(part, "cache", None)) if _said(part) else None
+        case Reasoning():
+            return _write_reasoning(part)
+        case ToolCall():
+            return _write_call(part)
+        case ToolResult():
+            return _write_result(part, addresses)
+        case Image():
+            return _marked({"type": "image", "source": _write_image(part.media, addresses)}, part.cache)
+        case File():
+            return _write_file(part, addresses)
+        case Foreign(maker=maker) if maker == NAME:
+            return part.body
+        case _:
+            kind = part.kind if isinstance(part, Foreign) else type(part).__name__.lower()
+            raise NotSupported(f"This provider does not take a part of type {kind}.", param="messages")
+
+
+def call_id(ident: str) -> str:
+    """An id as the format takes it (letters, digits, _ and -); the same for the call and its result."""
+    clean = BAD_ID.sub("_", ident)
+    if clean == ident and len(ident) <= ID_LENGTH:
+        return ident
+    # Two ids that differ in a replaced or a cut letter must stay apart.
+    return f"{clean[: ID_LENGTH - 9]}_{binascii.crc32(ident.encode()):08x}"
+
+
+def _said(part: Text | Refusal) -> bool:
+    """Blank text is refused there."""
+    return bool(part.text.strip())
+
+
+def _marked(block: Block, mark: CacheMark | None) -> Block:
+    if mark is not None:
+        block["cache_control"] = write_mark(mark)
+    return block
+
+
+def write_mark(mark: CacheMark) -> dict[str, str]:
+    return {"type": "ephemeral", "ttl": mark.ttl} if mark.ttl else {"type": "ephemeral"}
+
+
+def _write_reasoning(part: Reasoning) -> Block | None:
+    if part.maker != NAME:
+        return None
+    if part.sealed:
+        return {"type": "redacted_thinking", "data": part.sealed}
+    if part.signature:
+        return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+    return None
+
+
+def _write_call(part: ToolCall) -> Block:
+    kind = "server_tool_use" if part.executed else "tool_use"
+    block = {"type": kind, "id": call_id(part.id), "name": part.name, "input": _read_input(part)}
+    return _marked(block, part.cache)
+
+
+def _read_input(part: ToolCall) -> dict[str, Any]:
+    """The arguments as the object that the format wants; what is none is told as its only member."""
+    if part.custom:
+        return {"input": part.arguments}
+    try:
+        value = orjson.loads(part.arguments or "{}")
+    except orjson.JSONDecodeError:
+        value = part.arguments
+    return value if isinstance(value, dict) else {"input": value}
+
+
+def _write_result(part: ToolResult, addresses: bool) -> Block:
+    """A caller's result, or a server tool's own block as it came."""
+    if part.executed:
+        own = next((p for p in part.parts if isinstance(p, Foreign) and p.maker == NAME), None)
+        if own is None:
+            raise NotSupported("The result of another provider's server tool cannot be sent here.", param="messages")
+        return own.body
+    written = [write_part(inner, addresses=addresses) for inner in part.parts]
+    content = [block for block in written if block is not None]
+    block: Block = {"type": "tool_result", "tool_use_id": call_id(part.call_id)}
+    if len(content) == 1 and content[0].keys() == {"type", "text"}:
+        block["content"] = content[0]["text"]
+    elif content:
+        block["content"] = content
+    if part.is_error:
+        block["is_error"] = True
+    return _marked(block, part.cache)
+
+
+def _write_image(media: Media, addresses: bool) -> dict[str, str]:
+    if media.data:
+        seen = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), media.media_type)
+        kind = "image/jpeg" if seen == "image/jpg" else seen or "image/png"
+        if kind not in IMAGE_TYPES:
+            raise NotSupported(f"This provider does not take images of type {kind}.", param="messages")
+        return {"type": "base64", "media_type": kind, "data": media.data}
+    return _write_address(media, addresses)
+
+
+def _write_address(media: Media, addresses: bool) -> dict[str, str]:
+    if not media.url:
+        raise NotSupported(
+            "This provider does not know files uploaded elsewhere; send their content.", param="messages"
+        )
+    if not addresses:
+        raise NotSupported("This provider loads nothing by address; send the content as base64.", param="messages")
+    return {"type": "url", "url": media.url}
+
+
+def _write_file(part: File, addresses: bool) -> Block:
+    media = part.media
+    if media.data:
+        source = _write_data(media, part.filename)
+    else:
+        source = _write_address(media, addresses)
+    block: Block = {"type": "document", "source": source}
+    title = part.title or part.filename
+    if title:
+        block["title"] = title
+    if part.context:
+        block["context"] = part.context
+    if part.citations:
+        block["citations"] = {"enabled": True}
+    return _marked(block, part.cache)
+
+
+def _write_data(media: Media, filename: str) -> dict[str, str]:
+    """PDF by its bytes, text as text; nothing else is read there."""
+    kind = media.media_type or (PDF if media.data.startswith("JVBERi0") or not filename else "")
+    if kind == PDF or (not kind and filename.lower().endswith(".pdf")):
+        return {"type": "base64", "media_type": PDF, "data": media.data}
+    if not kind.startswith("text/"):
+        raise NotSupported(f"This provider does not read files of type {kind or filename}.", param="messages")
+    try:
+        text = base64.b64decode(media.data, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise NotSupported("A text file must be UTF-8 in base64 here.", param="messages") from None
+    return {"type": "text", "media_type": PLAIN, "data": text}

@@ -1,0 +1,134 @@
+"""Where a messages call goes and what each host wants of it: address, credential, version and opt-ins.
+
+Wire facts: Anthropic documentation, "Versions", "Beta headers"; Vertex AI, "Claude models" (model in the path,
+anthropic_version in the body, regional hosts); Azure AI Foundry, "Claude" (x-api-key).
+"""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from gateway.dialects.anthropic import BETAS, VERSION
+from gateway.errors import NotSupported
+from gateway.neutral.chat import ChatRequest
+from gateway.providers.protocol import Target
+
+PATH = "/messages"
+# Quirks of an entry: the model stands in the path and the version in the body; tools may have their plain members only.
+RAW_PREDICT, PLAIN_TOOLS = "vertex_raw_predict", "plain_tools"
+RAW_VERSION = "vertex-2023-10-16"
+GLOBAL_HOST = "aiplatform.googleapis.com"
+JOINT_REGIONS = ("us", "eu")  # regions of several countries have a host form of their own
+OAUTH, SIGNED = "google-oauth", "sigv4"
+PLAIN_TOOL = ("type", "name", "description", "input_schema", "cache_control")
+
+# Opt-ins that change what the model does and nothing else, on every host. An unknown one is refused with 400, so only
+# what is listed goes on; a mapping's `extra.betas` replaces the list.
+COMMON_BETAS = frozenset(
+    (
+        "interleaved-thinking-2025-05-14",
+        "fine-grained-tool-streaming-2025-05-14",
+        "token-efficient-tools-2025-02-19",
+        "output-128k-2025-02-19",
+        "context-1m-2025-08-07",
+        "context-management-2025-06-27",
+    )
+)
+OWN_BETAS = COMMON_BETAS | frozenset(
+    (
+        "prompt-caching-2024-07-31",
+        "extended-cache-ttl-2025-04-11",
+        "pdfs-2024-09-25",
+        "model-context-window-exceeded-2025-08-26",
+        "output-300k-2026-03-24",
+        "structured-outputs-2025-11-13",
+        "compact-2026-01-12",
+        "computer-use-2025-01-24",
+        "computer-use-2025-11-24",
+        "code-execution-2025-08-25",
+        "web-fetch-2025-09-10",
+        "files-api-2025-04-14",
+        "thinking-display-updates-2026-08-18",
+    )
+)
+
+Tokens = Callable[[str], str]
+
+
+def locate(target: Target, stream: bool) -> str:
+    """The URL of the call."""
+    base, _, query = target.address.partition("?")
+    base = base.rstrip("/")
+    if RAW_PREDICT in target.quirks:
+        verb = "streamRawPredict" if stream else "rawPredict"
+        url = f"{_regional(base, target)}/models/{quote(target.mapping.external_id, safe='@')}:{verb}"
+    else:
+        url = base + PATH
+    arguments = [query] if query else []
+    auth, secret = target.provider.auth, target.credential.secret
+    if secret and auth.startswith("query:"):
+        arguments.append(f"{auth[len('query:') :]}={quote(secret, safe='')}")
+    return f"{url}?{'&'.join(arguments)}" if arguments else url
+
+
+def _regional(base: str, target: Target) -> str:
+    """The region's own host instead of the global one; an address of the operator's stays as it is."""
+    region = target.settings.get("region", "")
+    if urlsplit(base).netloc != GLOBAL_HOST or region in ("", "global"):
+        return base
+    host = f"aiplatform.{region}.rep.googleapis.com" if region in JOINT_REGIONS else f"{region}-{GLOBAL_HOST}"
+    return base.replace(GLOBAL_HOST, host, 1)
+
+
+def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -> dict[str, str]:
+    """Headers with the credential where the entry wants it. NotSupported when this protocol cannot make it."""
+    headers = {name.lower(): value for name, value in target.provider.headers.items()}
+    if RAW_PREDICT not in target.quirks:
+        headers.setdefault("anthropic-version", VERSION)
+    betas = _allowed_betas(request, target)
+    if betas:
+        headers["anthropic-beta"] = ",".join(betas)
+    auth, secret = target.provider.auth, target.credential.secret
+    if auth == SIGNED or (auth == OAUTH and secret.lstrip().startswith("{") and tokens is None):
+        raise NotSupported(f"Provider {target.provider.id} cannot be reached by this protocol.")
+    if secret and auth == OAUTH:
+        bearer = tokens(secret) if tokens is not None and secret.lstrip().startswith("{") else secret
+        headers["authorization"] = f"Bearer {bearer}"
+    elif secret and auth == "bearer":
+        headers["authorization"] = f"Bearer {secret}"
+    elif secret and auth != "none" and not auth.startswith("query:"):
+        headers[auth.lower()] = secret
+    return headers
+
+
+def _allowed_betas(request: ChatRequest, target: Target) -> list[str]:
+    """The caller's opt-ins that this host knows, in their order, once each."""
+    asked = request.options.extra.get(BETAS) or ()
+    if not asked:
+        return []
+    listed = target.mapping.extra.get("betas")
+    usual = COMMON_BETAS if {RAW_PREDICT, PLAIN_TOOLS} & set(target.quirks) else OWN_BETAS
+    known = frozenset(listed) if listed is not None else usual
+    return [name for name in dict.fromkeys(asked) if name in known]
+
+
+def address_body(body: dict[str, Any], target: Target) -> dict[str, Any]:
+    """The body with the model, or the version, where the host wants it."""
+    if RAW_PREDICT in target.quirks:
+        return {"anthropic_version": RAW_VERSION, **body}
+    return {"model": target.mapping.external_id, **body}
+
+
+def takes_addresses(target: Target) -> bool:
+    """Whether the host loads images and files by URL."""
+    return RAW_PREDICT not in target.quirks
+
+
+def plain_tools(tools: list[dict[str, Any]], target: Target) -> list[dict[str, Any]]:
+    """The tools as the host takes them: without newer members where its entry says so."""
+    if PLAIN_TOOLS not in target.quirks:
+        return tools
+    return [
+        {name: tool[name] for name in PLAIN_TOOL if name in tool} if tool.get("type") in (None, "custom") else tool
+        for tool in tools
+    ]

@@ -1,0 +1,99 @@
+"""The messages protocol: the call, with all that target and entry ask for."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import json
+
+from gateway.dialects import anthropic as dialect
+from gateway.errors import ContentRefused, GatewayError, UpstreamRefused
+from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.neutral.events import Batch
+from gateway.providers.anthropic import hosts
+from gateway.providers.anthropic.reply import read_result
+from gateway.providers.anthropic.request import write_body
+from gateway.providers.anthropic.stream import StreamReader
+from gateway.providers.anthropic.thinking import LEAST_BUDGET
+from gateway.providers.failures import classify, diagnose, explain, retry_after
+from gateway.providers.protocol import Call, Reply, Target
+
+# What a 400 of this format says when the account, not the request, is at fault.
+ACCOUNT = re.compile(
+    r"credit balance is too low|organization has been (?:disabled|suspended)|specified api usage limits"
+    r"|workspace (?:is|has been) (?:archived|disabled)|spend(?:ing)? limit",
+    re.IGNORECASE,
+)
+FILTERED = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
+
+
+class AnthropicMessages:
+    """POST {address}/messages, or a model's own path where the entry says so.
+
+    `tokens` makes an access token of a service account's JSON (raises UpstreamRefused); without it providers that
+    want one are passed over.
+    """
+
+    dialect = dialect.NAME
+
+    def __init__(self, tokens: hosts.Tokens | None = None) -> None:
+        self._tokens = tokens
+
+    def write(self, request: ChatRequest, target: Target) -> Call:
+        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        warnings: list[str] = []
+        body = write_body(request, target, addresses=hosts.takes_addresses(target), warnings=warnings)
+        return self._finish(body, request, target, warnings)
+
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
+        """The call with the caller's own body, retargeted."""
+        body = dict(native.body)
+        cap = target.output_cap
+        if cap is not None and body["max_tokens"] > cap:
+            _cap(body, cap)
+        return self._finish(body, request, target, [])
+
+    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+        """A whole answer. UpstreamFailed when it is not one, or is empty."""
+        return read_result(reply.read_all(), relayed)
+
+    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+        """A streamed answer as batches, one a receive."""
+        return StreamReader(relayed).read(reply)
+
+    def failure(self, reply: Reply, target: Target) -> GatewayError:
+        """As every protocol's; a 400 about the account is the provider's fault, one about content a refusal."""
+        try:
+            body = reply.read_all()
+        except GatewayError:
+            body = b""
+        said = explain(body, (target.credential.secret,))
+        if reply.status in (400, 403) and ACCOUNT.search(said.message or said.text):
+            message = "The provider refused the gateway's account."
+            return UpstreamRefused(message, details=diagnose(said, target), upstream_status=reply.status)
+        if reply.status == 400 and FILTERED.search(said.message):
+            return ContentRefused(said.message, code="content_filter", upstream_status=400)
+        return classify(reply.status, said, target, retry_after(reply.headers))
+
+    def _finish(self, body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
+        """What both lanes share: model, stream, address, credential."""
+        stream = request.needs.stream
+        body = hosts.address_body(body, target)
+        if stream:
+            body["stream"] = True
+        if "tools" in body:
+            body["tools"] = hosts.plain_tools(body["tools"], target)
+        headers = hosts.write_headers(request, target, self._tokens)
+        headers["content-type"] = "application/json"
+        headers["accept"] = "text/event-stream" if stream else "application/json"
+        return Call("POST", hosts.locate(target, stream), headers, json.encode(body), stream, tuple(warnings))
+
+
+def _cap(body: dict[str, Any], cap: int) -> None:
+    """Lower the limit; a thinking budget stays below it, or goes where none fits."""
+    body["max_tokens"] = cap
+    thinking = body.get("thinking")
+    budget = getattr(thinking, "budget_tokens", None)
+    if budget is not None and budget >= cap:
+        fits = cap > LEAST_BUDGET
+        body["thinking"] = {"type": "enabled", "budget_tokens": cap - 1} if fits else {"type": "disabled"}

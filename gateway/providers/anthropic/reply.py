@@ -1,0 +1,98 @@
+"""A messages answer as a neutral result."""
+
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.dialects import anthropic as dialect
+from gateway.errors import UpstreamFailed
+from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
+from gateway.neutral.parts import Foreign, Part, Reasoning, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.providers.failures import stream_failure
+
+NOT_JSON = "The provider sent an answer that is not JSON."
+ODD = "The provider sent an answer of an unknown shape."
+EMPTY = "The provider ended its answer without any content."
+SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign shape ends in
+CALLS = {"tool_use": "", "server_tool_use": "provider", "mcp_tool_use": "provider"}
+
+
+def read_result(body: bytes, relayed: bool) -> ChatResult:
+    """The result of a 2xx body. UpstreamFailed for another shape, an error inside it, or an empty answer."""
+    try:
+        wire = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise UpstreamFailed(NOT_JSON) from None
+    if not isinstance(wire, dict):
+        raise UpstreamFailed(NOT_JSON)
+    if wire.get("type") == "error" or wire.get("error"):
+        raise stream_failure(wire)
+    try:
+        parts = tuple(read_block(block) for block in wire["content"])
+        usage = dialect.read_usage(wire.get("usage"))
+        finish = read_stop(wire.get("stop_reason"), parts)
+    except SHAPE_ERRORS:
+        raise UpstreamFailed(ODD, upstream_status=200) from None
+    if is_empty(bool(parts), finish, usage):
+        raise UpstreamFailed(EMPTY, upstream_status=200)
+    return ChatResult(
+        choices=(Choice(parts, finish, word(wire.get("stop_sequence"))),),
+        usage=usage,
+        model=word(wire.get("model")),
+        upstream_id=word(wire.get("id")),
+        service_tier=read_tier(wire.get("usage")),
+        native=Native(dialect.NAME, wire) if relayed else None,
+    )
+
+
+def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
+    """Whether a successful end brought nothing: no content, no tokens, and no refusal that explains it."""
+    return not content and finish not in ("refusal", "pause") and not (usage and usage.output_total)
+
+
+def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:
+    """A stop_reason; servers that leave it out are understood by what they made."""
+    known = dialect.STOP_READ.get(reason) if isinstance(reason, str) else None
+    called = any(isinstance(part, ToolCall) and not part.executed for part in parts)
+    return known or ("tool_calls" if called else "stop")
+
+
+def read_tier(usage: Any) -> str:
+    """The tier that served, in the gateway's words: the format calls the default one "standard"."""
+    tier = word(usage.get("service_tier")) if isinstance(usage, dict) else ""
+    return "default" if tier == "standard" else tier
+
+
+def read_block(block: dict[str, Any]) -> Part:
+    """A content block as a part. A call without an id gets one, which the caller needs to answer it."""
+    kind = block["type"]
+    if kind == "text":
+        citations = block.get("citations") or ()
+        sources = tuple(source for citation in citations if (source := read_citation(citation)) is not None)
+        return Text(block["text"], sources=sources)
+    if kind == "thinking":
+        return Reasoning(block["thinking"], signature=word(block.get("signature")), maker=dialect.NAME)
+    if kind == "redacted_thinking":
+        return Reasoning(sealed=block["data"], maker=dialect.NAME)
+    if kind in CALLS:
+        ident = block["id"] = block.get("id") or f"toolu_{ids.new_hex()}"
+        arguments = orjson.dumps(block.get("input") or {}).decode()
+        maker = dialect.NAME if CALLS[kind] else ""
+        return ToolCall(ident, block["name"], arguments, maker=maker, executed=CALLS[kind])
+    return Foreign(dialect.NAME, kind, block)
+
+
+def read_citation(wire: Any) -> Source | None:
+    """A citation of a web or search result; those of the caller's own documents have no address to show."""
+    if not isinstance(wire, dict):
+        return None
+    address = wire.get("url") or wire.get("source")
+    if not isinstance(address, str) or not address:
+        return None
+    return Source(address, word(wire.get("title")), word(wire.get("cited_text")))
+
+
+def word(value: Any) -> str:
+    return value if isinstance(value, str) else ""

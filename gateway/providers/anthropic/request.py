@@ -1,0 +1,197 @@
+"""A neutral request as a messages body.
+
+Wire facts: Anthropic API reference, "Messages"; documentation, "Tool use", "Structured outputs", "Web search tool".
+"""
+
+from typing import Any
+
+from gateway.dialects.anthropic import NAME
+from gateway.errors import NotSupported
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    ForeignTool,
+    FunctionTool,
+    ResponseFormat,
+    Tool,
+    WebSearch,
+)
+from gateway.providers.anthropic.content import Block, write_mark
+from gateway.providers.anthropic.conversation import limit_marks, write_turns
+from gateway.providers.anthropic.thinking import nearest_effort, write_thinking
+from gateway.providers.grammars import ANTHROPIC, ANTHROPIC_OUTPUT
+from gateway.providers.protocol import Target
+from gateway.providers.schemas import rewrite
+
+DEFAULT_OUTPUT = 4096  # where neither the caller nor the entry tells a limit
+SEARCH_TOOL = "web_search_20250305"
+TOOL_SEARCH = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
+CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fence."
+TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only"}
+NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
+NO_SAMPLING = "no_sampling"  # quirk of models whose sampling is fixed
+
+
+def write_body(request: ChatRequest, target: Target, *, addresses: bool, warnings: list[str]) -> dict[str, Any]:
+    """The body without model and stream. `warnings` grows by what is left out.
+
+    `addresses`: the host loads images and files by URL. NotSupported for what cannot be carried.
+    """
+    talk = request.conversation()
+    system, turns = write_turns(talk.messages, addresses=addresses, warnings=warnings)
+    body: dict[str, Any] = {"max_tokens": _max_tokens(talk, target)}
+    tools = [written for tool in talk.tools if (written := _write_tool(tool, talk, target, warnings)) is not None]
+    if talk.response_format is not None:
+        _write_format(talk.response_format, target, body, system, warnings)
+    limit_marks(tools, system, turns, warnings)
+    if system:
+        body["system"] = system
+    body["messages"] = turns
+    if tools:
+        body["tools"] = tools
+        _write_choice(talk, body)
+    _write_sampling(talk, target, body, warnings)
+    write_thinking(body, talk.reasoning, target, warnings)
+    if request.user:
+        body["metadata"] = {"user_id": request.user}
+    tier = TIERS.get(request.options.service_tier)
+    if tier and (target.mapping.service_tiers or target.provider.service_tiers):
+        body["service_tier"] = tier
+    return body
+
+
+def _max_tokens(talk: Conversation, target: Target) -> int:
+    """The caller's limit, else the model's; never above what the budget allows."""
+    limit = talk.sampling.max_tokens or target.mapping.max_output or DEFAULT_OUTPUT
+    return min(limit, target.output_cap or limit)
+
+
+def _write_tool(tool: Tool, talk: Conversation, target: Target, warnings: list[str]) -> Block | None:
+    match tool:
+        case FunctionTool():
+            return _write_function(tool, talk, target, warnings)
+        case WebSearch():
+            return _write_search(tool, target, warnings)
+        case ForeignTool(maker=maker) if maker == NAME:
+            return dict(tool.body)
+        case ForeignTool(kind="tool_search"):
+            return dict(TOOL_SEARCH) if _defers(talk) else None
+        case _:
+            kind = tool.kind if isinstance(tool, ForeignTool) else "custom"
+            raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
+
+
+def _defers(talk: Conversation) -> bool:
+    """Whether a tool waits to be found: then there must be a search, and a search needs one."""
+    searches = any(isinstance(tool, ForeignTool) and "tool_search" in tool.kind for tool in talk.tools)
+    return searches and any(isinstance(tool, FunctionTool) and tool.deferred for tool in talk.tools)
+
+
+def _write_function(tool: FunctionTool, talk: Conversation, target: Target, warnings: list[str]) -> Block:
+    written: Block = {"name": tool.name}
+    if tool.description:
+        written["description"] = tool.description
+    strict = bool(tool.strict) and target.mapping.json_output_schema
+    rewritten = rewrite(tool.schema or NO_ARGUMENTS, ANTHROPIC_OUTPUT if strict else ANTHROPIC)
+    written["input_schema"] = {**rewritten.schema, "type": "object"}
+    if strict:
+        written["strict"] = True
+    if tool.deferred and _defers(talk):
+        written["defer_loading"] = True
+    if tool.cache is not None:
+        written["cache_control"] = write_mark(tool.cache)
+    _report(rewritten.dropped, f"the schema of tool {tool.name}", warnings)
+    return written
+
+
+def _report(dropped: tuple[str, ...], where: str, warnings: list[str]) -> None:
+    if dropped:
+        warnings.append(f"Left out of {where}, for this provider does not take it: {', '.join(dropped)}.")
+
+
+def _write_search(tool: WebSearch, target: Target, warnings: list[str]) -> Block:
+    if not target.mapping.web_search:
+        raise NotSupported("This provider has no web search for this model.", param="tools")
+    written: Block = {"type": SEARCH_TOOL, "name": "web_search"}
+    if tool.max_uses:
+        written["max_uses"] = tool.max_uses
+    if tool.allowed_domains:
+        written["allowed_domains"] = list(tool.allowed_domains)
+    elif tool.blocked_domains:
+        written["blocked_domains"] = list(tool.blocked_domains)
+    if tool.allowed_domains and tool.blocked_domains:
+        warnings.append("Of allowed and blocked domains this provider takes one list: the allowed ones.")
+    place = {name: getattr(tool, name) for name in ("city", "region", "country", "timezone") if getattr(tool, name)}
+    if place:
+        written["user_location"] = {"type": "approximate", **place}
+    if tool.context_size:
+        warnings.append("search_context_size has no counterpart at this provider and was left out.")
+    return written
+
+
+def _write_choice(talk: Conversation, body: dict[str, Any]) -> None:
+    choice, parallel = talk.tool_choice, talk.sampling.parallel_tool_calls
+    written: dict[str, Any] | None = None
+    if choice is not None and choice.mode in CHOICES:
+        written = {"type": CHOICES[choice.mode]}
+    elif choice is not None:
+        written = {"type": "tool", "name": choice.name or "web_search"}
+    if parallel is False:
+        written = written or {"type": "auto"}
+        if written["type"] != "none":
+            written["disable_parallel_tool_use"] = True
+    if written:
+        body["tool_choice"] = written
+
+
+def _write_format(
+    wanted: ResponseFormat, target: Target, body: dict[str, Any], system: list[Block], warnings: list[str]
+) -> None:
+    """A schema as constrained output; a bare JSON object, which the format has no word for, as an instruction."""
+    if wanted.kind == "json_object":
+        system.append({"type": "text", "text": JSON_ONLY})
+    elif wanted.kind == "json_schema":
+        if not target.mapping.json_output_schema:
+            raise NotSupported("This model cannot hold its answer to a JSON Schema here.", param="response_format")
+        rewritten = rewrite(wanted.schema or NO_ARGUMENTS, ANTHROPIC_OUTPUT)
+        body["output_config"] = {"format": {"type": "json_schema", "schema": rewritten.schema}}
+        _report(rewritten.dropped, "the JSON Schema of the answer", warnings)
+
+
+def _write_sampling(talk: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
+    sampling = talk.sampling
+    fixed = NO_SAMPLING in target.quirks
+    for name in ("temperature", "top_p", "top_k"):
+        value = getattr(sampling, name)
+        if value is None:
+            continue
+        if fixed:
+            warnings.append(f"{name} is fixed for {target.mapping.key} and was left out.")
+        elif name == "top_p" and "temperature" in body:
+            warnings.append("Of temperature and top_p this provider takes one: temperature.")
+        else:
+            body[name] = value
+    if "temperature" in body:
+        body["temperature"] = _clamp_temperature(body["temperature"], target)
+    for name in ("frequency_penalty", "presence_penalty"):
+        if getattr(sampling, name):
+            warnings.append(f"{name} has no counterpart at this provider and was left out.")
+    stop = [text for text in sampling.stop if text.strip()]
+    if stop:
+        body["stop_sequences"] = stop
+    if sampling.output_effort:
+        _write_output_effort(sampling.output_effort, target, body, warnings)
+
+
+def _clamp_temperature(value: float, target: Target) -> float:
+    """The format's range is 0 to 1."""
+    return max(0.0, min(value, target.mapping.max_temperature or 1.0, 1.0))
+
+
+def _write_output_effort(effort: str, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
+    if not target.mapping.reasoning_efforts:
+        warnings.append(f"effort is not known to {target.mapping.key} and was left out.")
+        return
+    level = nearest_effort(effort, target.mapping.reasoning_efforts)
+    body["output_config"] = {**body.get("output_config", {}), "effort": level}

@@ -1,0 +1,230 @@
+"""A stream of messages events as neutral batches.
+
+Wire facts: Anthropic documentation, "Streaming messages": message_start, blocks one after the other, message_delta
+(cumulative usage), message_stop; pings anywhere; an error event ends it. Only message_stop is an end.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.dialects import anthropic as dialect
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Event,
+    Failed,
+    Finished,
+    NativeChunk,
+    PartFound,
+    Progress,
+    ReasoningDelta,
+    Silent,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+    has_content,
+)
+from gateway.neutral.parts import Foreign
+from gateway.neutral.usage import Usage
+from gateway.providers.anthropic.reply import (
+    CALLS,
+    EMPTY,
+    NOT_JSON,
+    ODD,
+    SHAPE_ERRORS,
+    is_empty,
+    read_citation,
+    read_stop,
+    read_tier,
+    word,
+)
+from gateway.providers.failures import explain, stream_failure, truncated
+from gateway.providers.protocol import Reply
+from gateway.providers.sse import EventReader
+
+
+class StreamReader:
+    """Reads one stream."""
+
+    def __init__(self, relayed: bool) -> None:
+        self._relayed = relayed
+        self._wire_usage: dict[str, Any] = {}
+        self._started = False
+        self._content = False
+        self._called = False
+        self._pings = 0
+        self._stop: FinishReason | None = None
+        self._stop_sequence = ""
+        self._inputs: dict[int, str] = {}  # what stood at the start of a call's block, until its first delta
+        self._readers: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
+            "message_start": self._start,
+            "content_block_start": self._open,
+            "content_block_delta": self._delta,
+            "content_block_stop": self._close,
+            "message_delta": self._turn,
+        }
+
+    def read(self, reply: Reply) -> Iterator[Batch]:
+        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
+        try:
+            yield from self._read(reply)
+        except GatewayError as error:
+            yield self._end([], Failed(error, self._usage()))
+
+    def _read(self, reply: Reply) -> Iterator[Batch]:
+        kind = reply.headers.get("content-type", "")
+        if kind and "event-stream" not in kind:
+            raise _not_a_stream(reply)
+        events = EventReader()
+        for piece in reply.chunks():
+            if not piece:
+                yield [Silent()]
+                continue
+            batch, done = self._take(events.feed(piece))
+            if batch:
+                yield batch
+            if done:
+                return
+        batch, done = self._take(events.finish())
+        yield batch if done else self._end(batch, Failed(truncated(), self._usage()))
+
+    def _take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+        """The neutral events of some wire events, and whether the last is terminal."""
+        batch: Batch = []
+        for _, data in events:
+            try:
+                wire = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage())), True
+            kind = wire.get("type") if type(wire) is dict else None
+            if kind == "error" or kind is None:
+                return self._end(batch, Failed(stream_failure(wire), self._usage())), True
+            if kind == "message_stop":
+                return self._end(batch, self._last()), True
+            try:
+                self._read_event(kind, wire, len(data), batch)
+            except SHAPE_ERRORS:
+                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage())), True
+        return batch, False
+
+    def _read_event(self, kind: str, wire: dict[str, Any], size: int, batch: Batch) -> None:
+        if kind == "ping":
+            # The first follows the start at once. More of them are all that comes in a long silence.
+            self._pings += 1
+            if self._pings > 1 and not batch:
+                batch.append(Silent())
+            return
+        read = self._readers.get(kind)
+        if read is None:
+            return
+        if not self._started and kind != "message_start":
+            raise ValueError("an event before message_start")
+        neutral = read(wire)
+        content = any(has_content(event) for event in neutral)
+        self._content = self._content or content
+        if not self._relayed:
+            batch += neutral
+            return
+        batch += [event for event in neutral if type(event) in (Started, Progress)]
+        batch.append(NativeChunk(dialect.NAME, wire, content, size if content else 0, kind))
+
+    def _start(self, wire: dict[str, Any]) -> list[Event]:
+        message = wire["message"]
+        self._started = True
+        self._note(message.get("usage"))
+        return [Started(word(message.get("model")), word(message.get("id")), self._usage())]
+
+    def _note(self, usage: Any) -> None:
+        """Counts are cumulative: the last that was told wins, one by one."""
+        if isinstance(usage, dict):
+            self._wire_usage.update({name: value for name, value in usage.items() if value is not None})
+
+    def _usage(self) -> Usage | None:
+        return dialect.read_usage(self._wire_usage)
+
+    def _open(self, wire: dict[str, Any]) -> list[Event]:
+        number, block = wire["index"], wire["content_block"]
+        kind = block["type"]
+        if kind == "text":
+            return [TextDelta(block["text"], number)] if block.get("text") else []
+        if kind == "thinking":
+            text, signature = word(block.get("thinking")), word(block.get("signature"))
+            return [ReasoningDelta(text, signature, maker=dialect.NAME, block=number)] if text or signature else []
+        if kind == "redacted_thinking":
+            return [ReasoningDelta(sealed=block["data"], maker=dialect.NAME, block=number)]
+        if kind in CALLS:
+            return [self._call(number, block)]
+        return [PartFound(Foreign(dialect.NAME, kind, block), number)]
+
+    def _call(self, number: int, block: dict[str, Any]) -> ToolCallDelta:
+        """The start of a call. Its input comes in deltas; servers that send it whole here send none."""
+        executed = CALLS[block["type"]]
+        block["id"] = block.get("id") or f"toolu_{ids.new_hex()}"
+        self._called = self._called or not executed
+        if block.get("input"):
+            self._inputs[number] = orjson.dumps(block["input"]).decode()
+        maker = dialect.NAME if executed else ""
+        return ToolCallDelta(number, id=block["id"], name=block["name"], maker=maker, executed=executed)
+
+    def _delta(self, wire: dict[str, Any]) -> list[Event]:
+        number, delta = wire["index"], wire["delta"]
+        kind = delta["type"]
+        if kind == "text_delta":
+            return [TextDelta(delta["text"], number)]
+        if kind == "input_json_delta":
+            if not delta["partial_json"]:
+                return []
+            self._inputs.pop(number, None)
+            return [ToolCallDelta(number, delta["partial_json"])]
+        if kind == "thinking_delta":
+            return [ReasoningDelta(delta["thinking"], maker=dialect.NAME, block=number)]
+        if kind == "signature_delta":
+            return [ReasoningDelta(signature=delta["signature"], maker=dialect.NAME, block=number)]
+        if kind == "citations_delta":
+            source = read_citation(delta["citation"])
+            return [SourceFound(source, number)] if source is not None else []
+        return []
+
+    def _close(self, wire: dict[str, Any]) -> list[Event]:
+        number = wire["index"]
+        whole = self._inputs.pop(number, "")
+        done: list[Event] = [BlockDone(number)]
+        return [ToolCallDelta(number, whole), *done] if whole else done
+
+    def _turn(self, wire: dict[str, Any]) -> list[Event]:
+        """message_delta: why it stopped, and the usage so far."""
+        self._note(wire.get("usage"))
+        delta = wire.get("delta") or {}
+        if delta.get("stop_reason"):
+            self._stop = read_stop(delta["stop_reason"])
+            self._stop_sequence = word(delta.get("stop_sequence"))
+        usage = self._usage()
+        return [Progress(usage)] if usage is not None else []
+
+    def _last(self) -> Finished | Failed:
+        usage = self._usage()
+        reason = self._stop or ("tool_calls" if self._called else "stop")
+        if is_empty(self._content, reason, usage):
+            return Failed(UpstreamFailed(EMPTY, upstream_status=200), usage)
+        return Finished(reason, usage, self._stop_sequence, read_tier(self._wire_usage))
+
+    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
+        if not self._started:
+            self._started = True
+            batch.insert(0, Started())
+        batch.append(last)
+        return batch
+
+
+def _not_a_stream(reply: Reply) -> GatewayError:
+    """A 2xx answer of another kind: its error object, or that it is no stream."""
+    body = reply.read_all()
+    if explain(body).shaped:
+        return stream_failure(orjson.loads(body))
+    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)

@@ -1,0 +1,237 @@
+"""The messages, tools and settings of a messages body, decoded."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.dialects.anthropic import NAME
+from gateway.neutral.chat import (
+    Conversation,
+    ForeignTool,
+    FunctionTool,
+    ReasoningAsk,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolChoice,
+    WebSearch,
+)
+from gateway.neutral.parts import CacheMark, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.surfaces.anthropic import blocks as wire
+from gateway.surfaces.anthropic import schema
+from gateway.surfaces.anthropic.parts import read_blocks, read_mark, read_thinking
+from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal
+
+SHOWN = {"summarized": "summary", "omitted": "omitted"}
+MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
+SEARCH_NAME = "web_search"
+
+
+def decode_conversation(body: schema.MessagesBody) -> Conversation:
+    """All that the model reads."""
+    names: dict[str, str] = {}
+    messages: list[Message] = []
+    if body.system:
+        parts = (Text(body.system),) if isinstance(body.system, str) else read_blocks(body.system)
+        messages.append(Message("system", parts))
+    for message in body.messages:
+        messages += _read_message(message, names)
+    if body.cache_control is not None and messages:
+        messages[-1] = _mark_last(messages[-1], read_mark(body.cache_control))
+    return Conversation(
+        messages=tuple(messages),
+        tools=tuple(_read_tool(tool) for tool in body.tools or ()),
+        tool_choice=_read_choice(body.tool_choice),
+        response_format=_read_format(body),
+        reasoning=_read_reasoning(body),
+        sampling=_read_sampling(body),
+    )
+
+
+def _read_message(message: schema.Message, names: dict[str, str]) -> list[Message]:
+    """One message, or several: results of tools are messages of their own. `names` remembers each call's tool."""
+    role = message.__struct_config__.tag
+    content = message.content
+    if isinstance(message, schema.AssistantMessage):
+        return [Message("assistant", (Text(content),) if isinstance(content, str) else _assistant(content, names))]
+    if isinstance(message, schema.ToolMessage) and message.tool_call_id:
+        parts = (Text(content),) if isinstance(content, str) else read_blocks(content)
+        return [Message("tool", (ToolResult(message.tool_call_id, parts, names.get(message.tool_call_id, "")),))]
+    kind = role if role in ("system", "developer") else "user"
+    if isinstance(content, str):
+        return [Message(kind, (Text(content),) if content else ())]
+    return _split_results(kind, content, names)
+
+
+def _split_results(role: Any, content: wire.Blocks, names: dict[str, str]) -> list[Message]:
+    """Runs of results and runs of everything else, in order."""
+    found: list[Message] = []
+    run: list[Struct] = []
+    results: list[ToolResult] = []
+    for block in content:
+        if isinstance(block, wire.ToolResultBlock):
+            if run:
+                found.append(Message(role, read_blocks(run)))
+                run = []
+            results.append(_read_result(block, names))
+            continue
+        if results:
+            found.append(Message("tool", tuple(results)))
+            results = []
+        run.append(block)
+    if results:
+        found.append(Message("tool", tuple(results)))
+    if run or not found:
+        found.append(Message(role, read_blocks(run)))
+    return found
+
+
+def _read_result(block: wire.ToolResultBlock, names: dict[str, str]) -> ToolResult:
+    content = block.content
+    if isinstance(content, str):
+        parts: tuple[Part, ...] = (Text(content),) if content else ()
+    else:
+        parts = read_blocks(content or ())
+    name = names.get(block.tool_use_id, "")
+    return ToolResult(block.tool_use_id, parts, name, block.is_error, cache=read_mark(block.cache_control))
+
+
+def _assistant(content: wire.Blocks, names: dict[str, str]) -> tuple[Part, ...]:
+    """Blocks in order; marks that our own thinking blocks carry go to the calls and texts that they belong to."""
+    parts: list[Part] = []
+    calls: dict[str, Seal] = {}
+    waiting: list[Seal] = []
+    for block in content:
+        if isinstance(block, wire.ThinkingBlock):
+            read = read_thinking(block)
+            if isinstance(read, Reasoning):
+                parts.append(read)
+            elif read is not None:
+                _keep_mark(read, parts, calls, waiting)
+            continue
+        if isinstance(block, wire.ToolUseBlock | wire.ServerToolUseBlock):
+            names[block.id] = block.name
+        for part in read_blocks([block]):
+            signed = _sign(part, waiting.pop()) if waiting and isinstance(part, Text) else part
+            parts.append(signed)
+    return tuple(_sign_call(part, calls) for part in parts)
+
+
+def _keep_mark(seal: Seal, parts: list[Part], calls: dict[str, Seal], waiting: list[Seal]) -> None:
+    if seal.what.startswith(CALL):
+        calls[seal.what.removeprefix(CALL)] = seal
+    elif seal.what == NEXT:
+        waiting[:] = [seal]
+    elif seal.what == TEXT:
+        _sign_last(parts, seal)
+
+
+def _sign(part: Text, seal: Seal) -> Text:
+    return Text(part.text, part.cache, part.sources, seal.signature, seal.maker)
+
+
+def _sign_last(parts: list[Part], seal: Seal) -> None:
+    """Sign the last text; a mark that came without any has one of its own."""
+    for place in range(len(parts) - 1, -1, -1):
+        part = parts[place]
+        if isinstance(part, Text):
+            parts[place] = _sign(part, seal)
+            return
+    parts.append(Text("", signature=seal.signature, maker=seal.maker))
+
+
+def _sign_call(part: Part, calls: dict[str, Seal]) -> Part:
+    seal = calls.get(part.id) if isinstance(part, ToolCall) else None
+    if seal is None:
+        return part
+    return ToolCall(
+        part.id, part.name, part.arguments, seal.signature, seal.maker, part.executed, part.custom, part.cache
+    )
+
+
+def _mark_last(message: Message, mark: CacheMark | None) -> Message:
+    """The mark of the whole request stands on its last part that can carry one."""
+    for place in range(len(message.parts) - 1, -1, -1):
+        part = message.parts[place]
+        if isinstance(part, Text | ToolResult) and part.cache is None:
+            marked = type(part)(**{name: getattr(part, name) for name in part.__slots__} | {"cache": mark})
+            return Message(message.role, (*message.parts[:place], marked, *message.parts[place + 1 :]), message.name)
+    return message
+
+
+def _read_tool(tool: dict[str, Any]) -> Tool:
+    """A tool of the caller's own, web search, or one that its maker alone understands."""
+    kind = tool.get("type") or "custom"
+    if kind == "custom":
+        mark = tool.get("cache_control")
+        return FunctionTool(
+            name=tool["name"],
+            description=tool.get("description") or "",
+            schema=tool["input_schema"],
+            strict=tool.get("strict"),
+            cache=CacheMark(mark.get("ttl") or "") if mark else None,
+            deferred=bool(tool.get("defer_loading")),
+        )
+    if kind.startswith(schema.SEARCH):
+        return _read_search(tool)
+    return ForeignTool(NAME, "tool_search" if kind.startswith("tool_search") else kind, tool)
+
+
+def _read_search(tool: dict[str, Any]) -> WebSearch:
+    where = tool.get("user_location") or {}
+    uses = tool.get("max_uses")
+    return WebSearch(
+        max_uses=uses if isinstance(uses, int) and uses > 0 else None,
+        allowed_domains=_words(tool.get("allowed_domains")),
+        blocked_domains=_words(tool.get("blocked_domains")),
+        **{
+            name: where[name]
+            for name in ("city", "region", "country", "timezone")
+            if isinstance(where, dict) and isinstance(where.get(name), str)
+        },
+    )
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    return tuple(word for word in value if isinstance(word, str)) if isinstance(value, list) else ()
+
+
+def _read_choice(choice: schema.ToolChoice | None) -> ToolChoice | None:
+    if choice is None:
+        return None
+    name = choice.name if isinstance(choice, schema.NamedChoice) else ""
+    if name == SEARCH_NAME:
+        return ToolChoice("web_search")
+    return ToolChoice(MODES[choice.__struct_config__.tag], name)
+
+
+def _read_format(body: schema.Prompt) -> ResponseFormat | None:
+    config = body.output_config
+    wanted = (config.format if config else None) or body.output_format
+    return None if wanted is None else ResponseFormat("json_schema", "response", schema=wanted.schema, strict=True)
+
+
+def _read_reasoning(body: schema.Prompt) -> ReasoningAsk:
+    """Thinking as asked. An adaptive wish leaves the choice to the model, so nothing is demanded of it."""
+    asked = body.thinking
+    shown = SHOWN.get(getattr(asked, "display", None) or "", "")
+    if isinstance(asked, schema.EnabledThinking):
+        return ReasoningAsk(budget=asked.budget_tokens, enabled=True, show=shown)
+    if isinstance(asked, schema.AdaptiveThinking):
+        return ReasoningAsk(adaptive=True, show=shown)
+    if isinstance(asked, schema.DisabledThinking | schema.BetweenTools):
+        return ReasoningAsk(enabled=False)
+    return ReasoningAsk()
+
+
+def _read_sampling(body: schema.MessagesBody) -> Sampling:
+    parallel = False if getattr(body.tool_choice, "disable_parallel_tool_use", False) else None
+    return Sampling(
+        max_tokens=body.max_tokens,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        stop=tuple(body.stop_sequences or ()),
+        parallel_tool_calls=parallel,
+        output_effort=(body.output_config.effort if body.output_config else None) or "",
+    )

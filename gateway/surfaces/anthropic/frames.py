@@ -1,0 +1,118 @@
+"""A neutral stream as the events of a streamed message (Anthropic documentation, "Streaming messages")."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.dialects.anthropic import error_body, write_usage
+from gateway.errors import GatewayError
+from gateway.neutral.events import Batch, Failed, Finished, NativeChunk, Progress, Silent, Started, Warned
+from gateway.neutral.usage import NOTHING, Usage
+from gateway.surfaces.anthropic.stream_blocks import BlockOrder, frame
+from gateway.surfaces.anthropic.writer import write_stop
+from gateway.surfaces.facts import Facts
+
+PING = frame({"type": "ping"})
+STOP = frame({"type": "message_stop"})
+
+
+def frames(batches: Iterator[Batch], facts: Facts) -> Iterator[bytes]:
+    """Server-sent events, one item a batch. A whole answer ends in message_stop; a broken one in an `error` event
+    with nothing behind it, so that no client takes it for whole."""
+    stream = _Stream(facts)
+    try:
+        for batch in batches:
+            sent = stream.write(batch)
+            if sent:
+                yield sent
+    except GatewayError as error:
+        yield stream.fail(error)
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+class _Stream:
+    """The state of one stream."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._started = False
+        self._usage: Usage = NOTHING
+        self._blocks = BlockOrder()
+        self._end: dict[str, Any] | None = None  # the upstream's own message_delta, when it is relayed
+        self._warnings: list[str] = []
+
+    def write(self, batch: Batch) -> bytes:
+        """All frames of one batch, joined."""
+        sent = b""
+        for event in batch:
+            kind = type(event)
+            if kind is NativeChunk:
+                sent += self._relay(event)
+            elif kind is Silent:
+                sent += PING
+            elif kind is Started:
+                self._usage = event.usage or NOTHING
+            elif kind is Warned:
+                self._warnings.append(event.message)
+            elif kind is Finished:
+                sent += self._finish(event)
+            elif kind is Failed:
+                sent += self.fail(event.error)
+            elif kind is not Progress and event.choice == 0:
+                sent += self._start() + self._blocks.write(event)
+        return sent
+
+    def fail(self, error: GatewayError) -> bytes:
+        """The error event: the last of a broken stream."""
+        return frame(error_body(error, self._facts.context.shown_id))
+
+    def _start(self, message: dict[str, Any] | None = None) -> bytes:
+        """message_start, once; only when the first piece is there is it sure who serves."""
+        if self._started:
+            return b""
+        self._started = True
+        body = message or {
+            "type": "message",
+            "role": "assistant",
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": write_usage(self._usage),
+        }
+        body |= {"id": self._facts.answer_id, "model": self._facts.served, "content": []}
+        return frame({"type": "message_start", "message": body})
+
+    def _relay(self, chunk: NativeChunk) -> bytes:
+        """The upstream's event; the last waits for the price."""
+        if chunk.event == "message_start":
+            return self._start(dict(chunk.body["message"]))
+        if chunk.event == "message_delta":
+            self._end = chunk.body
+            return b""
+        return frame(chunk.body)
+
+    def _finish(self, event: Finished) -> bytes:
+        """What is still open, then message_delta with usage and price, then message_stop."""
+        sent = self._start() + self._blocks.close()
+        try:
+            return sent + frame(self._last(event)) + STOP
+        except GatewayError as error:
+            return sent + self.fail(error)
+
+    def _last(self, event: Finished) -> dict[str, Any]:
+        facts = self._facts
+        if self._end is not None:
+            last = dict(self._end)
+            usage = last.get("usage") or {}
+        else:
+            reason = write_stop(event.reason, self._blocks.called)
+            delta = {"stop_reason": reason, "stop_sequence": event.stop_sequence or None}
+            last = {"type": "message_delta", "delta": delta}
+            usage = write_usage(facts.usage)
+        last["usage"] = {**usage, **facts.cost()}
+        last["metadata"] = facts.metadata()
+        if self._warnings:
+            told = last["metadata"].get("warnings", ())
+            last["metadata"]["warnings"] = list(dict.fromkeys([*told, *self._warnings]))
+        return last

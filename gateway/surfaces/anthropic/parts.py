@@ -1,0 +1,118 @@
+"""Content blocks as neutral parts."""
+
+from collections.abc import Iterable
+
+import orjson
+from msgspec import Raw, Struct
+from msgspec.json import encode
+
+from gateway.dialects.anthropic import NAME
+from gateway.neutral.parts import (
+    CacheMark,
+    File,
+    Foreign,
+    Image,
+    Media,
+    Part,
+    Reasoning,
+    Source,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from gateway.surfaces.anthropic import blocks as wire
+from gateway.surfaces.anthropic.seals import REASONING, Seal, is_ours, read_seal
+
+
+def read_mark(control: wire.CacheControl | None) -> CacheMark | None:
+    return None if control is None else CacheMark(control.ttl or "")
+
+
+def read_blocks(content: Iterable[Struct]) -> tuple[Part, ...]:
+    """All blocks but thinking of ours that stands for something else, and results, which are messages of their own."""
+    parts: list[Part] = []
+    for block in content:
+        parts += _read_block(block)
+    return tuple(parts)
+
+
+def _read_block(block: Struct) -> list[Part]:
+    match block:
+        case wire.TextBlock():
+            sources = tuple(source for one in block.citations or () if (source := _read_citation(one)) is not None)
+            return [Text(block.text, read_mark(block.cache_control), sources)]
+        case wire.ImageBlock():
+            return [Image(_read_media(block.source), cache=read_mark(block.cache_control))]
+        case wire.DocumentBlock():
+            return _read_document(block)
+        case wire.SearchResultBlock():
+            text = "\n".join(part.text for part in block.content)
+            return [Text(f"{block.title} ({block.source}):\n{text}", read_mark(block.cache_control))]
+        case wire.ThinkingBlock():
+            read = read_thinking(block)
+            return [read] if isinstance(read, Reasoning) else []
+        case wire.RedactedThinkingBlock():
+            return [Reasoning(sealed=block.data, maker=NAME)]
+        case wire.ToolReferenceBlock():
+            return [Text(f"Found the tool {block.tool_name}.")]
+        case wire.ToolUseBlock() | wire.ServerToolUseBlock() | wire.ServerResult():
+            return [_read_call(block)]
+        case _:
+            return [Foreign(NAME, block.__struct_config__.tag, orjson.loads(encode(block)))]
+
+
+def _read_call(block: wire.ToolUseBlock | wire.ServerToolUseBlock | wire.ServerResult) -> Part:
+    if isinstance(block, wire.ServerResult):
+        own = Foreign(NAME, block.__struct_config__.tag, orjson.loads(encode(block)))
+        return ToolResult(block.tool_use_id, (own,), executed="provider")
+    mark, text = read_mark(block.cache_control), _text_of(block.input)
+    if isinstance(block, wire.ServerToolUseBlock):
+        return ToolCall(block.id, block.name, text, maker=NAME, executed="provider", cache=mark)
+    return ToolCall(block.id, block.name, text, cache=mark)
+
+
+def _text_of(raw: Raw) -> str:
+    return bytes(memoryview(raw)).decode()
+
+
+def read_thinking(block: wire.ThinkingBlock) -> Reasoning | Seal | None:
+    """The reasoning, as its own maker signed it; a seal of ours that stands for a mark of another part; None for
+    one of ours that was changed on the way."""
+    if not is_ours(block.signature):
+        return Reasoning(block.thinking, block.signature, maker=NAME if block.signature else "")
+    seal = read_seal(block.signature)
+    if seal is None or seal.what != REASONING:
+        return seal
+    return Reasoning(block.thinking, seal.signature, seal.sealed, seal.maker, seal.ident, seal.summary)
+
+
+def _read_media(source: Struct) -> Media:
+    match source:
+        case wire.Base64Source():
+            return Media(source.media_type, data=source.data)
+        case wire.UrlSource():
+            return Media(url=source.url)
+        case _:
+            return Media(file_id=source.file_id)
+
+
+def _read_document(block: wire.DocumentBlock) -> list[Part]:
+    """A file; text that came as a document is text, which every maker reads."""
+    mark, source = read_mark(block.cache_control), block.source
+    head = "\n".join(filter(None, (block.title, block.context)))
+    if isinstance(source, wire.TextSource):
+        return [Text(f"{head}\n\n{source.data}" if head else source.data, mark)]
+    if isinstance(source, wire.ContentSource):
+        inner = [wire.TextBlock(source.content)] if isinstance(source.content, str) else source.content
+        return [*([Text(head)] if head else []), *read_blocks(inner)]
+    cited = block.citations is not None and block.citations.enabled
+    title, context = block.title or "", block.context or ""
+    return [File(_read_media(source), title=title, context=context, citations=cited, cache=mark)]
+
+
+def _read_citation(citation: dict) -> Source | None:
+    address = citation.get("url") or citation.get("source")
+    if not isinstance(address, str):
+        return None
+    title, quote = (value if isinstance(value, str) else "" for value in map(citation.get, ("title", "cited_text")))
+    return Source(address, title, quote)

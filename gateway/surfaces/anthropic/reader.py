@@ -1,0 +1,191 @@
+"""A checked messages body as a neutral request."""
+
+from typing import Any
+
+import orjson
+from msgspec import Struct
+from msgspec.json import encode
+
+from gateway.dialects.anthropic import BETAS, NAME
+from gateway.neutral.chat import ChatRequest, Native, Needs, Options
+from gateway.surfaces.anthropic import blocks as wire
+from gateway.surfaces.anthropic import schema
+from gateway.surfaces.anthropic.conversation import decode_conversation
+from gateway.surfaces.anthropic.seals import is_ours
+
+NATIVE_FIELDS = (
+    "max_tokens",
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stop_sequences",
+    "metadata",
+    "service_tier",
+    "cache_control",
+    "context_management",
+)
+# Server tools that other makers have too, or can do without.
+SHARED_TOOLS = ("web_search_", "tool_search_tool_")
+OWN_CALL_PREFIX = "srvtoolu_"
+
+
+def read(body: schema.MessagesBody, betas: str = "") -> ChatRequest:
+    """The neutral request of a checked body; `betas` is the header anthropic-beta.
+
+    Messages are decoded on first use.
+    """
+    if not body.tools:
+        body.tools = body.tool_choice = None
+    survey = Survey()
+    survey.add_prompt(body)
+    session = _session(body.metadata)
+    names = tuple(name for text in betas.split(",") if (name := text.strip()))
+    return ChatRequest(
+        asked=body.model,
+        needs=_needs(body, survey),
+        decode=lambda: decode_conversation(body),
+        options=Options(session=session, extra={BETAS: names} if names else {}),
+        native=_native(body, survey),
+        user=(body.metadata.user_id if body.metadata else None) or "",
+    )
+
+
+class Survey:
+    """What one pass over a prompt shows, without decoding any of it. `text` is bytes."""
+
+    __slots__ = ("text", "images", "files", "mixed", "own_files")
+
+    def __init__(self) -> None:
+        self.text = self.images = self.files = 0
+        self.mixed = False  # holds what the format's own makers would refuse: the body must be written anew
+        self.own_files = False  # names files that one maker alone has
+
+    def add_prompt(self, body: schema.Prompt) -> None:
+        """Instructions, messages and tools."""
+        if isinstance(body.system, str):
+            self._add_text(body.system)
+        else:
+            self._add_blocks(body.system or ())
+        for message in body.messages:
+            if type(message) not in (schema.UserMessage, schema.AssistantMessage):
+                self.mixed = True
+            if isinstance(message.content, str):
+                self._add_text(message.content)
+            else:
+                self._add_blocks(message.content)
+        if body.tools:
+            self.text += len(orjson.dumps(body.tools))
+
+    def _add_text(self, text: str) -> None:
+        self.text += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+    def _add_blocks(self, content: Any) -> None:
+        for block in content:
+            kind = type(block)
+            if kind is wire.TextBlock:
+                self._add_text(block.text)
+                self._check_text(block)
+            elif kind is wire.ToolUseBlock:
+                self.text += len(memoryview(block.input))
+            elif kind is wire.ToolResultBlock:
+                if isinstance(block.content, str):
+                    self._add_text(block.content)
+                else:
+                    self._add_blocks(block.content or ())
+            elif kind is wire.ThinkingBlock:
+                self._add_thinking(block)
+            else:
+                self._add_other(block)
+
+    def _check_text(self, block: wire.TextBlock) -> None:
+        """Blank text, and citations of other makers' answers (they have no index), are refused where the format is
+        at home."""
+        if not block.text.strip() or (
+            block.citations and any(one.get("encrypted_index") == "" for one in block.citations)
+        ):
+            self.mixed = True
+
+    def _add_thinking(self, block: wire.ThinkingBlock) -> None:
+        self._add_text(block.thinking)
+        if not block.signature or is_ours(block.signature):
+            self.mixed = True
+
+    def _add_other(self, block: Struct) -> None:
+        if isinstance(block, wire.ImageBlock):
+            self.images += 1
+            self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
+        elif isinstance(block, wire.DocumentBlock):
+            self._add_document(block)
+        elif isinstance(block, wire.SearchResultBlock):
+            self._add_blocks(block.content)
+        elif isinstance(block, wire.ServerToolUseBlock):
+            self.mixed = self.mixed or not block.id.startswith(OWN_CALL_PREFIX)
+        elif isinstance(block, wire.ContainerUploadBlock):
+            self.own_files = True
+        else:
+            self.text += len(encode(block))
+
+    def _add_document(self, block: wire.DocumentBlock) -> None:
+        if isinstance(block.source, wire.TextSource):
+            self._add_text(block.source.data)
+        elif isinstance(block.source, wire.ContentSource):
+            inner = block.source.content
+            self._add_blocks([wire.TextBlock(inner)] if isinstance(inner, str) else inner)
+        else:
+            self.files += 1
+            self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
+
+
+def _needs(body: schema.MessagesBody, survey: Survey) -> Needs:
+    kinds = [tool.get("type") or "custom" for tool in body.tools or ()]
+    own = any(kind != "custom" and not kind.startswith(SHARED_TOOLS) for kind in kinds)
+    shaped = body.output_format is not None or (
+        body.output_config is not None and body.output_config.format is not None
+    )
+    return Needs(
+        stream=bool(body.stream),
+        tools="custom" in kinds or own,
+        vision=survey.images > 0,
+        documents=survey.files > 0,
+        json_schema=shaped,
+        reasoning=isinstance(body.thinking, schema.EnabledThinking),
+        web_search=any(kind.startswith(schema.SEARCH) for kind in kinds),
+        max_tokens=body.max_tokens,
+        prompt_bytes=survey.text,
+        messages=len(body.messages) + 1,
+        media=survey.images + survey.files,
+        forced_tool=_forced(body.tool_choice),
+        maker_only=NAME if own or survey.own_files else "",
+    )
+
+
+def _forced(choice: schema.ToolChoice | None) -> str:
+    if isinstance(choice, schema.AnyChoice):
+        return "required"
+    return "tool" if isinstance(choice, schema.NamedChoice) else ""
+
+
+def _session(metadata: schema.Metadata | None) -> str:
+    """The caller's session: `user_id`, or the session_id in it where it is a JSON object."""
+    user = (metadata.user_id if metadata else None) or ""
+    if not user.startswith("{"):
+        return user
+    try:
+        inner = orjson.loads(user)
+    except orjson.JSONDecodeError:
+        return user
+    session = inner.get("session_id") if isinstance(inner, dict) else None
+    return session if isinstance(session, str) and session else user
+
+
+def _native(body: schema.MessagesBody, survey: Survey) -> Native | None:
+    """The body for an upstream of this format, or None when it holds what such an upstream would refuse."""
+    if survey.mixed or body.output_format is not None:
+        return None
+    return Native(NAME, {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None})

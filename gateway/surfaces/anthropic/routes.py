@@ -1,0 +1,50 @@
+"""POST /v1/messages and POST /v1/messages/count_tokens."""
+
+from gateway.engine.context import RequestContext
+from gateway.neutral.chat import ChatRequest
+from gateway.services import Services
+from gateway.surfaces import auth, replies
+from gateway.surfaces.anthropic import frames, reader, schema, tokens, writer
+from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.facts import Facts, headers_of
+
+DIALECT = "anthropic"
+ID_PREFIX = "msg_"
+BETA_HEADER = "anthropic-beta"
+
+
+def create(services: Services, inbound: Inbound) -> Outbound:
+    """A message, whole or streamed (HTTP reference, section 3.1)."""
+    context = auth.admit(services, inbound, "chat", DIALECT)
+    request = reader.read(schema.decode(inbound.body), inbound.header(BETA_HEADER))
+    if request.needs.stream:
+        return _stream(services, context, request)
+    answer = services.chat.generate(context, request)
+    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    headers = [_identity(context), *headers_of(facts, services.clock, streamed=False)]
+    return replies.json_reply(writer.reply(answer.result, facts), context.shown_id, headers=headers)
+
+
+def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
+    stream = services.chat.stream(context, request)
+    facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
+    headers = [_identity(context), *headers_of(facts, services.clock, streamed=True)]
+    return replies.stream_reply(frames.frames(stream, facts), context.shown_id, headers)
+
+
+def count(services: Services, inbound: Inbound) -> Outbound:
+    """`{"input_tokens": n}`: an estimate; nothing is sent upstream and nothing is paid."""
+    context = auth.admit(services, inbound, "count_tokens", DIALECT)
+    body = {"input_tokens": tokens.estimate(schema.decode_count(inbound.body))}
+    return replies.json_reply(body, context.shown_id, headers=[_identity(context)])
+
+
+def _identity(context: RequestContext) -> tuple[str, str]:
+    """The header in which this format's SDKs look for the request's id."""
+    return "request-id", context.shown_id
+
+
+OPERATIONS = (
+    Operation("POST", "/v1/messages", create, dialect=DIALECT, body="json", hot=True, paid=True),
+    Operation("POST", "/v1/messages/count_tokens", count, dialect=DIALECT, body="json"),
+)

@@ -1,0 +1,250 @@
+"""The body of POST /v1/messages: its shape, its limits, and what is said when it is wrong."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, DecodeError, Meta, Raw, UnsetType, ValidationError
+from msgspec.json import Decoder
+
+from gateway.errors import InvalidRequest
+from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
+from gateway.surfaces.complaints import explain, invalid, path_of, unreadable
+
+LEAST_BUDGET = 1024  # API reference, thinking.budget_tokens
+SEARCH = "web_search_"
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+
+
+class Message(Shape, tag_field="role"):
+    """A message, told apart by `role`."""
+
+    content: str | Blocks
+
+
+class UserMessage(Message, tag="user"):
+    pass
+
+
+class AssistantMessage(Message, tag="assistant"):
+    content: str | Blocks | None = None  # null beside the calls of another format alone
+    tool_calls: Raw | UnsetType = UNSET  # another format's: refused with the way to its operation
+
+
+class SystemMessage(Message, tag="system"):
+    pass
+
+
+class DeveloperMessage(Message, tag="developer"):
+    pass
+
+
+class ToolMessage(Message, tag="tool", kw_only=True):
+    tool_call_id: str = ""
+
+
+class FunctionMessage(Message, tag="function"):
+    pass
+
+
+Messages = list[UserMessage | AssistantMessage | SystemMessage | DeveloperMessage | ToolMessage | FunctionMessage]
+
+
+class ToolChoice(Shape, tag_field="type"):
+    pass
+
+
+class AutoChoice(ToolChoice, tag="auto"):
+    disable_parallel_tool_use: bool = False
+
+
+class AnyChoice(ToolChoice, tag="any"):
+    disable_parallel_tool_use: bool = False
+
+
+class NamedChoice(ToolChoice, tag="tool"):
+    name: Name
+    disable_parallel_tool_use: bool = False
+
+
+class NoChoice(ToolChoice, tag="none"):
+    pass
+
+
+Display = Literal["summarized", "omitted"]
+
+
+class Thinking(Shape, tag_field="type"):
+    pass
+
+
+class EnabledThinking(Thinking, tag="enabled"):
+    budget_tokens: Annotated[int, Meta(ge=LEAST_BUDGET)]
+    display: Display | None = None
+
+
+class AdaptiveThinking(Thinking, tag="adaptive"):
+    display: Display | None = None
+
+
+class DisabledThinking(Thinking, tag="disabled"):
+    pass
+
+
+class BetweenTools(Thinking, tag="between_tools"):
+    pass
+
+
+class OutputFormat(Shape, tag_field="type", tag="json_schema"):
+    schema: dict[str, Any]
+
+
+class OutputConfig(Shape):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputFormat | None = None
+
+
+class Metadata(Shape):
+    user_id: str | None = None
+
+
+class Prompt(Shape, kw_only=True):
+    """What the model reads; every other field of the wire that has no effect here is accepted and dropped."""
+
+    model: Name
+    messages: Annotated[Messages, Meta(min_length=1)]
+    system: str | list[TextBlock] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: AutoChoice | AnyChoice | NamedChoice | NoChoice | None = None
+    thinking: EnabledThinking | AdaptiveThinking | DisabledThinking | BetweenTools | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None  # the older place of output_config.format
+    cache_control: CacheControl | None = None
+    response_format: Raw | UnsetType = UNSET  # another format's
+
+
+class MessagesBody(Prompt, kw_only=True):
+    max_tokens: Annotated[int, Meta(ge=1)]
+    stream: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0)] | None = None
+    stop_sequences: list[str] | None = None
+    metadata: Metadata | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+    context_management: dict[str, Any] | None = None
+
+
+DECODER, COUNT_DECODER = Decoder(MessagesBody), Decoder(Prompt)
+CHOICES = {
+    "messages.role": ("user", "assistant"),
+    "messages.content.type": ("text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"),
+    "messages.content.source.type": ("base64", "url", "file"),
+    "system.type": ("text",),
+    "tool_choice.type": ("auto", "any", "tool", "none"),
+    "thinking.type": ("enabled", "disabled", "adaptive"),
+    "output_config.effort": EFFORTS,
+    "service_tier": ("auto", "standard_only"),
+}
+OTHER_FORMAT = (
+    "This looks like a request in OpenAI's format ({}). POST /v1/messages takes Anthropic's; send this one to "
+    "POST /v1/chat/completions."
+)
+# Kinds of parts and tools that the other format alone has.
+OTHER_KINDS = re.compile(r"^Invalid value '(image_url|input_audio|input_text|input_image|function|file|refusal)'")
+# What a tool of the caller's own may have; a server tool is its maker's and kept whole.
+TOOL_FIELDS = frozenset(
+    (
+        "type",
+        "name",
+        "description",
+        "input_schema",
+        "cache_control",
+        "strict",
+        "defer_loading",
+        "allowed_callers",
+        "input_examples",
+        "eager_input_streaming",
+    )
+)
+
+
+def decode(body: bytes) -> MessagesBody:
+    """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
+    return _decode(DECODER, body)
+
+
+def decode_count(body: bytes) -> Prompt:
+    """The body of a request to count tokens: the same without an answer's settings."""
+    return _decode(COUNT_DECODER, body)
+
+
+def _decode(decoder: Decoder, body: bytes) -> Any:
+    try:
+        decoded = decoder.decode(body)
+    except ValidationError as error:
+        text = str(error)
+        found = OTHER_KINDS.match(text)
+        if found and path_of(text).endswith("type"):
+            raise _other_format(f"{path_of(text)} is {found[1]}", path_of(text)) from None
+        raise explain(text, CHOICES) from None
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise unreadable(error) from None
+    _check_format(decoded)
+    _check_calls(decoded.messages)
+    if decoded.tools:
+        decoded.tools = [_check_tool(tool, f"tools.{place}") for place, tool in enumerate(decoded.tools)]
+    return decoded
+
+
+def _other_format(what: str, param: str) -> InvalidRequest:
+    return InvalidRequest(OTHER_FORMAT.format(what), code="invalid_request", param=param)
+
+
+def _check_format(body: Prompt) -> None:
+    """Refuse what is built for the other format; its plain settings alone are ignored."""
+    if body.response_format is not UNSET and bytes(memoryview(body.response_format)) != b"null":
+        raise _other_format("response_format", "response_format")
+    for place, message in enumerate(body.messages):
+        if type(message) is AssistantMessage:
+            if message.tool_calls is not UNSET:
+                raise _other_format("tool_calls of a message", f"messages.{place}.tool_calls")
+            if message.content is None:
+                raise invalid(f"messages.{place}.content", "expected string or array, got null")
+    for place, tool in enumerate(body.tools or ()):
+        if tool.get("type") == "function" or isinstance(tool.get("function"), dict):
+            raise _other_format("tools with type function", f"tools.{place}")
+
+
+def _check_calls(messages: Messages) -> None:
+    """The input of a call is an object."""
+    for place, message in enumerate(messages):
+        if type(message) is not AssistantMessage or type(message.content) is str:
+            continue
+        for number, block in enumerate(message.content):
+            if type(block) is ToolUseBlock and bytes(memoryview(block.input)[:1]) != b"{":
+                raise invalid(f"messages.{place}.content.{number}.input", "expected an object")
+
+
+def _check_tool(tool: dict[str, Any], path: str) -> dict[str, Any]:
+    """A tool without unknown members. InvalidRequest."""
+    kind = tool.get("type")
+    if kind is not None and not isinstance(kind, str):
+        raise invalid(f"{path}.type", "expected string or null")
+    if not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise invalid(f"{path}.name", "expected a name")
+    if kind not in (None, "custom"):
+        return tool
+    if "input_schema" not in tool:
+        raise InvalidRequest(
+            f"The required field '{path}.input_schema' is missing; add it.", param=f"{path}.input_schema"
+        )
+    if not isinstance(tool["input_schema"], dict):
+        raise invalid(f"{path}.input_schema", "expected an object with a JSON Schema")
+    if not isinstance(tool.get("description") or "", str):
+        raise invalid(f"{path}.description", "expected string")
+    mark = tool.get("cache_control")
+    if mark is not None and (not isinstance(mark, dict) or mark.get("ttl") not in (None, "5m", "1h")):
+        raise invalid(f"{path}.cache_control", 'expected {"type": "ephemeral"}, with a ttl of 5m or 1h if any')
+    if tool.keys() <= TOOL_FIELDS:
+        return tool
+    return {name: value for name, value in tool.items() if name in TOOL_FIELDS}

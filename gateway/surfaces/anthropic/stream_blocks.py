@@ -1,0 +1,298 @@
+"""Blocks of a streamed message, one after the other, out of a neutral stream whose blocks may come interleaved.
+
+Wire facts: Anthropic documentation, "Streaming messages": each block is started, changed and stopped before the next
+starts. Pieces of a later block wait here until the earlier one is whole.
+"""
+
+from typing import Any
+from typing import Protocol as Interface
+
+import orjson
+
+from gateway.dialects.anthropic import NAME
+from gateway.neutral.events import (
+    BlockDone,
+    Event,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    SourceFound,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.parts import Reasoning
+from gateway.surfaces.anthropic.seals import CALL, TEXT
+from gateway.surfaces.anthropic.writer import Block, mark, sign, write_citation, write_part
+
+
+def frame(event: dict[str, Any]) -> bytes:
+    """One server-sent event, named by its type."""
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+
+
+class Sheet:
+    """Numbers the blocks and frames what happens to the one that is open."""
+
+    def __init__(self) -> None:
+        self._index = -1
+
+    def start(self, shown: Block) -> bytes:
+        self._index += 1
+        return frame({"type": "content_block_start", "index": self._index, "content_block": shown})
+
+    def change(self, delta: Block) -> bytes:
+        return frame({"type": "content_block_delta", "index": self._index, "delta": delta})
+
+    def stop(self) -> bytes:
+        return frame({"type": "content_block_stop", "index": self._index})
+
+    def lone(self, shown: Block) -> bytes:
+        """A block that comes whole: text and signature still in a delta, for so their readers expect them."""
+        if shown["type"] == "text":
+            text = self.start({**shown, "text": ""}) + self.change({"type": "text_delta", "text": shown["text"]})
+            return text + self.stop()
+        if shown["type"] == "thinking":
+            signature = {"type": "signature_delta", "signature": shown["signature"]}
+            return self.start({**shown, "signature": ""}) + self.change(signature) + self.stop()
+        return self.start(shown) + self.stop()
+
+
+class _Writer(Interface):
+    """A block under way. `whole`: nothing can follow in it."""
+
+    number: int
+    whole: bool
+
+    def add(self, event: Any, sheet: Sheet) -> bytes: ...
+    def close(self, sheet: Sheet) -> bytes: ...
+
+
+class _TextWriter:
+    """Text with its citations; a signature of it follows in a block of its own."""
+
+    whole = True
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._begun = False
+        self._signature = self._maker = ""
+
+    def add(self, event: TextDelta | RefusalDelta | SourceFound, sheet: Sheet) -> bytes:
+        if isinstance(event, TextDelta) and event.signature:
+            self._signature += event.signature
+            self._maker = self._maker or event.maker
+        if isinstance(event, SourceFound):
+            return self._begin(sheet) + sheet.change(
+                {"type": "citations_delta", "citation": write_citation(event.source)}
+            )
+        if not event.text:
+            return b""
+        return self._begin(sheet) + sheet.change({"type": "text_delta", "text": event.text})
+
+    def _begin(self, sheet: Sheet) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        return sheet.start({"type": "text", "text": ""})
+
+    def close(self, sheet: Sheet) -> bytes:
+        sent = sheet.stop() if self._begun else b""
+        return sent + sheet.lone(mark(TEXT, self._maker, self._signature)) if self._signature else sent
+
+
+class _ThoughtWriter:
+    """Reasoning: text as it comes; signature and seal in one delta at the end, for clients keep only the last."""
+
+    whole = True
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._begun = False
+        self._pieces: list[ReasoningDelta] = []
+
+    def add(self, event: ReasoningDelta, sheet: Sheet) -> bytes:
+        if event.signature or event.sealed or not self._pieces:
+            self._pieces.append(event)
+        if not event.text:
+            return b""
+        return self._begin(sheet) + sheet.change({"type": "thinking_delta", "thinking": event.text})
+
+    def _begin(self, sheet: Sheet) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        return sheet.start({"type": "thinking", "thinking": "", "signature": ""})
+
+    def close(self, sheet: Sheet) -> bytes:
+        part = Reasoning(
+            signature="".join(piece.signature for piece in self._pieces),
+            sealed="".join(piece.sealed for piece in self._pieces),
+            maker=next((piece.maker for piece in self._pieces if piece.maker), ""),
+            ident=next((piece.ident for piece in self._pieces if piece.ident), ""),
+            summary=any(piece.summary for piece in self._pieces),
+        )
+        if part.maker == NAME and part.sealed:
+            return sheet.lone({"type": "redacted_thinking", "data": part.sealed})
+        signature = sign(part)
+        sent = self._begin(sheet)
+        if signature:
+            sent += sheet.change({"type": "signature_delta", "signature": signature})
+        return sent + sheet.stop()
+
+
+class _CallWriter:
+    """A call: begun once its name is known, whole once its arguments are JSON."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._begun = False
+        self._id = self._name = self._json = self._signature = self._maker = ""
+        self._executed = self._custom = False
+
+    @property
+    def whole(self) -> bool:
+        try:
+            orjson.loads(self._json)
+        except orjson.JSONDecodeError:
+            return False
+        return self._begun and not self._custom
+
+    def add(self, event: ToolCallDelta, sheet: Sheet) -> bytes:
+        self._id, self._name = self._id or event.id, self._name or event.name
+        self._executed = self._executed or bool(event.executed)
+        self._custom = self._custom or event.custom
+        self._signature += event.signature
+        self._maker = self._maker or event.maker
+        self._json += event.arguments
+        if self._begun:
+            return self._show(event.arguments, sheet)
+        return self._begin(sheet) if self._name else b""
+
+    def _begin(self, sheet: Sheet) -> bytes:
+        """The start, and what is known of the arguments; a mark of the call goes ahead of it."""
+        self._begun = True
+        sent = b""
+        if self._signature:
+            sent = self._mark(sheet)
+        kind = "server_tool_use" if self._executed else "tool_use"
+        sent += sheet.start({"type": kind, "id": self._id, "name": self._name, "input": {}})
+        return sent + self._show(self._json, sheet)
+
+    def _mark(self, sheet: Sheet) -> bytes:
+        signature, self._signature = self._signature, ""
+        return sheet.lone(mark(CALL + self._id, self._maker, signature))
+
+    def _show(self, piece: str, sheet: Sheet) -> bytes:
+        """Free text of a custom tool is no JSON yet and comes at the end."""
+        if not piece or self._custom:
+            return b""
+        return sheet.change({"type": "input_json_delta", "partial_json": piece})
+
+    def close(self, sheet: Sheet) -> bytes:
+        sent = b"" if self._begun else self._begin(sheet)
+        if self._custom:
+            text = orjson.dumps({"input": self._json}).decode()
+            sent += sheet.change({"type": "input_json_delta", "partial_json": text})
+        sent += sheet.stop()
+        return sent + self._mark(sheet) if self._signature else sent
+
+
+class _PartWriter:
+    """A part that comes whole."""
+
+    whole = True
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def add(self, event: PartFound, sheet: Sheet) -> bytes:
+        return b"".join(sheet.lone(shown) for shown in write_part(event.part))
+
+    def close(self, sheet: Sheet) -> bytes:
+        return b""
+
+
+WRITERS: dict[type, type] = {
+    TextDelta: _TextWriter,
+    RefusalDelta: _TextWriter,
+    SourceFound: _TextWriter,
+    ReasoningDelta: _ThoughtWriter,
+    ToolCallDelta: _CallWriter,
+    PartFound: _PartWriter,
+}
+
+
+class BlockOrder:
+    """Takes events of blocks, gives frames. `called` tells whether the caller has a tool to run."""
+
+    def __init__(self) -> None:
+        self.called = False
+        self._sheet = Sheet()
+        self._open: _Writer | None = None
+        self._queue: list[tuple[_Writer, list[Event]]] = []
+        self._done: set[int] = set()  # blocks that are whole, though they wait
+
+    def write(self, event: Event) -> bytes:
+        """The frames of one event, now or when its turn comes; nothing for what the format does not show."""
+        if isinstance(event, BlockDone):
+            return self._end(event.block)
+        kind = WRITERS.get(type(event))
+        if kind is None or (isinstance(event, ToolCallDelta) and self._is_hidden(event)):
+            return b""
+        if isinstance(event, ToolCallDelta) and not event.executed:
+            self.called = True
+        known = self._find(kind, event)
+        if known is not None and known is self._open:
+            return known.add(event, self._sheet) + self._drain()
+        waiting = next((events for writer, events in self._queue if writer is known), None)
+        if waiting is None:
+            self._queue.append((kind(event.block), [event]))
+        else:
+            waiting.append(event)
+        return self._drain()
+
+    def close(self) -> bytes:
+        """All that is still open or waiting, brought to its end."""
+        sent = self._close()
+        while self._queue:
+            sent += self._open_next() + self._close()
+        return sent
+
+    def _is_hidden(self, event: ToolCallDelta) -> bool:
+        """Calls that another maker's server ran mean nothing in this format; nor do pieces that follow them."""
+        if event.executed and event.maker != NAME:
+            return True
+        return not event.id and not event.name and self._find(_CallWriter, event) is None
+
+    def _find(self, kind: type, event: Any) -> _Writer | None:
+        """The writer of the event's block; a source without one belongs to the text at hand."""
+        if kind is _PartWriter:
+            return None
+        writers = [*([self._open] if self._open else []), *(writer for writer, _ in self._queue)]
+        fitting = [writer for writer in writers if isinstance(writer, kind)]
+        if isinstance(event, SourceFound):
+            return fitting[-1] if fitting else None
+        return next((writer for writer in fitting if writer.number == event.block), None)
+
+    def _drain(self) -> bytes:
+        """Open waiting blocks for as long as the one before is whole."""
+        sent = b""
+        while self._queue and (self._open is None or self._open.whole):
+            sent += self._close() + self._open_next()
+        return sent
+
+    def _open_next(self) -> bytes:
+        writer, events = self._queue.pop(0)
+        self._open = writer
+        sent = b"".join(writer.add(event, self._sheet) for event in events)
+        return sent + self._close() if writer.number in self._done else sent
+
+    def _end(self, number: int) -> bytes:
+        if self._open is not None and self._open.number == number:
+            return self._close() + self._drain()
+        self._done.add(number)
+        return b""
+
+    def _close(self) -> bytes:
+        writer, self._open = self._open, None
+        return writer.close(self._sheet) if writer is not None else b""

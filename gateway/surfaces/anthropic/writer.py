@@ -1,0 +1,131 @@
+"""A neutral answer as a message, and its parts as content blocks."""
+
+from typing import Any
+
+import orjson
+
+from gateway.dialects.anthropic import NAME, STOP_WRITE, write_usage
+from gateway.neutral.chat import ChatResult, FinishReason
+from gateway.neutral.parts import Foreign, Image, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal, write_seal
+from gateway.surfaces.facts import Facts
+
+Block = dict[str, Any]
+
+
+def reply(result: ChatResult, facts: Facts) -> bytes:
+    """The body of a message. A relayed one keeps all of the upstream's but its id, model and price."""
+    if result.native is not None:
+        body = dict(result.native.body)
+        usage = body.get("usage") or {}
+    else:
+        choice = result.choices[0]
+        body = {
+            "type": "message",
+            "role": "assistant",
+            "content": [block for part in choice.parts for block in write_part(part)],
+            "stop_reason": write_stop(choice.finish, any(is_call(part) for part in choice.parts)),
+            "stop_sequence": choice.stop_sequence or None,
+        }
+        usage = write_usage(facts.usage)
+    body |= {"id": facts.answer_id, "model": facts.served}
+    body["usage"] = {**usage, **facts.cost()}
+    body["metadata"] = facts.metadata()
+    return orjson.dumps(body)
+
+
+def write_stop(reason: FinishReason, called: bool) -> str:
+    """The stop_reason. Clients run tools on tool_use alone, so calls decide between it and end_turn."""
+    if reason in ("stop", "tool_calls"):
+        return "tool_use" if called else "end_turn"
+    return STOP_WRITE[reason]
+
+
+def is_call(part: Part) -> bool:
+    """Whether the caller has to run something."""
+    return isinstance(part, ToolCall) and not part.executed
+
+
+def write_part(part: Part) -> list[Block]:
+    """The blocks that show a part: none for what only another maker's client understands."""
+    match part:
+        case Text():
+            return _write_text(part)
+        case Refusal():
+            return [{"type": "text", "text": part.text}]
+        case Reasoning():
+            return [write_reasoning(part)]
+        case ToolCall():
+            return _write_call(part)
+        case Image():
+            return [{"type": "text", "text": write_image(part)}]
+        case Foreign(maker=maker) if maker == NAME:
+            return [part.body]
+        case _:
+            return []
+
+
+def _write_text(part: Text) -> list[Block]:
+    if not part.text:
+        return [mark(TEXT, part.maker, part.signature)] if part.signature else []
+    block: Block = {"type": "text", "text": part.text}
+    if part.sources:
+        block["citations"] = [write_citation(source) for source in part.sources]
+    return [mark(NEXT, part.maker, part.signature), block] if part.signature else [block]
+
+
+def write_citation(source: Source) -> Block:
+    """A citation of a web page. Its index means something to the format's own search alone."""
+    return {
+        "type": "web_search_result_location",
+        "url": source.url,
+        "title": source.title or None,
+        "cited_text": source.quote,
+        "encrypted_index": "",
+    }
+
+
+def write_reasoning(part: Reasoning) -> Block:
+    """A thinking block: signed by its own maker, or sealed by us for another."""
+    if part.maker == NAME and part.sealed:
+        return {"type": "redacted_thinking", "data": part.sealed}
+    return {"type": "thinking", "thinking": part.text, "signature": sign(part)}
+
+
+def sign(part: Reasoning) -> str:
+    """The signature of a block of reasoning, as a client has to send it back."""
+    if part.maker == NAME:
+        return part.signature
+    seal = Seal(maker=part.maker, signature=part.signature, sealed=part.sealed, ident=part.ident, summary=part.summary)
+    return write_seal(seal)
+
+
+def mark(what: str, maker: str, signature: str) -> Block:
+    """An empty thinking block that brings another part's mark back to its maker."""
+    return {"type": "thinking", "thinking": "", "signature": write_seal(Seal(what, maker, signature))}
+
+
+def _write_call(part: ToolCall) -> list[Block]:
+    if part.executed:
+        if part.maker != NAME:
+            return []
+        return [{"type": "server_tool_use", "id": part.id, "name": part.name, "input": read_input(part.arguments)}]
+    call = {"type": "tool_use", "id": part.id, "name": part.name}
+    call["input"] = {"input": part.arguments} if part.custom else read_input(part.arguments)
+    return [mark(CALL + part.id, part.maker, part.signature), call] if part.signature else [call]
+
+
+def read_input(arguments: str) -> dict[str, Any]:
+    """Arguments as the object that every client expects; what is none is its only member."""
+    try:
+        value = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        value = arguments
+    return value if isinstance(value, dict) else {"input": value}
+
+
+def write_image(image: Image) -> str:
+    """The format has no images in answers: Markdown, which its clients show."""
+    media = image.media
+    inline = f"data:{media.media_type or 'image/png'};base64,{media.data}"
+    return f"![image]({media.url or inline})"

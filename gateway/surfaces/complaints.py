@@ -1,0 +1,63 @@
+"""What a shape checker says of a body, as an error with the dotted path of the field: shared by the hot surfaces."""
+
+import re
+from collections.abc import Mapping
+
+from gateway.errors import InvalidRequest
+
+PLACE = re.compile(r" - at `\$?([^`]*)`$")
+MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
+INDEX = re.compile(r"\[(\d+)\]")
+ENUM = re.compile(r"^Invalid (?:enum )?value ")
+NUMBERS = re.compile(r"\.\d+")
+TYPES = re.compile(r"`([^`]+)`")
+JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "object": "object"}
+
+Choices = Mapping[str, tuple[str, ...]]
+
+
+def invalid(param: str, reason: str) -> InvalidRequest:
+    """The error for a field with a wrong value; `param` is its dotted path."""
+    return InvalidRequest(f"Invalid value for '{param}': {reason}.", param=param)
+
+
+def path_of(text: str) -> str:
+    """The dotted path in a checker's message; "" when it speaks of the whole body."""
+    found = PLACE.search(text)
+    return INDEX.sub(r".\1", found[1]).strip(".") if found else ""
+
+
+def unreadable(error: Exception) -> InvalidRequest:
+    """The error of a body that is no JSON text; `error` is the decoder's own."""
+    reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return InvalidRequest(f"The body is not valid JSON: {reason}.", code="invalid_json")
+
+
+def explain(text: str, choices: Choices) -> InvalidRequest:
+    """A checker's message ("Expected `str`, got `int` - at `$.messages[0].role`") as an error.
+
+    `choices` has, by path without list indexes, what may stand there.
+    """
+    path = path_of(text)
+    reason = PLACE.sub("", text)
+    missing = MISSING.match(reason)
+    if missing:
+        param = f"{path}.{missing[1]}" if path else missing[1]
+        return InvalidRequest(f"The required field '{param}' is missing; add it.", param=param)
+    if not path:
+        return InvalidRequest("The body must be a JSON object.")
+    allowed = choices.get(NUMBERS.sub("", path))
+    if allowed and ENUM.match(reason):
+        return invalid(path, f"{ENUM.sub('', reason)} is none of {either(allowed)}")
+    words = TYPES.sub(lambda match: _in_json_words(match[1]), reason)
+    return invalid(path, words[:1].lower() + words[1:])
+
+
+def either(words: tuple[str, ...]) -> str:
+    """ "a", "a or b", "a, b or c"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _in_json_words(types: str) -> str:
+    """ "str | int | null" as "string, integer or null"."""
+    return either(tuple(JSON_WORDS.get(word, word) for word in types.split(" | ")))
