@@ -14,8 +14,10 @@ from gateway.catalogue.catalogue import Current
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.chat import ChatEngine
+from gateway.engine.management import Management
 from gateway.engine.offers import Offers
 from gateway.engine.planning import Planner
+from gateway.engine.provider_check import ProviderCheck
 from gateway.engine.recovery import Recovery
 from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError
@@ -77,6 +79,7 @@ class Services:
     budgets: Budgets
     chat: ChatEngine
     counters: Counters
+    management: Management
     sources: Sources
     secrets: Secrets
     leaving: bool = False
@@ -115,15 +118,14 @@ class Services:
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """What is so right now in this worker: name → (what it tells, value)."""
-        journal, spending = self.journal, self.spending.gauges()
+        journal = self.journal
         return {
             "journal_pending": ("Records that wait for their commit.", journal.pending),
             "journal_commits": ("Commits of records since the start.", journal.commits),
             "journal_largest_batch": ("Most records in one commit.", journal.largest_batch),
             "journal_failed": ("Records that could not be written.", journal.failed),
             "control_age_seconds": ("Age of what this worker knows of changes.", self.control.age_s()),
-            "leases": ("Slices of budgets that this worker holds.", spending["leases"]),
-            "reserved_nano_usd": ("What running requests hold of them; each budget counts.", spending["reserved_nusd"]),
+            **self.spending.gauges(),
             "intents_open": ("Upstream calls without a durable record.", self.settlements.intents.open_count()),
         }
 
@@ -180,7 +182,8 @@ def build(settings: Settings) -> Services:
     )
     upstreams = _upstreams(settings, clock, transport, protocols)
     counters = Counters(Path(settings.database.data_dir) / "metrics")
-    offers = Offers(CustomProviders(database, control), provider_keys)
+    custom_providers = CustomProviders(database, control)
+    offers = Offers(custom_providers, provider_keys)
     planner = Planner(router, credentials, health, counters, offers)
     words = Path(settings.database.data_dir) / "journal"
     intents = Intents(words, control.node)
@@ -208,6 +211,15 @@ def build(settings: Settings) -> Services:
         budgets=Budgets(database, control),
         chat=ChatEngine(planner, settlements, upstreams, clock, settings, secrets.hash_keys[0]),
         counters=counters,
+        management=Management(
+            database,
+            control,
+            secrets,
+            threads,
+            provider_keys,
+            custom_providers,
+            ProviderCheck(catalogue.current, credentials, provider_keys, custom_providers, upstreams, clock),
+        ),
         sources=read_clients(loader.FOLDER / "clients.toml"),
         secrets=secrets,
     )

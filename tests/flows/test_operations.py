@@ -5,6 +5,18 @@ import pytest
 from gateways import LocalGateway
 from openai import OpenAI
 
+from gateway.errors import Unavailable
+
+
+class Away:
+    """A database that cannot be reached."""
+
+    def now_us(self) -> int:
+        raise Unavailable
+
+    def read(self, work: object) -> None:
+        raise Unavailable
+
 
 def get(gateway: LocalGateway, path: str) -> httpx.Response:
     with httpx.Client(trust_env=False) as http:
@@ -23,7 +35,7 @@ def test_the_health_report_has_exactly_the_documented_shape(gateway: LocalGatewa
 
 
 def test_a_database_that_is_away_is_reported_unless_it_is_skipped(gateway: LocalGateway) -> None:
-    gateway.services.database.close()
+    gateway.services.database = Away()
     answer = get(gateway, "/")
     assert answer.status_code == 503
     assert answer.json()["message"] == "Service Unavailable - Database is unavailable"
@@ -43,7 +55,7 @@ def test_metrics_count_what_was_asked_and_used(gateway: LocalGateway, client: Op
     text = get(gateway, "/metrics").text
     assert 'llmgateway_attempts_total{outcome="succeeded",provider="openai"} 1.0' in text
     assert 'llmgateway_requests_total{operation="POST /v1/chat/completions",status="200"} 1.0' in text
-    assert "llmgateway_reserved_nano_usd 0.0" in text
+    assert "llmgateway_budget_reserved_usd 0.0" in text
     assert gateway.key not in text
 
 
