@@ -50,7 +50,7 @@ def insert_organization(organization_id: str, name: str, *, actor: str, now: int
         organization_id=organization_id,
         detail={"name": name},
     )
-    return _load(organization_id)
+    return load_organization(organization_id)
 
 
 def any_organization() -> bool:
@@ -60,7 +60,7 @@ def any_organization() -> bool:
 
 def find_organization(database: Database, organization_id: str) -> OrganizationInfo:
     """One organization. NotFound."""
-    return database.read(lambda: _load(organization_id))
+    return database.read(lambda: load_organization(organization_id))
 
 
 def list_organizations(database: Database, user_id: str = "") -> list[OrganizationInfo]:
@@ -111,7 +111,7 @@ def _update(
     database: Database, control: Control, organization_id: str, action: str, values: dict[str, Any], actor: str
 ) -> OrganizationInfo:
     def work(now: int) -> OrganizationInfo:
-        _load(organization_id)
+        load_organization(organization_id)
         Organization.update(updated_at=now, **values).where(Organization.id == organization_id).execute()
         audit.append(
             f"organization.{action}",
@@ -121,12 +121,13 @@ def _update(
             organization_id=organization_id,
             detail=values,
         )
-        return _load(organization_id)
+        return load_organization(organization_id)
 
     return commit(database, control, work)
 
 
-def _load(organization_id: str) -> OrganizationInfo:
+def load_organization(organization_id: str) -> OrganizationInfo:
+    """One organization; within a database read or write. NotFound."""
     row = Organization.get_or_none(Organization.id == organization_id)
     if row is None:
         raise NotFound(f"There is no organization {organization_id}.")

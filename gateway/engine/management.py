@@ -1,0 +1,207 @@
+"""What the management API changes across packages: sign-in, keys with their limits, credits."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway import ids, money
+from gateway.accounts import audit, keys, members, organizations, projects, tokens
+from gateway.accounts.changes import commit
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.devices import Devices
+from gateway.accounts.invitations import Invitations
+from gateway.accounts.passwords import hash_password
+from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.sessions import NewSession, Sessions
+from gateway.accounts.throttle import Gate, Throttle
+from gateway.accounts.vault import Vault
+from gateway.control import Control
+from gateway.engine.provider_check import ProviderCheck
+from gateway.errors import InvalidRequest, Unauthenticated
+from gateway.limits.budgets import Budgets, Limits
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.models import KEY, MEMBER
+from gateway.store.database import Database
+from gateway.store.installation import Secrets
+from gateway.threads import Threads
+
+# Wrong passwords: of one address from one place, of one address, from one place.
+SIGN_IN_SPAN_S = 900
+SIGN_IN_GATES = (("address and place", 10), ("address", 100), ("place", 50))
+
+LedgerKind = Literal["grant", "refund", "adjustment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """An entry for the ledger. `reference` makes it happen once ("" = each call is another entry)."""
+
+    kind: LedgerKind
+    amount_nusd: int
+    note: str = ""
+    reference: str = ""
+
+
+class Management:
+    """The services of the management API; `budgets`, `ledger` and the accounts' objects are for reading as well."""
+
+    def __init__(
+        self,
+        database: Database,
+        control: Control,
+        secrets: Secrets,
+        threads: Threads,
+        provider_keys: ProviderKeys,
+        custom_providers: CustomProviders,
+        provider_check: ProviderCheck,
+    ) -> None:
+        self._database = database
+        self._control = control
+        self._threads = threads
+        self._hash_keys = secrets.hash_keys
+        self.sessions = Sessions(database, secrets)
+        self.devices = Devices(database, secrets, self.sessions)
+        self.invitations = Invitations(database, control, secrets)
+        self.throttle = Throttle(database, secrets.hash_keys[0])
+        self.provider_keys = provider_keys
+        self.custom_providers = custom_providers
+        self.provider_check = provider_check
+        self.budgets = Budgets(database, control)
+        self.ledger = LedgerBook(database, control)
+        self.vault = Vault(secrets.encryption_keys)
+
+    def sign_in(self, email: str, password: str, peer: str) -> NewSession:
+        """A session for the right password. Unauthenticated, Forbidden (deactivated), RateLimited (too many tries)."""
+        address = email.strip().lower()[:255]
+        subjects = (f"{address} {peer}", address, peer)
+        gates = [
+            Gate(f"sign in, {what}", subject, most, SIGN_IN_SPAN_S)
+            for (what, most), subject in zip(SIGN_IN_GATES, subjects, strict=True)
+        ]
+        self.throttle.check(*gates)
+        try:
+            user = members.sign_in(self._database, self._threads, address, password)
+        except Unauthenticated:
+            self.throttle.count(*gates)
+            raise
+        return self.sessions.open(user.id)
+
+    def sign_up(self, token: str, name: str, password: str) -> NewSession:
+        """An account and a session for an invited person. NotFound, Conflict, InvalidRequest (password)."""
+        self.invitations.find(token)
+        hashed = hash_password(self._threads, password)
+        member = self.invitations.sign_up(token, name, hashed)
+        return self.sessions.open(member.user_id)
+
+    def change_password(self, user_id: str, email: str, current: str, new: str, kept_session: str) -> None:
+        """Replace a password by who knows it; every other session of theirs ends. Unauthenticated, InvalidRequest."""
+        gate = Gate("change password", user_id, SIGN_IN_GATES[0][1], SIGN_IN_SPAN_S)
+        self.throttle.check(gate)
+        try:
+            members.sign_in(self._database, self._threads, email, current)
+        except Unauthenticated:
+            self.throttle.count(gate)
+            raise
+        members.set_password(self._database, self._control, self._threads, user_id, new, actor=user_id)
+        self.sessions.close_others(user_id, kept_session)
+
+    def create_organization(self, name: str, user_id: str, email: str) -> organizations.OrganizationInfo:
+        """An organization with a first project, owned by a user."""
+        name, organization_id, project_id = organizations.read_name(name), ids.new("org"), ids.new("proj")
+        values = projects.read_change(projects.ProjectChange(name="Default"))
+        new_ids = (ids.new("member"), user_id)
+
+        def work(now: int) -> organizations.OrganizationInfo:
+            by = {"actor": user_id, "now": now}
+            made = organizations.insert_organization(organization_id, name, **by)
+            projects.insert_project(project_id, organization_id, values, **by)
+            members.insert_member(new_ids, organization_id, email, "owner", name="", password_hash="", **by)
+            return made
+
+        return commit(self._database, self._control, work, confirm=False)
+
+    def create_key(self, draft: keys.Draft, limits: Limits, *, actor: str) -> keys.NewKey:
+        """A key with its limits, in one transaction. InvalidRequest, NotFound (project, member), Conflict."""
+        description = keys.read_description(draft.description)
+        self._check_within_member(draft.member_id, limits)
+        key_id, token = ids.new("key"), tokens.make(draft.kind)
+
+        def work(now: int) -> keys.NewKey:
+            made = keys.insert(self._hash_keys, draft, key_id, token, description=description, actor=actor, now=now)
+            if limits != Limits():
+                self.budgets.write_limits(KEY, key_id, limits)
+            return made
+
+        return commit(self._database, self._control, work, confirm=False)
+
+    def update_key(self, key: keys.KeyInfo, change: keys.Change, *, actor: str) -> keys.KeyInfo:
+        return keys.update(self._database, self._control, key.id, change, actor=actor)
+
+    def roll_key(self, key_id: str, *, actor: str) -> keys.NewKey:
+        return keys.roll(self._database, self._control, self._hash_keys, key_id, actor=actor)
+
+    def set_key_limits(self, key: keys.KeyInfo, limits: Limits, *, actor: str) -> None:
+        """Replace a key's limits, in force when this returns. InvalidRequest: above its owner's own."""
+        self._check_within_member(key.member_id, limits)
+        self._set_limits(KEY, key.id, key.organization_id, "api_key.update_limit", limits, actor)
+
+    def set_member_limits(self, member: members.MemberInfo, limits: Limits, *, actor: str) -> None:
+        """Replace a member's limits, in force when this returns."""
+        self._set_limits(MEMBER, member.id, member.organization_id, "member.update_limit", limits, actor)
+
+    def post_credits(self, organization_id: str, posting: Posting, *, actor: str) -> bool:
+        """Add (or, as an adjustment, take) credits; whether this call did, False for a reference used before."""
+        if posting.amount_nusd == 0 or (posting.amount_nusd < 0 and posting.kind != "adjustment"):
+            raise InvalidRequest("Give a positive amount; only an adjustment may be negative.", param="amount")
+        ref = f"api:{organization_id}:{posting.reference or ids.new_hex()}"
+
+        def work(now: int) -> bool:
+            organizations.load_organization(organization_id)
+            amount = posting.amount_nusd
+            posted = self.ledger.post(organization_id, posting.kind, amount, ref, posting.note)
+            if posted:
+                detail = {"amount_usd": money.format_usd(amount), "kind": posting.kind, "note": posting.note}
+                audit.append(
+                    "credits.post", organization_id, actor=actor, at_us=now, organization_id=organization_id,
+                    detail=detail,
+                )  # fmt: skip
+            return posted
+
+        return commit(self._database, self._control, work)
+
+    def operators(self) -> frozenset[str]:
+        """Users who run this installation: the active owners of its first organization."""
+        first = organizations.list_organizations(self._database)[:1]
+        owners = [m for one in first for m in members.list_members(self._database, one.id) if m.role == "owner"]
+        return frozenset(member.user_id for member in owners if member.status == "active")
+
+    def _set_limits(
+        self, scope: str, scope_id: str, organization_id: str, action: str, limits: Limits, actor: str
+    ) -> None:
+        def work(now: int) -> None:
+            self.budgets.write_limits(scope, scope_id, limits)
+            audit.append(
+                action, scope_id, actor=actor, at_us=now, organization_id=organization_id, detail=_show(limits)
+            )
+
+        commit(self._database, self._control, work)
+
+    def _check_within_member(self, member_id: str, limits: Limits) -> None:
+        """A key's limit above its owner's own could never be reached: the number would mislead whoever set it."""
+        own = self.budgets.status(member_id).limits
+        pairs = [("usageLimit", limits.total_nusd, own.total_nusd)]
+        if limits.period == own.period:
+            pairs.append(("periodUsageLimit", limits.period_nusd, own.period_nusd))
+        for name, wanted, most in pairs:
+            if wanted is not None and most is not None and wanted > most:
+                raise InvalidRequest(f"{name} is above the member's own limit of {money.format_usd(most)}.", param=name)
+
+
+def _show(limits: Limits) -> dict[str, object]:
+    def usd(amount: int | None) -> str | None:
+        return None if amount is None else money.format_usd(amount)
+
+    return {
+        "usage_limit_usd": usd(limits.total_nusd),
+        "period_limit_usd": usd(limits.period_nusd),
+        "period": str(limits.period) if limits.period else None,
+    }
