@@ -104,6 +104,7 @@ class Settlements:
             self.spending.close()
         except Unavailable:
             log.warning("budgets could not be given back: the database is away; the next worker does it")
+            self.intents.leave()
             return
         self.intents.close()
 

@@ -4,6 +4,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
@@ -113,7 +114,7 @@ class Spending:
 
     def enlarge(self, slices: tuple[HeldSlice, ...], nusd: int) -> Shortage | None:
         """Try to make `nusd` free in all of `slices`, for a request under way."""
-        return Job(self._enlarge, slices, nusd).result()
+        return _result(Job(_attempt, self._enlarge, slices, nusd))
 
     def note(self, slices: tuple[HeldSlice, ...], reserved: int, cost: int, credits: bool) -> None:
         """Of `reserved`, `cost` was spent (rows appended); the rest is free again."""
@@ -153,7 +154,7 @@ class Spending:
         """In a greenlet of its own: a caller who hangs up meanwhile cannot leave a slice that nobody knows of."""
         claim = _Claim()
         try:
-            return Job(self._fill, payer, ask, claim).result()
+            return _result(Job(_attempt, self._fill, payer, ask, claim))
         except GatewayError:
             raise
         except BaseException:
@@ -353,3 +354,18 @@ class Spending:
                 held.dirty = True
                 if move.give_nusd or move.add_nusd:
                     self._retire(held)
+
+
+def _attempt(work: Callable[..., object], *args: object) -> object:
+    """The result of `work` or its error as a value: an error that leaves a greenlet would be printed."""
+    try:
+        return work(*args)
+    except GatewayError as error:
+        return error
+
+
+def _result(job: Job) -> Any:
+    outcome = job.result()
+    if isinstance(outcome, GatewayError):
+        raise outcome
+    return outcome

@@ -110,19 +110,19 @@ class Intents:
 
     def close(self) -> None:
         """Delete the files unless something in them is open: then the next worker of this node takes care of it."""
-        if self._handle < 0:
-            return
-        self._old[self._number] = self._handle
-        self._handle = -1
-        for number, handle in list(self._old.items()):
-            if not self._open:
+        if not self._open:
+            for number in (*self._old, self._number) if self._handle >= 0 else ():
                 self._path(number).unlink(missing_ok=True)
+        self.leave()
+
+    def leave(self) -> None:
+        """Let go of the files without deleting any: whoever comes next takes care of what this process held."""
+        if self._handle >= 0:
+            self._old[self._number] = self._handle
+            self._handle = -1
+        for handle in self._old.values():
             os.close(handle)
         self._old.clear()
-
-    def owns(self, path: Path) -> bool:
-        """Whether `path` is a file of this process."""
-        return path.name.startswith(f"{self._name}-")
 
     def _path(self, number: int) -> Path:
         return self.directory / f"{self._name}-{number}.log"

@@ -60,7 +60,7 @@ class House:
     """What one process has of the money."""
 
     def __init__(self, database: Database, money: Database, clock, folder: Path) -> None:
-        self.database, self.clock = database, clock
+        self.database, self.money, self.clock = database, money, clock
         self.control = Control(database, clock, "node")
         self.control.start()
         self.journal = Journal(money, clock)
@@ -85,8 +85,20 @@ class House:
     def die(self) -> None:
         """As by kill -9: nothing is written or given back, the kernel drops the locks."""
         self.journal.flush(5)
-        self.intents.close()
+        self.intents.leave()
         self.stop()
+
+    def fail_once(self, after: bool) -> None:
+        """The next write finds no store: before it did anything, or when its commit was done already."""
+        write = self.money.write
+
+        def fail(work, patient=False):
+            self.money.write = write
+            if after:
+                write(work, patient)
+            raise Unavailable("injected")
+
+        self.money.write = fail
 
     def stop(self) -> None:
         try:
@@ -103,7 +115,8 @@ def house(database_url: str, open_store: Callable[..., Database], clock, tmp_pat
 
     def make() -> House:
         database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
-        database.bind(MODELS)
+        if not made:
+            database.bind(MODELS)
         made.append(House(database, money, clock, tmp_path))
         return made[-1]
 

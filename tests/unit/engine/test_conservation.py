@@ -1,0 +1,130 @@
+"""No nano-dollar is lost or spent twice, whatever fails between workers that share budgets."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from unit.engine.conftest import Account, attempt_at, target
+
+from gateway.engine.doctor import doctor
+from gateway.errors import GatewayError, Unavailable
+from gateway.limits.budgets import Limits
+from gateway.limits.spending import Ask
+from gateway.neutral.usage import Usage
+
+LIMIT = 3_000_000
+WHICH = st.integers(0, 3)
+
+
+class Machine(RuleBasedStateMachine):
+    """Two workers, one key with a limit; the account's true cost is known to the test alone."""
+
+    make_house = None
+
+    @initialize()
+    def open(self) -> None:
+        self.houses = [self.make_house(), self.make_house()]
+        self.account, self.running, self.over = Account(), [], 0
+        self.houses[0].ledger.grant(self.account.organization, 10 * LIMIT, f"start:{self.account.organization}")
+        self.houses[0].budgets.set_limits("key", self.account.key, Limits(total_nusd=LIMIT))
+
+    @rule(which=WHICH, bound=st.integers(100_000, 900_000))
+    def begin(self, which: int, bound: int) -> None:
+        one = self.houses[which % 2]
+        try:
+            settlement = one.admit(self.account, Ask(bound, 0, 0, True))
+        except GatewayError:
+            return
+        try:
+            settlement.begin(0, target())
+        except Unavailable:
+            settlement.close()
+            return
+        self.running.append((one, settlement, bound))
+
+    @rule(which=WHICH, tokens=st.integers(0, 100))
+    def settle(self, which: int, tokens: int) -> None:
+        if self.running:
+            _, settlement, _ = self.running.pop(which % len(self.running))
+            settlement.settle(attempt_at(target(), usage=Usage(input=tokens), finish="stop"))
+            settlement.close()
+
+    @rule(which=WHICH)
+    def overrun(self, which: int) -> None:
+        if self.running:
+            one, settlement, bound = self.running.pop(which % len(self.running))
+            settlement.settle(attempt_at(target(), usage=Usage(input=1000), finish="stop"))
+            settlement.close()
+            self.over += 1_000_000 - bound
+
+    @rule(which=WHICH)
+    def void(self, which: int) -> None:
+        if self.running:
+            _, settlement, _ = self.running.pop(which % len(self.running))
+            settlement.unused(attempt_at(target()))
+            settlement.close()
+
+    @rule(which=WHICH, after=st.booleans())
+    def break_store(self, which: int, after: bool) -> None:
+        self.houses[which % 2].fail_once(after)
+
+    @rule(which=WHICH)
+    def tend(self, which: int) -> None:
+        one = self.houses[which % 2]
+        one.journal.flush(10)
+        try:
+            one.settlements.reap()
+            one.spending.tend(idle_s=-1.0, keep_s=-1.0)
+        except Unavailable:
+            pass
+
+    @rule(which=WHICH)
+    def crash(self, which: int) -> None:
+        place = which % 2
+        dead = self.houses[place]
+        dead.journal.flush(10)
+        dead.die()
+        self.running = [entry for entry in self.running if entry[0] is not dead]
+        self.houses[place] = self.make_house()
+
+    @rule(which=WHICH)
+    def recover(self, which: int) -> None:
+        try:
+            self.houses[which % 2].recovery.run()
+        except Unavailable:
+            pass
+
+    @invariant()
+    def never_beyond_the_limit(self) -> None:
+        if not hasattr(self, "houses"):
+            return
+        database = self.houses[0].database
+        sql = "SELECT settled_nusd + leased_nusd FROM budget WHERE id = ?"
+        row = database.read(lambda: database.execute(sql, (f"{self.account.key}:total",)).fetchone())
+        assert row is None or row[0] <= LIMIT + self.over
+
+    def teardown(self) -> None:
+        if not hasattr(self, "houses"):
+            return
+        for _, settlement, _ in self.running:
+            settlement.close()
+        for one in self.houses:
+            one.journal.flush(10)
+            one.settlements.stop()
+            one.stop()
+        last = self.make_house()
+        last.recovery.run()
+        leased = "SELECT COUNT(*) FROM budget WHERE leased_nusd <> 0"
+        assert last.database.read(lambda: last.database.execute(leased).fetchone())[0] == 0
+        assert doctor(last.database) == []
+        last.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", [6])
+def test_whatever_fails_the_books_agree_and_no_budget_is_overdrawn(house, examples):
+    machine = type("Bound", (Machine,), {"make_house": staticmethod(house)})
+    rules = settings(
+        max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    run_state_machine_as_test(machine, settings=rules)

@@ -1,0 +1,49 @@
+import pytest
+from unit.engine.conftest import DOLLAR, attempt_at, target
+
+from gateway.engine.doctor import doctor
+
+
+@pytest.fixture
+def one(house, account, used):
+    """A house with one settled request."""
+    made = house()
+    made.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = made.admit(account)
+    settlement.begin(0, target())
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    settlement.close()
+    return made
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE kind = 'credits'",
+        "UPDATE budget SET settled_nusd = settled_nusd - 1 WHERE scope = 'key'",
+        "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE scope = 'member'",
+        "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'",
+        "UPDATE budget SET leased_nusd = leased_nusd + 1 WHERE kind = 'credits'",
+        "UPDATE lease SET spent_nusd = spent_nusd + 1",
+        "UPDATE usage SET cost_nusd = cost_nusd + 1",
+        "DELETE FROM usage",
+    ],
+)
+def test_one_nano_dollar_of_difference_is_told(one, sql):
+    assert doctor(one.database) == []
+    one.database.write(lambda: one.database.execute(sql))
+    assert doctor(one.database)
+
+
+def test_closed_hours_agree_with_their_rows(one, account):
+    hour = "2025-06-15T15"  # of the attempts that conftest makes
+    one.ledger.close_hour(account.organization, hour, 20_000)
+    assert doctor(one.database) == []
+    one.ledger.close_hour(account.organization, hour, 20_001)
+    assert any("hour" in line for line in doctor(one.database))
+
+
+def test_the_ledger_stands_for_rows_that_were_cleared(one, account):
+    one.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
+    one.database.write(lambda: one.database.execute("DELETE FROM usage"))
+    assert doctor(one.database) == []
