@@ -63,7 +63,8 @@ class Attempt:
 class Outcome:
     """All attempts of a request, the serving one last. `requested_provider` None: the caller named none.
 
-    `healing` names the strategies by which the answer's text was made JSON.
+    `healing` names the strategies by which the answer's text was made JSON. Of a `cached` answer `origin` is the id of
+    the request that it was made for; its one attempt tells who served that and stands for no call.
     """
 
     request: ChatRequest
@@ -72,6 +73,7 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
     cached: bool = False
     healing: tuple[str, ...] = ()
+    origin: str = ""
 
     @property
     def serving(self) -> Attempt:
@@ -79,7 +81,7 @@ class Outcome:
 
     def trail(self) -> list[dict]:
         """`metadata.routing`: one entry an attempt (HTTP reference, section 2.2)."""
-        return [trail_entry(attempt) for attempt in self.attempts]
+        return [] if self.cached else [trail_entry(attempt) for attempt in self.attempts]
 
 
 def trail_entry(attempt: Attempt) -> dict:

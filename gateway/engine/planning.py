@@ -1,15 +1,19 @@
 """A caller's request meets routing: access, credentials and health give the order of targets."""
 
+import dataclasses
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.accounts.access import check_address, predicate
 from gateway.catalogue.entries import Mapping
 from gateway.engine.context import RequestContext
+from gateway.engine.offers import Offers
 from gateway.engine.outcome import Attempt, error_type
 from gateway.metering.counters import Counters
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.chat import ChatRequest, Conversation, ToolChoice
 from gateway.providers.credentials import PLATFORM, Credentials
-from gateway.providers.protocol import Target
+from gateway.providers.protocol import Credential, Target
 from gateway.routing.decision import Plan
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
@@ -33,14 +37,55 @@ class Planned:
         return any(target.credential.source == PLATFORM for group in self.groups for target in group)
 
 
+    def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
+        """The request as `mapping` gets it: with the effort that an automatic choice sends, and a forced tool choice
+        that no provider of the model honours taken as auto (HTTP reference, 2.1 and 4). Mostly the request itself.
+
+        A changed request has no native body: what changes is said in the neutral form alone.
+        """
+        effort = self.plan.effort_for(mapping)
+        downgrade = self.plan.downgrades_tool_choice
+        if not effort and not downgrade:
+            return request
+        needs = dataclasses.replace(
+            request.needs,
+            effort=effort or request.needs.effort,
+            forced_tool="" if downgrade else request.needs.forced_tool,
+        )
+        return ChatRequest(
+            request.asked, needs, _adapted(request.conversation, effort, downgrade), request.options, user=request.user
+        )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What of the request no provider of the model can do, named for the caller."""
+        if not self.plan.downgrades_tool_choice:
+            return []
+        return [f"tool_choice was taken as auto: no provider of {self.plan.ask.asked} can force a call."]
+
+
+def _adapted(decode: Callable[[], Conversation], effort: str, downgrade: bool) -> Callable[[], Conversation]:
+    def read() -> Conversation:
+        talk = decode()
+        if effort:
+            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(talk.reasoning, effort=effort))
+        return dataclasses.replace(talk, tool_choice=ToolChoice("auto")) if downgrade else talk
+
+    return read
+
+
 class Planner:
     """Everything that routing needs to know of a caller, brought together."""
 
-    def __init__(self, router: Router, credentials: Credentials, health: Health, counters: Counters) -> None:
+    def __init__(
+        self, router: Router, credentials: Credentials, health: Health, counters: Counters, offers: Offers
+    ) -> None:
         self._router = router
         self._credentials = credentials
         self._health = health
         self._counters = counters
+        self._offers = offers
+        self._turns: dict[str, int] = {}
 
     def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
@@ -107,13 +152,35 @@ class Planner:
             context.session or read_session({}, request.options.session),
             scope=caller.project_id,
             operation=context.operation,
+            routes=self._offers.routes_of(caller),
             explore=explore,
         )
 
     def _targets(self, plan: Plan, place: int) -> tuple[Target, ...]:
         scored = plan.order[place]
-        candidate = scored.candidate
+        candidate, credentials = scored.candidate, scored.credentials
+        if len(credentials) > 1:
+            credentials = rotate(credentials, self._turn(plan.ask.session, candidate.provider.id))
         return tuple(
-            self._credentials.target(candidate.mapping, candidate.provider, credential)
-            for credential in scored.credentials
+            self._credentials.target(candidate.mapping, candidate.provider, credential) for credential in credentials
         )
+
+    def _turn(self, session: str, provider: str) -> int:
+        """Whose turn it is among a provider's keys: the next one's, or in a session always the same one's, for the
+        provider's prompt cache belongs to the key."""
+        if session:
+            return zlib.crc32(session.encode(errors="replace"))
+        turn = self._turns[provider] = self._turns.get(provider, -1) + 1
+        return turn
+
+
+def rotate(credentials: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
+    """The keys beginning with the one whose turn it is; an organization's own stay before the platform's."""
+    own = tuple(one for one in credentials if one.source != PLATFORM)
+    rest = credentials[len(own) :] if own else credentials
+    return _turned(own, turn) + _turned(rest, turn)
+
+
+def _turned(keys: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
+    start = turn % len(keys) if keys else 0
+    return keys[start:] + keys[:start]

@@ -36,6 +36,10 @@ class Run:
     drain_s: float
     patience_s: float
 
+    def request_for(self, target: Target) -> ChatRequest:
+        """The request as `target` gets it."""
+        return self.planned.adapt(self.request, target.mapping)
+
     def begin(self, target: Target) -> Attempt:
         """A new attempt at `target`, known outside this process before anything is sent."""
         number = len(self.outcome.attempts)

@@ -43,7 +43,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
     answering: Answering | None = None
     ended = False
     try:
-        answering = run.upstreams.stream(run.request, attempt.target, run.deadline)
+        answering = run.upstreams.stream(run.request_for(attempt.target), attempt.target, run.deadline)
         if run.drains(attempt.target):
             answering.batches = Pump(answering.batches)
         for batch in _hold(run, attempt, answering.batches):

@@ -40,8 +40,8 @@ def _send(run: Run, attempt: Attempt) -> ChatResult:
     drains = run.drains(attempt.target)
     try:
         if not drains:
-            return run.upstreams.send(run.request, attempt.target, run.deadline)
-        job = Job(run.upstreams.send, run.request, attempt.target, run.deadline)
+            return run.upstreams.send(run.request_for(attempt.target), attempt.target, run.deadline)
+        job = Job(run.upstreams.send, run.request_for(attempt.target), attempt.target, run.deadline)
         return job.result()
     except Exception:
         raise

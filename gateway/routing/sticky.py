@@ -12,6 +12,7 @@ SESSION_HEADERS = ("x-session-id", "x-session-affinity", "session_id", "session-
 PIN_CAPACITY = 50_000
 PREFERENCE_CAPACITY = 10_000
 PREFERENCE_TTL_S = 3600.0
+MISS_S = 0.5
 # A remembered provider below this uptime (percent) is given up, as is one that another beats by this score.
 UPTIME_FLOOR = 85.0
 SCORE_MARGIN = 0.15
@@ -73,6 +74,8 @@ class Sticky:
         self._preferences = Memory(clock, preference_ttl_s, PREFERENCE_CAPACITY)
         # What the store was told lately: pins are written there when new, moved or half-way to lapsing.
         self._told = Memory(clock, ttl_s / 2, PIN_CAPACITY)
+        # Sessions that the store did not know a moment ago: one request asks it once.
+        self._missed = Memory(clock, MISS_S, PIN_CAPACITY)
         self._ttl_s = ttl_s
         self._store = store
 
@@ -109,14 +112,16 @@ class Sticky:
         self._told.put(key, mapping)
 
     def _fetch(self, key: str) -> str | None:
-        if self._store is None:
+        if self._store is None or self._missed.get(key):
             return None
         try:
             value = self._store.get(key)
         except GatewayError:
-            return None
+            value = None
         if value:
             self._pins.put(key, value)
+        else:
+            self._missed.put(key, "missed")
         return value or None
 
 
