@@ -18,7 +18,7 @@ from gateway.neutral.chat import (
 )
 from gateway.providers.anthropic.content import Block, write_mark
 from gateway.providers.anthropic.conversation import limit_marks, write_turns
-from gateway.providers.anthropic.thinking import nearest_effort, write_thinking
+from gateway.providers.anthropic.thinking import ADAPTIVE, forms_of, nearest_effort, write_thinking
 from gateway.providers.grammars import ANTHROPIC, ANTHROPIC_OUTPUT
 from gateway.providers.protocol import Target
 from gateway.providers.schemas import rewrite
@@ -161,7 +161,8 @@ def _write_format(
 
 def _write_sampling(talk: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
     sampling = talk.sampling
-    fixed = NO_SAMPLING in target.quirks
+    # Models that think adaptively and no other way have one sampling.
+    fixed = NO_SAMPLING in target.quirks or (target.mapping.reasoning and forms_of(target) == ADAPTIVE)
     for name in ("temperature", "top_p", "top_k"):
         value = getattr(sampling, name)
         if value is None:

@@ -1,0 +1,298 @@
+"""A strict stand-in for api.anthropic.com: refuses what the real one refuses, answers by script, keeps its own books.
+
+    with FakeAnthropic() as upstream:
+        upstream.script(Answer("Hello"), Answer(status=529), Answer("Hi", cut=120))
+        ... call upstream.url + "/messages" ...
+        assert upstream.calls[0].body["model"] == "claude-sonnet-4-5"
+
+Every request is checked against the request types that the `anthropic` package publishes, unknown members refused at
+every depth, and thinking must come back with the signature that this server gave it. A script is used up one answer a
+request; after its end every request gets `Answer("Hello.")`.
+"""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+from anthropic.types import Message, RawMessageStreamEvent
+from fakes.anthropic_checks import Refused, check_request, sign
+from gevent.pywsgi import WSGIHandler, WSGIServer
+from pydantic import TypeAdapter
+
+# The error bodies of common statuses, as the real service words them.
+ERRORS = {
+    400: ("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
+    401: ("authentication_error", "invalid x-api-key"),
+    429: ("rate_limit_error", "This request would exceed your organization's rate limit."),
+    500: ("api_error", "Internal server error"),
+    529: ("overloaded_error", "Overloaded"),
+}
+EVENT: TypeAdapter = TypeAdapter(RawMessageStreamEvent)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One scripted answer.
+
+    Blocks come in the order thinking, redacted, search, text, tools. `tools` are (name, arguments as JSON text) pairs.
+    `search` is a URL that a web search found and the text cites. `status` other than 200 is an error (`error` replaces
+    its body). `silence_s` passes before the first byte, `gap_s` between events. `fragment` cuts the bytes into writes
+    of that size; `cut` breaks the connection after that many bytes of the body. `stop` False leaves out message_stop.
+    `error_at` puts an error event after that many events; `pings` come behind message_start. `raw` replaces the body.
+    """
+
+    text: str = ""
+    tools: tuple[tuple[str, str], ...] = ()
+    thinking: str = ""
+    redacted: str = ""
+    search: str = ""
+    finish: str = ""
+    stop_sequence: str | None = None
+    status: int = 200
+    error: dict[str, Any] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    input: int = 12
+    output: int = 7
+    cache_read: int = 0
+    cache_5m: int = 0
+    cache_1h: int = 0
+    piece: int = 8
+    pings: int = 1
+    silence_s: float = 0.0
+    gap_s: float = 0.0
+    fragment: int = 0
+    cut: int | None = None
+    stop: bool = True
+    error_at: int | None = None
+    raw: bytes | None = None
+    content_type: str = ""
+
+
+@dataclass
+class Recorded:
+    """One request as it came, and what it was answered."""
+
+    path: str
+    headers: dict[str, str]
+    body: Any
+    status: int = 0
+    usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
+    problem: str = ""
+    sent: int = 0
+    whole: bool = False
+
+
+class FakeAnthropic:
+    """The server, on a free port of the loopback address, from `with` to its end."""
+
+    def __init__(self) -> None:
+        self.calls: list[Recorded] = []
+        self._script: list[Answer] = []
+        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, handler_class=_Handler)
+
+    def __enter__(self) -> "FakeAnthropic":
+        self._server.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.stop(timeout=0.2)
+
+    @property
+    def url(self) -> str:
+        """The base address, version path included."""
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def script(self, *answers: Answer) -> None:
+        """Answers for the next requests, in order, behind those still waiting."""
+        self._script.extend(answers)
+
+    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+        call = Recorded(environ["PATH_INFO"], headers, None)
+        self.calls.append(call)
+        try:
+            call.body = check_request(environ, headers, environ["wsgi.input"].read())
+        except Refused as refused:
+            call.status, call.problem = refused.status, str(refused)
+            return _respond(start, environ, call, Answer(), json.dumps(refused.body).encode())
+        answer = self._script.pop(0) if self._script else Answer("Hello.")
+        call.status = answer.status
+        if answer.status != 200:
+            return _respond(start, environ, call, answer, _error(answer))
+        call.usage = usage_of(answer)
+        if call.body.get("stream"):
+            return _respond(start, environ, call, answer, None)
+        return _respond(start, environ, call, answer, json.dumps(message_of(answer, call.body["model"])).encode())
+
+
+class _Handler(WSGIHandler):
+    """Hands the socket to the application, which cuts it where the script says."""
+
+    def get_environ(self) -> dict[str, Any]:
+        return super().get_environ() | {"fake.socket": self.socket}
+
+
+def _respond(
+    start: Any, environ: dict[str, Any], call: Recorded, answer: Answer, body: bytes | None
+) -> Iterator[bytes]:
+    """Status line, then the body in the script's manner."""
+    gevent.sleep(answer.silence_s)
+    kind = answer.content_type or ("text/event-stream; charset=utf-8" if body is None else "application/json")
+    headers = [("Content-Type", kind), ("request-id", "req_fake"), *answer.headers.items()]
+    if answer.raw is not None:
+        body = answer.raw
+    if body is not None:
+        headers.append(("Content-Length", str(len(body))))
+    start(f"{call.status} Scripted", headers)
+    pieces = [body] if body is not None else events_of(answer, call.body["model"])
+    return _send(environ, call, answer, pieces)
+
+
+def _send(environ: dict[str, Any], call: Recorded, answer: Answer, pieces: Any) -> Iterator[bytes]:
+    for piece in pieces:
+        for part in _split(piece, answer.fragment):
+            if answer.cut is not None and call.sent + len(part) >= answer.cut:
+                yield part[: answer.cut - call.sent]
+                call.sent = answer.cut
+                environ["fake.socket"].shutdown(socket.SHUT_RDWR)
+                return
+            yield part
+            call.sent += len(part)
+            gevent.sleep(answer.gap_s)
+    call.whole = True
+
+
+def _split(piece: bytes, size: int) -> list[bytes]:
+    return [piece[at : at + size] for at in range(0, len(piece), size)] if size else [piece]
+
+
+def _error(answer: Answer) -> bytes:
+    kind, message = ERRORS.get(answer.status, ("invalid_request_error", "The request was refused."))
+    body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_fake"}
+    return json.dumps(answer.error or body).encode()
+
+
+# Answers.
+
+
+def usage_of(answer: Answer) -> dict[str, Any]:
+    """The final usage."""
+    return {
+        "input_tokens": answer.input,
+        "cache_creation_input_tokens": answer.cache_5m + answer.cache_1h,
+        "cache_read_input_tokens": answer.cache_read,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": answer.cache_5m,
+            "ephemeral_1h_input_tokens": answer.cache_1h,
+        },
+        "output_tokens": answer.output,
+        "service_tier": "standard",
+        "server_tool_use": {"web_search_requests": 1, "web_fetch_requests": 0} if answer.search else None,
+    }
+
+
+def blocks_of(answer: Answer) -> list[dict[str, Any]]:
+    """The content, whole."""
+    blocks: list[dict[str, Any]] = []
+    if answer.thinking:
+        blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": sign(answer.thinking)})
+    if answer.redacted:
+        blocks.append({"type": "redacted_thinking", "data": answer.redacted})
+    if answer.search:
+        blocks += _search_blocks(answer.search)
+    if answer.text:
+        citations = [_citation(answer.search)] if answer.search else None
+        blocks.append({"type": "text", "text": answer.text, "citations": citations})
+    for place, (name, arguments) in enumerate(answer.tools):
+        blocks.append({"type": "tool_use", "id": f"toolu_{place}", "name": name, "input": json.loads(arguments)})
+    return blocks
+
+
+def _search_blocks(url: str) -> list[dict[str, Any]]:
+    found = {"type": "web_search_result", "url": url, "title": "A page", "encrypted_content": "abc", "page_age": None}
+    return [
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "news"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [found]},
+    ]
+
+
+def _citation(url: str) -> dict[str, Any]:
+    kind = "web_search_result_location"
+    return {"type": kind, "url": url, "title": "A page", "cited_text": "words", "encrypted_index": "idx"}
+
+
+def message_of(answer: Answer, model: str) -> dict[str, Any]:
+    """A whole message."""
+    body = {
+        "id": "msg_upstream",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": blocks_of(answer),
+        "stop_reason": answer.finish or ("tool_use" if answer.tools else "end_turn"),
+        "stop_sequence": answer.stop_sequence,
+        "usage": usage_of(answer),
+    }
+    Message.model_validate(body)
+    return body
+
+
+def events_of(answer: Answer, model: str) -> Iterator[bytes]:
+    """The stream's events, each as its bytes."""
+    for sent, event in enumerate(_events(answer, model)):
+        if answer.error_at is not None and sent >= answer.error_at:
+            body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+            yield _frame(answer.error or body)
+            return
+        if event["type"] != "ping":
+            EVENT.validate_python(event)
+        yield _frame(event)
+
+
+def _frame(event: dict[str, Any]) -> bytes:
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+
+
+def _events(answer: Answer, model: str) -> Iterator[dict[str, Any]]:
+    whole = message_of(answer, model)
+    start = {**whole["usage"], "output_tokens": 1, "server_tool_use": None}
+    head = {**whole, "content": [], "stop_reason": None, "stop_sequence": None, "usage": start}
+    yield {"type": "message_start", "message": head}
+    for _ in range(answer.pings):
+        yield {"type": "ping"}
+    for index, block in enumerate(whole["content"]):
+        yield from _block_events(index, block, answer.piece)
+    delta = {"stop_reason": whole["stop_reason"], "stop_sequence": answer.stop_sequence}
+    tools = {"server_tool_use": whole["usage"]["server_tool_use"]} if answer.search else {}
+    usage = {"output_tokens": answer.output, "input_tokens": answer.input, **tools}
+    yield {"type": "message_delta", "delta": delta, "usage": usage}
+    if answer.stop:
+        yield {"type": "message_stop"}
+
+
+def _block_events(index: int, block: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    deltas: list[dict[str, Any]] = []
+    shown = block
+    if block["type"] == "text":
+        shown = {"type": "text", "text": ""}
+        deltas += [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"], size)]
+        deltas += [{"type": "citations_delta", "citation": one} for one in block["citations"] or ()]
+    elif block["type"] == "thinking":
+        shown = {"type": "thinking", "thinking": "", "signature": ""}
+        deltas += [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"], size)]
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
+    elif block["type"] in ("tool_use", "server_tool_use"):
+        shown = {**block, "input": {}}
+        pieces = ["", *_pieces(json.dumps(block["input"]), size)]
+        deltas += [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    yield {"type": "content_block_start", "index": index, "content_block": shown}
+    for delta in deltas:
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]

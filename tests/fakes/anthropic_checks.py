@@ -1,0 +1,291 @@
+"""What api.anthropic.com refuses: by the published request types, and by rules that types do not show."""
+
+import hashlib
+import importlib
+import json
+import pkgutil
+from typing import Any, get_args, get_type_hints
+
+import anthropic.types
+from anthropic.types import (
+    AnthropicBetaParam,
+    AssistantMessageParam,
+    SystemMessageParam,
+    ToolBash20250124Param,
+    ToolParam,
+    ToolSearchToolRegex20251119Param,
+    UserMessageParam,
+    WebSearchTool20250305Param,
+)
+from anthropic.types import (
+    content_block_param as block_params,
+)
+from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as NonStreaming
+from anthropic.types.message_create_params import MessageCreateParamsStreaming as Streaming
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import is_typeddict
+
+PATH = "/v1/messages"
+REFUSED_KEY = "sk-ant-revoked"
+MISSING_MODEL = "claude-none"
+BROKE_KEY = "sk-ant-broke"
+KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_args(args)}
+ROLES = {"user": UserMessageParam, "assistant": AssistantMessageParam, "system": SystemMessageParam}
+TOOLS = {
+    None: ToolParam,
+    "custom": ToolParam,
+    "bash_20250124": ToolBash20250124Param,
+    "web_search_20250305": WebSearchTool20250305Param,
+    "tool_search_tool_regex_20251119": ToolSearchToolRegex20251119Param,
+}
+MARKS, LEAST_BUDGET = 4, 1024
+THOUGHTS = ("thinking", "redacted_thinking")
+# Settings that the published types no longer name; models before the adaptive ones still take them.
+SAMPLING = ("temperature", "top_p", "top_k")
+ADAPTIVE_ONLY = ("claude-opus-5", "claude-sonnet-5")  # models that refuse a budget
+
+
+class Refused(Exception):
+    """A request that the real service answers with an error body."""
+
+    def __init__(self, message: str, *, status: int = 400, kind: str = "invalid_request_error") -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_fake"}
+
+
+def sign(thinking: str) -> str:
+    """The signature that this service gives to a text of thinking, and later asks for again."""
+    return "EqQB" + hashlib.sha256(thinking.encode()).hexdigest()
+
+
+def check_request(environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
+    """The body, when the real service would take the request. Refused otherwise."""
+    key = headers.get("x-api-key", "")
+    if not key or key == REFUSED_KEY:
+        raise Refused("invalid x-api-key", status=401, kind="authentication_error")
+    if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "POST":
+        raise Refused("Not Found", status=404, kind="not_found_error")
+    if headers.get("anthropic-version") != "2023-06-01":
+        raise Refused("anthropic-version: header is required")
+    unknown = [beta for beta in headers.get("anthropic-beta", "").split(",") if beta and beta not in KNOWN_BETAS]
+    if unknown:
+        raise Refused(f"Unexpected value(s) `{unknown[0]}` for the `anthropic-beta` header.")
+    try:
+        body = json.loads(payload)
+    except ValueError:
+        raise Refused("The request body is not valid JSON.") from None
+    if key == BROKE_KEY:
+        raise Refused("Your credit balance is too low to access the Anthropic API.")
+    return check_body(body)
+
+
+def check_body(body: Any) -> dict[str, Any]:
+    """The checks of a body alone."""
+    if not isinstance(body, dict):
+        raise Refused("Input should be a valid dictionary")
+    _check_types(body)
+    _check_sampling(body)
+    _check_messages(body["messages"])
+    _check_calls(body["messages"])
+    _check_thinking(body)
+    _check_marks(body)
+    _check_tools(body)
+    if body["model"] == MISSING_MODEL:
+        raise Refused(f"model: {MISSING_MODEL}", status=404, kind="not_found_error")
+    return body
+
+
+def _check_types(body: dict[str, Any]) -> None:
+    for place, message in enumerate(body.get("messages") or ()):
+        if message.get("role") not in ROLES:
+            raise Refused(f"messages.{place}.role: Input should be 'user' or 'assistant'")
+        for number, block in enumerate(message["content"] if isinstance(message["content"], list) else ()):
+            if block.get("type") not in _blocks():
+                raise Refused(f"messages.{place}.content.{number}: Input tag '{block.get('type')}' found")
+            _check_shape(_blocks()[block["type"]], block, f"messages.{place}.content.{number}.{block['type']}")
+    for place, tool in enumerate(body.get("tools") or ()):
+        if tool.get("type") not in TOOLS:
+            raise Refused(f"tools.{place}: Input tag '{tool.get('type')}' found")
+        _check_shape(TOOLS[tool.get("type")], tool, f"tools.{place}")
+    named = {name: value for name, value in body.items() if name not in SAMPLING}
+    _check_shape(Streaming if body.get("stream") is True else NonStreaming, named, "")
+
+
+def _check_shape(shape: Any, value: Any, path: str) -> None:
+    try:
+        _exhaust(_adapter(shape).validate_python(value, strict=True))
+    except ValidationError as error:
+        found = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
+        steps = [path, *(str(step) for step in found["loc"] if not str(step).endswith("Param"))]
+        where = ".".join(step for step in steps if step)
+        words = {"extra_forbidden": "Extra inputs are not permitted", "missing": "Field required"}
+        raise Refused(f"{where}: {words.get(found['type'], found['msg'])}") from None
+
+
+def _exhaust(value: Any) -> None:
+    """Iterables are checked only while they are walked: walk all of them."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            _exhaust(inner)
+    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
+        for inner in value:
+            _exhaust(inner)
+
+
+_ADAPTERS: dict[Any, TypeAdapter] = {}
+_BLOCKS: dict[str, Any] = {}
+
+
+def _adapter(shape: Any) -> TypeAdapter:
+    """A strict checker of a request type: published types refuse members that they do not know."""
+    if not _ADAPTERS:
+        for found in pkgutil.iter_modules(anthropic.types.__path__, "anthropic.types."):
+            if found.ispkg:
+                continue
+            for published in vars(importlib.import_module(found.name)).values():
+                if is_typeddict(published) and not getattr(published, "__pydantic_config__", None):
+                    published.__pydantic_config__ = {"extra": "forbid"}
+    if shape not in _ADAPTERS:
+        _ADAPTERS[shape] = TypeAdapter(shape)
+    return _ADAPTERS[shape]
+
+
+def _blocks() -> dict[str, Any]:
+    """Every block of a request, by its type."""
+    if not _BLOCKS:
+        for shape in get_args(block_params.ContentBlockParam):
+            _BLOCKS[get_args(get_type_hints(shape)["type"])[0]] = shape
+    return _BLOCKS
+
+
+def _check_sampling(body: dict[str, Any]) -> None:
+    if body["max_tokens"] < 1:
+        raise Refused("max_tokens: Input should be greater than or equal to 1")
+    for name in SAMPLING:
+        if name in body and body["model"].startswith(ADAPTIVE_ONLY):
+            raise Refused(f"`{name}` is deprecated for this model.")
+    for name in ("temperature", "top_p"):
+        if body.get(name) is not None and not 0 <= body[name] <= 1:
+            raise Refused(f"{name}: Input should be less than or equal to 1")
+    if body.get("temperature") is not None and body.get("top_p") is not None:
+        raise Refused("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+    for text in body.get("stop_sequences") or ():
+        if not text.strip():
+            raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
+
+
+def _check_messages(messages: list[dict[str, Any]]) -> None:
+    """Turns alternate, none is empty, no text is blank."""
+    if not messages:
+        raise Refused("messages: at least one message is required")
+    if messages[0]["role"] != "user":
+        raise Refused('messages: first message must use the "user" role')
+    for place, message in enumerate(messages):
+        if place and message["role"] == messages[place - 1]["role"]:
+            raise Refused(f"messages: roles must alternate; {place} repeats {message['role']}")
+        content = message["content"]
+        if not content:
+            raise Refused(f"messages.{place}: all messages must have non-empty content")
+        for block in content if isinstance(content, list) else ():
+            if block["type"] == "text" and not block["text"].strip():
+                raise Refused("messages: text content blocks must contain non-whitespace text")
+    last = messages[-1]
+    end = last["content"] if isinstance(last["content"], str) else last["content"][-1].get("text", "")
+    if last["role"] == "assistant" and end != end.rstrip():
+        raise Refused("messages: final assistant content cannot end with trailing whitespace")
+
+
+def _kinds(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    content = message["content"]
+    return [block for block in content if block["type"] == kind] if isinstance(content, list) else []
+
+
+def _check_calls(messages: list[dict[str, Any]]) -> None:
+    """Every call is answered at the start of the next turn, and no result comes without its call."""
+    waiting: set[str] = set()
+    for place, message in enumerate(messages):
+        results = {block["tool_use_id"] for block in _kinds(message, "tool_result")}
+        if results - waiting:
+            raise Refused(
+                f"messages.{place}.content.0: unexpected `tool_use_id` found in `tool_result` blocks: "
+                f"{sorted(results - waiting)[0]}. Each `tool_result` block must have a corresponding `tool_use` block "
+                "in the previous message."
+            )
+        if waiting - results:
+            raise Refused(
+                f"messages.{place - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+                f"{', '.join(sorted(waiting - results))}."
+            )
+        if results:
+            order = [block["type"] == "tool_result" for block in message["content"]]
+            if order != sorted(order, reverse=True):
+                raise Refused(f"messages.{place}: tool_result blocks must come first")
+        waiting = {block["id"] for block in _kinds(message, "tool_use")}
+        if any(not ident.replace("_", "").replace("-", "").isalnum() for ident in waiting):
+            raise Refused(f"messages.{place}.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+
+
+def _check_thinking(body: dict[str, Any]) -> None:
+    thinking = body.get("thinking") or {"type": "disabled"}
+    messages = body["messages"]
+    _check_signatures(messages)
+    answers = [message for message in messages if message["role"] == "assistant"]
+    last = answers[-1]["content"] if answers and isinstance(answers[-1]["content"], list) else []
+    if thinking["type"] == "disabled":
+        if any(block["type"] in THOUGHTS for block in last) and "thinking" in body:
+            raise Refused("When thinking is disabled, an `assistant` message in the final position cannot contain it.")
+        return
+    if thinking["type"] == "enabled":
+        if body["model"].startswith(ADAPTIVE_ONLY):
+            raise Refused('"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".')
+        _check_budget(body, thinking["budget_tokens"])
+        if _kinds(messages[-1], "tool_result") and last[0]["type"] not in THOUGHTS:
+            raise Refused(f"Expected `thinking` or `redacted_thinking`, but found `{last[0]['type']}`.")
+    if body.get("temperature") not in (None, 1) or body.get("top_k") is not None:
+        raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
+    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
+
+
+def _check_signatures(messages: list[dict[str, Any]]) -> None:
+    for place, message in enumerate(messages):
+        for block in _kinds(message, "thinking"):
+            if block["signature"] != sign(block["thinking"]):
+                raise Refused(f"messages.{place}.content.0: Invalid `signature` in `thinking` block")
+
+
+def _check_budget(body: dict[str, Any], budget: int) -> None:
+    if budget < LEAST_BUDGET:
+        raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+    if budget >= body["max_tokens"]:
+        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`.")
+
+
+def _check_marks(body: dict[str, Any]) -> None:
+    marks: list[str] = []
+    blocks = list(body.get("tools") or ())
+    blocks += body["system"] if isinstance(body.get("system"), list) else []
+    for message in body["messages"]:
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            blocks += block["content"] if isinstance(block.get("content"), list) else []
+            blocks.append(block)
+    marks = [block["cache_control"].get("ttl", "5m") for block in blocks if block.get("cache_control")]
+    if len(marks) > MARKS:
+        raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}.")
+    if "1h" in marks and "5m" in marks[: len(marks) - marks[::-1].index("1h")]:
+        raise Refused("a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block")
+
+
+def _check_tools(body: dict[str, Any]) -> None:
+    if body.get("tool_choice") and not body.get("tools"):
+        raise Refused("tool_choice: may only be specified while providing tools")
+    names = [tool["name"] for tool in body.get("tools") or ()]
+    if len(set(names)) < len(names):
+        raise Refused("tools: Tool names must be unique.")
+    for place, tool in enumerate(body.get("tools") or ()):
+        schema = tool.get("input_schema", {"type": "object"})
+        if schema.get("type") != "object" or {"oneOf", "anyOf", "allOf"} & schema.keys():
+            raise Refused(
+                f"tools.{place}.custom.input_schema: does not support oneOf, allOf, or anyOf at the top level"
+            )
