@@ -1,0 +1,181 @@
+"""Coding agents as their users start them, without a terminal: where they come from, and how each is pointed at a
+gateway."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+# Client → package, version. Their programs come in packages of their own, one a platform.
+PACKAGES = {
+    "claude": ("@anthropic-ai/claude-code", "2.1.329"),
+    "codex": ("@openai/codex", "0.169.0"),
+    "opencode": ("opencode-ai", "1.18.33"),
+}
+INSTALL_S = 600
+RUN_S = 90
+NOWHERE = "http://127.0.0.1:9"
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """What a user knows of a gateway: its address (without /v1) and a key."""
+
+    address: str
+    key: str
+
+
+def install(folder: Path) -> dict[str, Path]:
+    """The programs by client; fetched from the package registry once, kept in `folder`. Skips where it cannot be."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    wanted = sorted(f"{package}@{version}" for package, version in PACKAGES.values())
+    stamp = folder / "installed.json"
+    if not stamp.exists() or json.loads(stamp.read_text()) != wanted:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_text('{"private": true}')
+        # Their install scripts only link programs that the packages of the platform hold anyway.
+        command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", *wanted]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
+        if done.returncode != 0:
+            pytest.skip(f"the package registry gives no agents: {done.stderr[-300:]}")
+        stamp.write_text(json.dumps(wanted))
+    return {name: _find(folder / "node_modules", name) for name in PACKAGES}
+
+
+def _find(modules: Path, name: str) -> Path:
+    system = platform.system().lower()
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    ending = f"{system}-{machine}"
+    found = [
+        path
+        for pattern in (
+            f"@*/*-{ending}/**/{name}",
+            f"opencode-{ending}-baseline/**/{name}",
+            f"opencode-{ending}/**/{name}",
+        )
+        for path in sorted(modules.glob(pattern))
+        if path.is_file() and os.access(path, os.X_OK)
+    ]
+    if not found:
+        pytest.skip(f"{name} has no program for {ending}")
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Client:
+    """`configure` writes what the user would keep in their home folder and returns the environment that they set;
+    `arguments` is the command line behind the program's name for a prompt and a model."""
+
+    name: str
+    configure: Callable[[Path, Gateway, str], dict[str, str]]
+    arguments: Callable[[str, str], list[str]]
+
+    def run(self, program: Path, home: Path, work: Path, gateway: Gateway, model: str, prompt: str) -> "Run":
+        """One prompt in the folder `work`. Nothing but loopback addresses can be reached."""
+        home.mkdir(parents=True, exist_ok=True)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "HTTPS_PROXY": NOWHERE,
+            "HTTP_PROXY": NOWHERE,
+            "NO_PROXY": "127.0.0.1,localhost",
+            **self.configure(home, gateway, model),
+        }
+        command = [str(program), *self.arguments(prompt, model)]
+        try:
+            done = subprocess.run(
+                command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=RUN_S
+            )
+        except subprocess.TimeoutExpired as late:
+            return Run(-1, _text(late.stdout), _text(late.stderr) + f"\nstill running after {RUN_S} s")
+        return Run(done.returncode, _text(done.stdout), _text(done.stderr))
+
+
+@dataclass(frozen=True)
+class Run:
+    code: int
+    out: str
+    err: str
+
+
+def _text(raw: bytes | None) -> str:
+    return (raw or b"").decode(errors="replace")
+
+
+def _configure_claude(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": gateway.address,
+        "ANTHROPIC_AUTH_TOKEN": gateway.key,
+        "ANTHROPIC_MODEL": model,
+        "ANTHROPIC_SMALL_FAST_MODEL": model,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+
+
+def _configure_codex(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
+    folder = home / ".codex"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(
+        f"""\
+model = "{model}"
+model_provider = "llmgateway"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[model_providers.llmgateway]
+name = "llmgateway"
+base_url = "{gateway.address}/v1"
+env_key = "LLMGATEWAY_API_KEY"
+wire_api = "responses"
+supports_websockets = false
+"""
+    )
+    return {"LLMGATEWAY_API_KEY": gateway.key, "CODEX_HOME": str(folder)}
+
+
+def _configure_opencode(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "llmgateway",
+        "options": {"baseURL": f"{gateway.address}/v1", "apiKey": "{env:LLMGATEWAY_API_KEY}"},
+        "models": {model: {"name": model}},
+    }
+    content = {"provider": {"llmgateway": provider}, "share": "disabled", "autoupdate": False}
+    folder = home / ".config" / "opencode"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "opencode.json").write_text(json.dumps(content))
+    return {
+        "LLMGATEWAY_API_KEY": gateway.key,
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    }
+
+
+CLIENTS = {
+    "claude": Client(
+        "claude", _configure_claude, lambda prompt, model: ["--print", "--permission-mode", "acceptEdits", prompt]
+    ),
+    "codex": Client(
+        "codex",
+        _configure_codex,
+        # The sandbox of its own needs rights that containers seldom have.
+        lambda prompt, model: ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt],
+    ),
+    "opencode": Client(
+        "opencode",
+        _configure_opencode,
+        lambda prompt, model: ["run", "--model", f"llmgateway/{model}", "--auto", prompt],
+    ),
+}
