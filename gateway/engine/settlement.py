@@ -12,7 +12,6 @@ from gateway.clock import Clock
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
 from gateway.engine.records import (
-    INTERRUPTED,
     Terms,
     intent_of,
     interrupted,
@@ -23,7 +22,7 @@ from gateway.engine.records import (
     usage_of,
 )
 from gateway.errors import GatewayError, Unavailable
-from gateway.limits.rates import Rates, Slot
+from gateway.limits.rates import Rates, Slot, Standing
 from gateway.limits.spending import Ask, Payer, Reservation, Spending
 from gateway.metering.models import CREDITS
 from gateway.metering.recorder import UsageRecord, write_row
@@ -151,17 +150,23 @@ class Settlement:
 
     __slots__ = (
         *("output_cap", "output_bytes_foreseen", "_house", "_terms", "_ask", "_reservation", "_slot", "_open"),
-        *("_kept", "_closed"),
+        *("_kept", "_closed", "_standings"),
     )
 
     def __init__(self, house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot | None) -> None:
         self._house, self._terms, self._ask = house, terms, ask
         self._reservation, self._slot = reservation, slot
+        self._standings = slot.standings if slot is not None else ()
         self._open: dict[int, Target] = {}
         self._kept = self._closed = False
         self.output_cap = reservation.output_cap
         tokens = ask.tokens_within(reservation.amount_nusd)
         self.output_bytes_foreseen = tokens * USUAL_BYTES if ask.output_rate else sys.maxsize
+
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """Where the caller stands with its rate limits, for the headers of the answer."""
+        return self._standings
 
     def begin(self, attempt: int, target: Target) -> None:
         """Leave word outside of this process, just before the first upstream byte. Unavailable when the leases ran
@@ -177,7 +182,7 @@ class Settlement:
             self._house.intents.void(self._terms.request, attempt.number)
 
     def failed(self, attempt: Attempt) -> None:
-        """Record a failed attempt, at no cost unless its usage is known; appended, never waits. What it cost is taken
+        """Record a failed attempt, at no cost unless its usage is known; its row is not waited for. What it cost is taken
         off the reservation, which the next attempt goes on with."""
         record = self._record(attempt)
         if record is None:
@@ -185,7 +190,7 @@ class Settlement:
         self._post_soon(record)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
         if record.cost_nusd:
-            self._reservation.extend(record.cost_nusd)
+            self._require(record.cost_nusd)
 
     def settle(self, attempt: Attempt) -> Attempt:
         """Record a good end and wait until it is durable; fills `charge`, `overrun` and a missing `usage`.
@@ -195,9 +200,11 @@ class Settlement:
         record = self._record(attempt)
         if record is None:
             return attempt
-        ticket = self._house.post(record, self._reservation)
-        self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
-        self._release_slot(attempt.usage)
+        try:
+            ticket = self._house.post(record, self._reservation)
+        finally:
+            self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+            self._release_slot(attempt.usage)
         ticket.wait(self._house.wait_s)
         self._house.reap()
         return attempt
@@ -218,13 +225,13 @@ class Settlement:
         until that can no longer be so.
         """
         tokens = max(self._ask.tokens_within(self._reservation.amount_nusd) // 2, 64)
-        short = self._reservation.require(tokens * self._ask.output_rate // MILLION + 1)
-        if short is None:
+        error = self._require(tokens * self._ask.output_rate // MILLION + 1)
+        if error is None:
             self.output_bytes_foreseen += tokens * USUAL_BYTES
             return
         most = self._ask.tokens_within(self._reservation.amount_nusd) * MOST_BYTES
         if attempt.output_bytes >= most:
-            raise short.error(mid_stream=True)
+            raise error
         self.output_bytes_foreseen = most
 
     def afford(self, cost_so_far_nusd: int) -> bool:
@@ -232,7 +239,7 @@ class Settlement:
         bound = self._reservation.amount_nusd
         if cost_so_far_nusd * 4 <= bound * 3:
             return True
-        return self._reservation.extend(max(bound // 2, cost_so_far_nusd - bound + 1)) or cost_so_far_nusd < bound
+        return self._require(max(bound // 2, cost_so_far_nusd - bound + 1)) is None or cost_so_far_nusd < bound
 
     def keep(self) -> None:
         """The next `close` does nothing: somebody reads on in the background and closes later."""
@@ -250,6 +257,14 @@ class Settlement:
             self._interrupt(number)
         self._reservation.release()
         self._release_slot(None)
+
+    def _require(self, nusd: int) -> GatewayError | None:
+        """Reserve so much more, or why not."""
+        try:
+            short = self._reservation.require(nusd)
+        except Unavailable as error:
+            return error
+        return None if short is None else short.error(mid_stream=True)
 
     def _interrupt(self, number: int) -> None:
         """An attempt began and nobody told its end (a fault of ours): recorded as after a crash."""
@@ -286,6 +301,3 @@ class Settlement:
         slot, self._slot = self._slot, None
         if slot is not None:
             slot.release(usage.input_total + usage.output_total if usage else 0)
-
-
-__all__ = ["INTERRUPTED", "Settlement", "Settlements"]

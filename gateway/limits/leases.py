@@ -265,33 +265,47 @@ def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = Fal
     lock_budgets(database, sorted({move.budget for move in moves}))
     leases = _read_leases(database, [move.lease for move in moves])
     changes: dict[tuple[str, int], list[int]] = {}
-    for move in sorted(moves, key=lambda move: move.lease):
+    kept_rows: list[tuple[int, int]] = []
+    closed: list[int] = []
+    for move in moves:
         if move.lease not in leases:
             continue
-        budget, generation, granted, spent = leases[move.lease]
+        budget, generation, granted, spent = leases.pop(move.lease)
         rest = max(0, granted - spent)
         kept = 0 if move.close else max(0, rest - move.give_nusd) + move.add_nusd
-        _write_lease(database, move, kept, keep_rows)
+        if move.close:
+            closed.append(move.lease)
+        else:
+            kept_rows.append((kept, move.lease))
         change = changes.setdefault((budget, generation), [0, 0])
         change[0] += spent
         change[1] += kept - granted
-    for (budget, generation), (settled, leased) in sorted(changes.items()):
-        database.execute(
+    _write_leases(database, kept_rows, closed, keep_rows)
+    _write_budgets(database, changes)
+
+
+def _write_leases(database: Database, kept: list[tuple[int, int]], closed: list[int], keep_rows: bool) -> None:
+    if kept:
+        database.execute_many("UPDATE lease SET granted_nusd = ?, spent_nusd = 0 WHERE id = ?", kept)
+    if closed and keep_rows:
+        now = database.now_us()
+        sql = "UPDATE lease SET granted_nusd = 0, spent_nusd = 0, returned_at = ? WHERE id = ?"
+        database.execute_many(sql, [(now, lease) for lease in closed])
+    elif closed:
+        database.execute(f"DELETE FROM lease WHERE id IN ({_marks(closed)})", closed)
+
+
+def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]) -> None:
+    moved = [(*amounts, *place) for place, amounts in sorted(changes.items()) if any(amounts)]
+    if moved:
+        database.execute_many(
             "UPDATE budget SET settled_nusd = settled_nusd + ?, leased_nusd = leased_nusd + ? "
             "WHERE id = ? AND generation = ?",
-            (settled, leased, budget, generation),
+            moved,
         )
-        _unbegin(database, budget, generation)
-
-
-def _write_lease(database: Database, move: Move, kept: int, keep_row: bool) -> None:
-    if move.close and keep_row:
-        sql = "UPDATE lease SET granted_nusd = 0, spent_nusd = 0, returned_at = ? WHERE id = ?"
-        database.execute(sql, (database.now_us(), move.lease))
-    elif move.close:
-        database.execute("DELETE FROM lease WHERE id = ?", (move.lease,))
-    else:
-        database.execute("UPDATE lease SET granted_nusd = ?, spent_nusd = 0 WHERE id = ?", (kept, move.lease))
+    for budget, generation in changes:
+        if _is_window(budget):
+            _unbegin(database, budget, generation)
 
 
 def _unbegin(database: Database, budget: str, generation: int) -> None:
