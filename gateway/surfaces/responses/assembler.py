@@ -1,0 +1,357 @@
+"""Neutral events as Responses output items, with the stream events that tell how each item grows.
+
+Wire facts: order and members of the events in openai/types/responses/response_*_event.py. Items may be open side by
+side (parallel tool calls); text and reasoning close when another block begins.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.dialects import responses as dialect
+from gateway.neutral.events import (
+    BlockDone,
+    Event,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    SourceFound,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.parts import Image, Reasoning, Source
+from gateway.surfaces.responses.seals import Marks, seal_marks, seal_reasoning
+from gateway.surfaces.responses.store import item_id
+
+COMPLETED, INCOMPLETE, RUNNING = "completed", "incomplete", "in_progress"
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Open:
+    """An item under way: `text` joins what came of its part, `block` is the neutral block that its part shows."""
+
+    index: int
+    item: Json
+    block: int = -1
+    pieces: list[str] = field(default_factory=list)
+    thought: Reasoning = Reasoning()
+    custom: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    @property
+    def place(self) -> Json:
+        return {"item_id": self.item["id"], "output_index": self.index}
+
+
+class Assembler:
+    """Takes the events of one answer in order; `items` is its output so far."""
+
+    def __init__(self, answer_id: str, names: dict[str, tuple[str, str]], origin: str) -> None:
+        self.items: list[Json] = []
+        self._answer_id = answer_id
+        self._names = names
+        self._origin = origin
+        self._message: _Open | None = None
+        self._thought: _Open | None = None
+        self._calls: dict[int, _Open] = {}
+        self._hidden: set[int] = set()  # blocks that have no form here
+        self._marks = Marks()
+
+    def add(self, event: Event) -> list[Json]:
+        """The stream events that show `event`, without their sequence numbers."""
+        handler = HANDLERS.get(type(event))
+        return handler(self, event) if handler is not None else []
+
+    def finish(self, status: str) -> list[Json]:
+        """Close what is open, with `status` (COMPLETED or INCOMPLETE), and add the marks."""
+        events = self._rest(status)
+        for block in list(self._calls):
+            events += self._close_call(block, status)
+        if self._marks:
+            sealed = seal_marks(self._marks)
+            events += self._whole({"type": "reasoning", "summary": [], "encrypted_content": sealed})
+        return events
+
+    def _begin(self, item: Json) -> _Open:
+        index = len(self.items)
+        opened = _Open(index, {"id": item_id(item["type"], self._answer_id, index), **item})
+        self.items.append(opened.item)
+        return opened
+
+    def _whole(self, item: Json) -> list[Json]:
+        """An item that comes at once."""
+        opened = self._begin(item)
+        return [_added(opened, opened.item), _done(opened)]
+
+    def _rest(self, status: str = COMPLETED) -> list[Json]:
+        """Close message and reasoning: something else begins."""
+        return self._close_message(status) + self._close_thought(status)
+
+    # Text and refusals: parts of one message as long as nothing else comes between.
+
+    def _add_text(self, event: TextDelta) -> list[Json]:
+        if event.signature:
+            self._marks.text += event.signature
+            self._marks.maker = event.maker or self._marks.maker
+        return self._say(event.text, event.block, "output_text") if event.text else []
+
+    def _add_refusal(self, event: RefusalDelta) -> list[Json]:
+        return self._say(event.text, event.block, "refusal") if event.text else []
+
+    def _say(self, text: str, block: int, kind: str) -> list[Json]:
+        message, events = self._message, []
+        if message is None or message.block != block:
+            events = self._open_part(block, kind)
+            message = self._message
+            assert message is not None
+        message.pieces.append(text)
+        delta = {"type": f"response.{kind}.delta", **_part_place(message), "delta": text}
+        if kind == "output_text":
+            delta["logprobs"] = []
+        return [*events, delta]
+
+    def _open_part(self, block: int, kind: str) -> list[Json]:
+        events = self._close_thought()
+        if self._message is None:
+            message = self._message = self._begin({"type": "message", "status": RUNNING, "role": "assistant"})
+            message.item["content"] = []
+            events.append(_added(message, {**message.item, "content": []}))
+        else:
+            message = self._message
+            events += _close_part(message)
+        part = {"type": kind, "refusal": ""} if kind == "refusal" else _text_part("")
+        message.item["content"].append(part)
+        message.block, message.pieces = block, []
+        return [*events, {"type": "response.content_part.added", **_part_place(message), "part": dict(part)}]
+
+    def _close_message(self, status: str = COMPLETED) -> list[Json]:
+        message, self._message = self._message, None
+        if message is None:
+            return []
+        events = _close_part(message)
+        message.item["status"] = status
+        return [*events, _done(message)]
+
+    def _add_source(self, event: SourceFound) -> list[Json]:
+        """A citation, on the text under way; one that comes late on the last text."""
+        message = self._message
+        if message is not None and message.item["content"][-1]["type"] == "output_text":
+            place, part, length = _part_place(message), message.item["content"][-1], len(message.text)
+        else:
+            found = self._last_text()
+            if found is None:
+                return []
+            place, part = found
+            length = len(part["text"])
+        annotation = write_source(event.source, length)
+        part["annotations"].append(annotation)
+        number = len(part["annotations"]) - 1
+        kind = "response.output_text.annotation.added"
+        return [{"type": kind, **place, "annotation_index": number, "annotation": annotation}]
+
+    def _last_text(self) -> tuple[Json, Json] | None:
+        for index in range(len(self.items) - 1, -1, -1):
+            item = self.items[index]
+            if item["type"] == "message" and item["content"][-1]["type"] == "output_text":
+                number = len(item["content"]) - 1
+                place = {"item_id": item["id"], "output_index": index, "content_index": number}
+                return place, item["content"][number]
+        return None
+
+    # Reasoning: always shown as a summary, the one form that every client of this dialect reads.
+
+    def _add_reasoning(self, event: ReasoningDelta) -> list[Json]:
+        thought, events = self._thought, []
+        if thought is None or thought.block != event.block:
+            events = self._rest()
+            thought = self._thought = self._begin({"type": "reasoning", "summary": []})
+            thought.block = event.block
+            events.append(_added(thought, {**thought.item, "summary": []}))
+        known = thought.thought
+        thought.thought = Reasoning(
+            "",
+            known.signature + event.signature,
+            known.sealed + event.sealed,
+            event.maker or known.maker,
+            event.ident or known.ident,
+            event.summary,
+        )
+        return events + self._think(thought, event.text) if event.text else events
+
+    def _think(self, thought: _Open, text: str) -> list[Json]:
+        place = {**thought.place, "summary_index": 0}
+        events: list[Json] = []
+        if not thought.pieces:
+            part = {"type": "summary_text", "text": ""}
+            events.append({"type": "response.reasoning_summary_part.added", **place, "part": part})
+        thought.pieces.append(text)
+        return [*events, {"type": "response.reasoning_summary_text.delta", **place, "delta": text}]
+
+    def _close_thought(self, status: str = COMPLETED) -> list[Json]:
+        thought, self._thought = self._thought, None
+        if thought is None:
+            return []
+        events: list[Json] = []
+        text, place = thought.text, {**thought.place, "summary_index": 0}
+        if text:
+            part = {"type": "summary_text", "text": text}
+            thought.item["summary"] = [part]
+            events.append({"type": "response.reasoning_summary_text.done", **place, "text": text})
+            events.append({"type": "response.reasoning_summary_part.done", **place, "part": part})
+        known = thought.thought
+        whole = Reasoning(text, known.signature, known.sealed, known.maker, known.ident, known.summary)
+        sealed = seal_reasoning(whole, self._origin)
+        if sealed:
+            thought.item["encrypted_content"] = sealed
+        return [*events, _done(thought)]
+
+    # Calls.
+
+    def _add_call(self, event: ToolCallDelta) -> list[Json]:
+        if event.block in self._hidden:
+            return []
+        call, events = self._calls.get(event.block), []
+        if call is None:
+            events = self._rest()
+            call = self._open_call(event)
+            if call is None:
+                return events
+            events += _announce_call(call)
+        elif event.name and not call.item.get("name") and "name" in call.item:
+            call.item |= self._name(event.name)
+        if event.signature and "call_id" in call.item:
+            self._marks.calls[call.item["call_id"]] = event.signature
+            self._marks.maker = event.maker or self._marks.maker
+        if event.arguments:
+            call.pieces.append(event.arguments)
+            if call.item["type"] != "web_search_call":
+                events.append({"type": f"{_call_event(call)}.delta", **call.place, "delta": event.arguments})
+        return events
+
+    def _open_call(self, event: ToolCallDelta) -> _Open | None:
+        """The item of a call; None for a server tool of another kind than search: its traces have no form here."""
+        if event.executed:
+            if "search" not in event.name:
+                self._hidden.add(event.block)
+                return None
+            item: Json = {"type": "web_search_call", "status": RUNNING, "action": {"type": "search", "query": ""}}
+        else:
+            ident = event.id or f"call_{ids.new_hex()}"
+            kind = "custom_tool_call" if event.custom else "function_call"
+            item = {"type": kind, "status": RUNNING, "call_id": ident, **self._name(event.name)}
+            item["input" if event.custom else "arguments"] = ""
+        call = self._calls[event.block] = self._begin(item)
+        call.custom = event.custom
+        return call
+
+    def _name(self, flat: str) -> Json:
+        namespace, name = self._names.get(flat, ("", flat))
+        return {"name": name, "namespace": namespace} if namespace else {"name": name}
+
+    def _close_call(self, block: int, status: str = COMPLETED) -> list[Json]:
+        call = self._calls.pop(block)
+        item, text = call.item, call.text
+        item["status"] = status
+        if item["type"] == "web_search_call":
+            item["action"] = _action(text)
+            return [{"type": "response.web_search_call.completed", **call.place}, _done(call)]
+        events: list[Json] = []
+        if not text and not call.custom and status == COMPLETED:
+            # Clients parse the arguments: of a call without any they must be an empty object.
+            text = "{}"
+            events.append({"type": f"{_call_event(call)}.delta", **call.place, "delta": text})
+        name = "input" if call.custom else "arguments"
+        item[name] = text
+        return [*events, {"type": f"{_call_event(call)}.done", **call.place, name: text}, _done(call)]
+
+    def _add_done(self, event: BlockDone) -> list[Json]:
+        if event.block in self._calls:
+            return self._close_call(event.block)
+        if self._thought is not None and self._thought.block == event.block:
+            return self._close_thought()
+        return []
+
+    def _add_part(self, event: PartFound) -> list[Json]:
+        part = event.part
+        if isinstance(part, Image):
+            result = part.media.data or part.media.url
+            return self._rest() + self._whole({"type": "image_generation_call", "status": COMPLETED, "result": result})
+        if part.maker != dialect.NAME:
+            return []
+        body = {name: value for name, value in part.body.items() if name != "id"}
+        return self._rest() + self._whole(body)
+
+
+HANDLERS: dict[type, Any] = {
+    TextDelta: Assembler._add_text,
+    RefusalDelta: Assembler._add_refusal,
+    SourceFound: Assembler._add_source,
+    ReasoningDelta: Assembler._add_reasoning,
+    ToolCallDelta: Assembler._add_call,
+    BlockDone: Assembler._add_done,
+    PartFound: Assembler._add_part,
+}
+
+
+def write_source(source: Source, length: int) -> Json:
+    """A url_citation (response_output_text.py); of unknown place it stands for the whole text so far."""
+    known = source.start >= 0 and source.end >= 0
+    start, end = (source.start, source.end) if known else (0, length)
+    return {"type": "url_citation", "url": source.url, "title": source.title, "start_index": start, "end_index": end}
+
+
+def _text_part(text: str) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _part_place(message: _Open) -> Json:
+    return {**message.place, "content_index": max(0, len(message.item["content"]) - 1)}
+
+
+def _close_part(message: _Open) -> list[Json]:
+    part, text, place = message.item["content"][-1], message.text, _part_place(message)
+    if part["type"] == "refusal":
+        part["refusal"] = text
+        done: Json = {"type": "response.refusal.done", **place, "refusal": text}
+    else:
+        part["text"] = text
+        done = {"type": "response.output_text.done", **place, "text": text, "logprobs": []}
+    return [done, {"type": "response.content_part.done", **place, "part": part}]
+
+
+def _announce_call(call: _Open) -> list[Json]:
+    events = [_added(call, dict(call.item))]
+    if call.item["type"] == "web_search_call":
+        for step in ("in_progress", "searching"):
+            events.append({"type": f"response.web_search_call.{step}", **call.place})
+    return events
+
+
+def _call_event(call: _Open) -> str:
+    return "response.custom_tool_call_input" if call.custom else "response.function_call_arguments"
+
+
+def _action(text: str) -> Json:
+    """What a server's search was asked, whoever's words it is in."""
+    try:
+        asked = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        asked = {}
+    if isinstance(asked, dict) and asked.get("type") in ("search", "open_page", "find_in_page"):
+        return asked
+    query = asked.get("query") if isinstance(asked, dict) else None
+    return {"type": "search", "query": query if isinstance(query, str) else ""}
+
+
+def _added(opened: _Open, item: Json) -> Json:
+    return {"type": "response.output_item.added", "output_index": opened.index, "item": item}
+
+
+def _done(opened: _Open) -> Json:
+    return {"type": "response.output_item.done", "output_index": opened.index, "item": opened.item}

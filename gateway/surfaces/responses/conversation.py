@@ -1,0 +1,298 @@
+"""Items, tools and settings of a request, decoded into the neutral form."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.dialects import responses as dialect
+from gateway.neutral.chat import (
+    Conversation,
+    CustomTool,
+    ForeignTool,
+    FunctionTool,
+    ReasoningAsk,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolChoice,
+    WebSearch,
+)
+from gateway.neutral.parts import (
+    Audio,
+    File,
+    Foreign,
+    Image,
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from gateway.surfaces.complaints import invalid
+from gateway.surfaces.responses import items as shapes
+from gateway.surfaces.responses import schema
+from gateway.surfaces.responses.seals import Marks, open_reasoning, open_summary
+
+SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"
+SEARCH_CALL, IMAGE_CALL = "web_search_call", "image_generation_call"
+
+
+def flat_name(namespace: str | None, name: str) -> str:
+    """The one name that a tool of a namespace has where there are no namespaces."""
+    if not namespace:
+        return name
+    return f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
+
+
+def decode_conversation(
+    body: schema.ResponsesBody, found: list[tuple[str, shapes.Item]], tools: list[shapes.Tool]
+) -> Conversation:
+    """All that the model reads. `found` are the items with their dotted paths. InvalidRequest names what is wrong."""
+    choice, offered = _choice(body.tool_choice, tuple(tool for each in tools for tool in _tools(each)))
+    return Conversation(
+        messages=_Messages(found).read(body.instructions),
+        tools=offered,
+        tool_choice=choice if offered else None,
+        response_format=_format(body.text.format if body.text else None),
+        reasoning=_reasoning(body),
+        sampling=Sampling(
+            max_tokens=body.max_output_tokens,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            parallel_tool_calls=body.parallel_tool_calls,
+            verbosity=(body.text.verbosity or "") if body.text else "",
+        ),
+    )
+
+
+class _Messages:
+    """Gathers items into messages: what the model made in a row is one assistant message."""
+
+    def __init__(self, found: list[tuple[str, shapes.Item]]) -> None:
+        self._found = found
+        self._messages: list[Message] = []
+        self._made: list[Part] = []
+        self._names: dict[str, str] = {}
+        self._marks = _call_marks(found)
+
+    def read(self, instructions: str | None) -> tuple[Message, ...]:
+        if instructions:
+            self._messages.append(Message("system", (Text(instructions),)))
+        for path, item in self._found:
+            self._add(item, path)
+        self._flush()
+        return tuple(self._messages)
+
+    def _add(self, item: shapes.Item, path: str) -> None:
+        match item:
+            case schema.Message(role="assistant"):
+                self._made += read_content(item.content, f"{path}.content")
+            case schema.Message():
+                self._say(item.role, read_content(item.content, f"{path}.content"))
+            case schema.FunctionCall() | schema.CustomCall():
+                self._made.append(self._call(item))
+            case schema.FunctionOutput() | schema.CustomOutput():
+                self._say("tool", (self._result(item, path),))
+            case schema.Reasoning():
+                self._add_reasoning(open_reasoning(item, path))
+            case schema.Compaction():
+                self._add_compaction(item, path)
+            case _:
+                self._add_foreign(item)
+
+    def _say(self, role: Any, parts: tuple[Part, ...]) -> None:
+        self._flush()
+        self._messages.append(Message(role, parts))
+
+    def _flush(self) -> None:
+        if self._made:
+            self._messages.append(Message("assistant", tuple(self._made)))
+            self._made = []
+
+    def _call(self, item: schema.FunctionCall | schema.CustomCall) -> ToolCall:
+        custom = type(item) is schema.CustomCall
+        name = self._names[item.call_id] = flat_name(item.namespace, item.name)
+        signature, maker = self._marks.get(item.call_id, ("", ""))
+        text = item.input if custom else item.arguments
+        return ToolCall(item.call_id, name, text, signature=signature, maker=maker, custom=custom)
+
+    def _result(self, item: schema.FunctionOutput | schema.CustomOutput, path: str) -> ToolResult:
+        name = self._names.get(item.call_id)
+        if name is None:
+            raise invalid(f"{path}.call_id", f"no tool call with the id {item.call_id!r} comes before it")
+        return ToolResult(item.call_id, read_content(item.output, f"{path}.output"), name=name)
+
+    def _add_reasoning(self, opened: Reasoning | Marks) -> None:
+        if isinstance(opened, Reasoning):
+            self._made.append(opened)
+            return
+        for place in range(len(self._made) - 1, -1, -1):
+            part = self._made[place]
+            if opened.text and isinstance(part, Text):
+                self._made[place] = Text(part.text, part.cache, part.sources, opened.text, opened.maker)
+                return
+
+    def _add_compaction(self, item: schema.Compaction, path: str) -> None:
+        summary = open_summary(item, path)
+        if summary is not None:
+            self._say("developer", (Text(SUMMED_UP + summary),))
+        else:
+            body = {"type": "compaction", "encrypted_content": item.encrypted_content}
+            self._made.append(Foreign(dialect.NAME, "compaction", body))
+
+    def _add_foreign(self, item: schema.Foreign) -> None:
+        if item.kind == SEARCH_CALL:
+            return  # its findings are in the text that follows
+        if isinstance(item.body.get("call_id"), str):
+            self._names[item.body["call_id"]] = item.kind
+        data = item.body.get("result") if item.kind == IMAGE_CALL else None
+        if isinstance(data, str) and data:
+            self._made.append(Image(Media(media_type=f"image/{item.body.get('output_format') or 'png'}", data=data)))
+        else:
+            self._made.append(Foreign(dialect.NAME, item.kind, item.body))
+
+
+def _call_marks(found: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str, str]]:
+    """(mark, maker) by call id, wherever among the items the marks are."""
+    marks: dict[str, tuple[str, str]] = {}
+    for path, item in found:
+        if type(item) is schema.Reasoning:
+            opened = open_reasoning(item, path)
+            if isinstance(opened, Marks):
+                marks |= {call: (mark, opened.maker) for call, mark in opened.calls.items()}
+    return marks
+
+
+def read_content(content: str | list[Any], path: str) -> tuple[Part, ...]:
+    """The parts of a message or of a tool's output."""
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    return tuple(_part(part, f"{path}.{number}") for number, part in enumerate(content))
+
+
+def _part(part: Any, path: str) -> Part:
+    match part:
+        case schema.TextPart() | schema.OutputText():
+            return Text(part.text)
+        case schema.RefusalPart():
+            return Refusal(part.refusal)
+        case schema.ImagePart():
+            return Image(_image(part, path), part.detail or "")
+        case schema.AudioPart(input_audio=sound):
+            return Audio(Media(media_type=f"audio/{sound.format}", data=sound.data), sound.format)
+        case _:
+            return File(_file(part, path), part.filename or "")
+
+
+def _image(part: schema.ImagePart, path: str) -> Media:
+    if part.file_id:
+        return Media(file_id=part.file_id)
+    if not part.image_url:
+        raise invalid(path, "give image_url (an https URL or a data URL) or file_id")
+    return _media(part.image_url, f"{path}.image_url")
+
+
+def _file(part: schema.FilePart, path: str) -> Media:
+    if part.file_id:
+        return Media(file_id=part.file_id)
+    if part.file_url:
+        return _media(part.file_url, f"{path}.file_url")
+    if not part.file_data:
+        raise invalid(path, "give file_data (a data URL), file_url or file_id")
+    return _media(part.file_data, f"{path}.file_data", bare=True)
+
+
+def _media(text: str, path: str, *, bare: bool = False) -> Media:
+    """An http(s) or data URL, or (`bare`) base64 alone, as media."""
+    if text[:5].lower() == "data:":
+        head, comma, data = text[5:].partition(",")
+        kind, *flags = head.split(";")
+        if not comma or "base64" not in [flag.strip().lower() for flag in flags]:
+            raise invalid(path, "a data URL must look like data:<media type>;base64,<data>")
+        return Media(media_type=kind.strip().lower(), data=data)
+    if text[:8].lower() == "https://" or text[:7].lower() == "http://":
+        return Media(url=text)
+    if bare:
+        return Media(data=text)
+    raise invalid(path, "expected an https URL or a data URL")
+
+
+def _tools(tool: shapes.Tool) -> tuple[Tool, ...]:
+    match tool:
+        case schema.FunctionTool() | schema.CustomTool():
+            return (_named(tool, None),)
+        case schema.NamespaceTool():
+            return tuple(_named(inner, tool.name) for inner in tool.tools)
+        case schema.WebSearchTool():
+            # A search of stored pages only is an offer that most models do without.
+            return () if tool.external_web_access is False else (_search(tool),)
+        case _:
+            return (ForeignTool(dialect.NAME, tool.kind, tool.body),)
+
+
+def _named(tool: schema.FunctionTool | schema.CustomTool, namespace: str | None) -> Tool:
+    name = flat_name(namespace, tool.name)
+    if type(tool) is schema.CustomTool:
+        return CustomTool(name, tool.description or "", _nest_grammar(tool.format))
+    deferred = bool(tool.defer_loading)
+    return FunctionTool(name, tool.description or "", tool.parameters, tool.strict, deferred=deferred)
+
+
+def _nest_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A grammar with its words under `grammar`: the neutral form is that of chat completions."""
+    if not wanted or wanted.get("type") != "grammar" or "grammar" in wanted:
+        return wanted
+    return {"type": "grammar", "grammar": {key: value for key, value in wanted.items() if key != "type"}}
+
+
+def _search(tool: schema.WebSearchTool) -> WebSearch:
+    where, filters = tool.user_location or schema.Location(), tool.filters or schema.Filters()
+    return WebSearch(
+        allowed_domains=tuple(filters.allowed_domains or ()),
+        blocked_domains=tuple(filters.blocked_domains or ()),
+        context_size=tool.search_context_size or "",
+        city=where.city or "",
+        region=where.region or "",
+        country=where.country or "",
+        timezone=where.timezone or "",
+    )
+
+
+def _choice(choice: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
+    """The choice, and the tools that it leaves the model (reader.check_choice saw its shape)."""
+    if choice is None:
+        return None, tools
+    if isinstance(choice, str):
+        return ToolChoice(choice), tools
+    kind = choice["type"]
+    if kind == "allowed_tools":
+        names = {entry.get("name") for entry in choice["tools"] if isinstance(entry, dict)}
+        return ToolChoice(choice["mode"]), tuple(tool for tool in tools if getattr(tool, "name", "") in names)
+    if kind in ("function", "custom"):
+        return ToolChoice("tool", flat_name(choice.get("namespace"), choice["name"])), tools
+    return (ToolChoice("web_search") if kind.startswith("web_search") else ToolChoice("required")), tools
+
+
+def _format(chosen: Any) -> ResponseFormat | None:
+    match chosen:
+        case schema.JsonSchemaFormat():
+            return ResponseFormat("json_schema", chosen.name, chosen.description or "", chosen.schema, chosen.strict)
+        case schema.JsonObjectFormat():
+            return ResponseFormat("json_object")
+        case schema.TextFormat():
+            return ResponseFormat("text")
+        case _:
+            return None
+
+
+def _reasoning(body: schema.ResponsesBody) -> ReasoningAsk:
+    asked = body.reasoning or schema.ReasoningAsk()
+    return ReasoningAsk(
+        effort=asked.effort or "",
+        enabled=None if not asked.effort else asked.effort != "none",
+        mode=asked.mode or "",
+        show="summary" if asked.summary or asked.generate_summary else "",
+        encrypted=True,
+    )

@@ -1,0 +1,157 @@
+"""Items and tools of a request as typed values: one check for what came in and for what was stored."""
+
+from typing import Any
+
+from msgspec import Struct, ValidationError, convert, to_builtins
+
+from gateway.surfaces.complaints import either, explain, invalid
+from gateway.surfaces.responses import schema
+
+Item = (
+    schema.Message
+    | schema.FunctionCall
+    | schema.CustomCall
+    | schema.FunctionOutput
+    | schema.CustomOutput
+    | schema.Reasoning
+    | schema.Compaction
+    | schema.Foreign
+)
+Tool = schema.FunctionTool | schema.CustomTool | schema.NamespaceTool | schema.WebSearchTool | schema.Foreign
+
+ITEMS: dict[str, type[Struct]] = {
+    "message": schema.Message,
+    "function_call": schema.FunctionCall,
+    "custom_tool_call": schema.CustomCall,
+    "function_call_output": schema.FunctionOutput,
+    "custom_tool_call_output": schema.CustomOutput,
+    "reasoning": schema.Reasoning,
+    "compaction": schema.Compaction,
+}
+TOOLS: dict[str, type[Struct]] = {
+    "function": schema.FunctionTool,
+    "custom": schema.CustomTool,
+    "namespace": schema.NamespaceTool,
+    "web_search": schema.WebSearchTool,
+    "web_search_2025_08_26": schema.WebSearchTool,
+    "web_search_preview": schema.WebSearchTool,
+    "web_search_preview_2025_03_11": schema.WebSearchTool,
+}
+REFERENCE = "item_reference"
+# Items of servers' own tools. Of the first ones an id only points into a store: it is left out, as nothing is stored
+# there; the others are known by it.
+FOREIGN_WITHOUT_ID = frozenset(
+    (
+        "web_search_call",
+        "local_shell_call",
+        "shell_call",
+        "shell_call_output",
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "tool_search_call",
+        "tool_search_output",
+        "additional_tools",
+        "configuration_update",
+        "compaction_trigger",
+    )
+)
+FOREIGN_WITH_ID = frozenset(
+    (
+        "image_generation_call",
+        "local_shell_call_output",
+        "computer_call",
+        "computer_call_output",
+        "file_search_call",
+        "code_interpreter_call",
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "program",
+        "program_output",
+    )
+)
+FOREIGN_TOOLS = frozenset(
+    (
+        "file_search",
+        "computer",
+        "computer_use",
+        "computer_use_preview",
+        "mcp",
+        "code_interpreter",
+        "programmatic_tool_calling",
+        "image_generation",
+        "local_shell",
+        "shell",
+        "apply_patch",
+        "tool_search",
+    )
+)
+
+
+def kind_of(item: dict[str, Any]) -> str:
+    """The type of an item; a message and a reference may leave it out (easy_input_message.py, ItemReference)."""
+    kind = item.get("type")
+    if kind is None:
+        return "message" if "role" in item else REFERENCE if set(item) == {"id"} else ""
+    return kind if isinstance(kind, str) else ""
+
+
+def read_item(item: dict[str, Any], path: str) -> Item:
+    """One item of `input`, without its id. InvalidRequest with the dotted path of what is wrong."""
+    kind = kind_of(item)
+    shape = ITEMS.get(kind)
+    if shape is not None:
+        return _settle(_convert(item, shape, path))
+    if kind in FOREIGN_WITHOUT_ID:
+        return schema.Foreign(kind, {key: value for key, value in item.items() if key != "id"})
+    if kind in FOREIGN_WITH_ID:
+        return schema.Foreign(kind, item)
+    known = (*ITEMS, REFERENCE, *sorted(FOREIGN_WITHOUT_ID), *sorted(FOREIGN_WITH_ID))
+    raise invalid(f"{path}.type", f"{item.get('type')!r} is none of {either(known)}")
+
+
+def read_tool(tool: dict[str, Any], path: str) -> Tool:
+    """One entry of `tools`. InvalidRequest with the dotted path of what is wrong."""
+    kind = tool.get("type")
+    shape = TOOLS.get(kind) if isinstance(kind, str) else None
+    if shape is not None:
+        return _convert(tool, shape, path)
+    if kind in FOREIGN_TOOLS:
+        return schema.Foreign(kind, tool)
+    raise invalid(f"{path}.type", f"{kind!r} is none of {either((*TOOLS, *sorted(FOREIGN_TOOLS)))}")
+
+
+def write_item(item: Item) -> dict[str, Any]:
+    """The item as a JSON object, as it is stored and shown."""
+    return item.body if isinstance(item, schema.Foreign) else to_builtins(item)
+
+
+def user_text(text: str) -> dict[str, Any]:
+    """A plain text `input` as an item."""
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+def _convert(value: dict[str, Any], shape: type[Struct], path: str) -> Any:
+    try:
+        return convert(value, shape)
+    except ValidationError as error:
+        raise explain(_placed(str(error), path), schema.CHOICES) from None
+
+
+def _placed(text: str, path: str) -> str:
+    """A checker's message about an inner value as one about the whole body."""
+    place = "$." + path
+    if " - at `$" in text:
+        return text.replace(" - at `$", f" - at `{place}", 1)
+    return f"{text} - at `{place}`"
+
+
+def _settle(item: Item) -> Item:
+    """What is implied is written out: the service wants the detail of an image in a message."""
+    content = item.content if type(item) is schema.Message else getattr(item, "output", None)
+    if type(content) is list:
+        for part in content:
+            if type(part) is schema.ImagePart and part.detail is None:
+                part.detail = "auto"
+    return item

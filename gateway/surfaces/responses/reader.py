@@ -1,0 +1,316 @@
+"""A checked Responses body, with what was said before it, as a neutral request."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import json, to_builtins
+
+from gateway.dialects import responses as dialect
+from gateway.neutral.chat import ChatRequest, Native, Needs, Options
+from gateway.surfaces.complaints import either, invalid
+from gateway.surfaces.responses import items as shapes
+from gateway.surfaces.responses import schema
+from gateway.surfaces.responses.conversation import SEARCH_CALL, SUMMED_UP, decode_conversation, flat_name
+from gateway.surfaces.responses.seals import open_summary
+
+CHOICES = ("auto", "none", "required")
+NAMED = ("function", "custom")
+FUNCTIONS = (schema.FunctionTool, schema.CustomTool, schema.NamespaceTool)
+# Members of tools that a server of this dialect takes (function_tool_param.py, custom_tool_param.py).
+ANY_TOOL = frozenset(("type", "name", "description", "defer_loading", "allowed_callers", "async"))
+TOOL_MEMBERS = {
+    "function": ANY_TOOL | {"parameters", "strict", "output_schema"},
+    "custom": ANY_TOOL | {"format"},
+}
+# Fields that go to a server of this dialect as they came.
+NATIVE_FIELDS = (
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "parallel_tool_calls",
+    "safety_identifier",
+    "temperature",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+)
+# Fields that a response repeats from its request, null when they were left out.
+ECHOED = (
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "temperature",
+    "top_logprobs",
+    "top_p",
+    "user",
+)
+Found = list[tuple[str, shapes.Item]]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A request with what its answer needs to know of it.
+
+    `history` and `items` are JSON items: what was said before, and this turn's own input as it is stored. `names` has,
+    by flat name, the namespace and name of a tool. `sealed`: the caller wants sealed reasoning in the answer.
+    """
+
+    request: ChatRequest
+    history: list[Json]
+    items: list[Json]
+    echo: Json
+    names: dict[str, tuple[str, str]]
+    sealed: bool
+    store: bool
+
+
+def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Turn:
+    """The turn of a checked body. `history` are the items of the conversation that it continues, `own` its input.
+
+    InvalidRequest with the dotted path of what is wrong. Items are decoded into messages on first use only.
+    """
+    before = [("previous_response_id", shapes.read_item(item, "previous_response_id")) for item in history]
+    mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}")) for place, item in enumerate(own)]
+    tools = [shapes.read_tool(tool, f"tools.{place}") for place, tool in enumerate(body.tools or ())]
+    check_choice(body.tool_choice)
+    found = before + mine
+    if not found:
+        raise invalid("input", "it is empty and continues no other response")
+    survey = _Survey(body, found, tools)
+    request = ChatRequest(
+        asked=body.model,
+        needs=survey.needs(),
+        decode=lambda: decode_conversation(body, found, tools),
+        options=_options(body),
+        native=None if survey.audio else _native(body, found),
+        user=body.safety_identifier or body.user or "",
+    )
+    return Turn(
+        request=request,
+        history=history,
+        items=[shapes.write_item(item) for _, item in mine],
+        echo=_echo(body),
+        names=_names(tools),
+        sealed=dialect.ENCRYPTED in (body.include or ()),
+        store=body.store is not False,
+    )
+
+
+def check_choice(choice: str | Json | None) -> None:
+    """InvalidRequest unless it is one of the words or objects of tool_choice (tool_choice_*.py)."""
+    if choice is None or choice in CHOICES:
+        return
+    if isinstance(choice, str):
+        raise invalid("tool_choice", f"{choice!r} is none of {either((*CHOICES, 'an object'))}")
+    kind = choice.get("type")
+    if kind in NAMED and not isinstance(choice.get("name"), str):
+        raise invalid("tool_choice.name", "name the tool that must be called")
+    if kind == "allowed_tools":
+        if choice.get("mode") not in ("auto", "required") or not isinstance(choice.get("tools"), list):
+            raise invalid("tool_choice", "allowed_tools needs mode (auto or required) and tools")
+    elif kind not in NAMED and kind not in shapes.TOOLS and kind not in shapes.FOREIGN_TOOLS:
+        raise invalid("tool_choice.type", f"{kind!r} names no tool")
+
+
+class _Survey:
+    """What one pass over the items shows, without decoding any."""
+
+    def __init__(self, body: schema.ResponsesBody, found: Found, tools: list[shapes.Tool]) -> None:
+        self._body = body
+        self._tools = tools
+        self._messages = len(found)
+        self.text = _size(body.instructions or "")
+        self.images = self.files = self.audio = 0
+        self.foreign = False
+        for _, item in found:
+            self._add(item)
+
+    def _add(self, item: shapes.Item) -> None:
+        match item:
+            case schema.Message():
+                self._add_content(item.content)
+            case schema.FunctionOutput() | schema.CustomOutput():
+                self._add_content(item.output)
+            case schema.FunctionCall():
+                self.text += _size(item.arguments)
+            case schema.CustomCall():
+                self.text += _size(item.input)
+            case schema.Reasoning():
+                self.text += _size(item.encrypted_content or "")
+            case schema.Compaction():
+                self.text += _size(item.encrypted_content)
+                self.foreign = self.foreign or open_summary(item, "input") is None
+            case _:
+                self._add_foreign(item)
+
+    def _add_foreign(self, item: schema.Foreign) -> None:
+        if item.kind == "image_generation_call":
+            self.images += 1
+        elif item.kind != SEARCH_CALL:
+            self.text += len(json.encode(item.body))
+            self.foreign = True
+
+    def _add_content(self, content: str | list[Any]) -> None:
+        if isinstance(content, str):
+            self.text += _size(content)
+            return
+        for part in content:
+            match part:
+                case schema.ImagePart():
+                    self.images += 1
+                case schema.FilePart():
+                    self.files += 1
+                case schema.AudioPart():
+                    self.audio += 1
+                case schema.RefusalPart():
+                    self.text += _size(part.refusal)
+                case _:
+                    self.text += _size(part.text)
+
+    def needs(self) -> Needs:
+        body, tools = self._body, self._tools
+        wanted = body.text.format if body.text else None
+        effort = (body.reasoning.effort or "") if body.reasoning else ""
+        forced = _forced(body.tool_choice) if tools else ""
+        return Needs(
+            stream=bool(body.stream),
+            tools=any(type(tool) in FUNCTIONS for tool in tools),
+            parallel_tools=bool(body.parallel_tool_calls),
+            vision=self.images > 0,
+            audio=self.audio > 0,
+            documents=self.files > 0,
+            json_object=type(wanted) is schema.JsonObjectFormat,
+            json_schema=type(wanted) is schema.JsonSchemaFormat,
+            reasoning=effort not in ("", "none"),
+            effort=effort,
+            web_search=forced == "web_search" or any(_searches(tool) for tool in tools),
+            max_tokens=body.max_output_tokens,
+            prompt_bytes=self.text + sum(len(json.encode(tool)) for tool in tools),
+            messages=self._messages,
+            media=self.images + self.files + self.audio,
+            forced_tool=forced,
+            verbosity=bool(body.text and body.text.verbosity),
+            maker_only=dialect.NAME if self.foreign or any(_is_foreign(tool) for tool in tools) else "",
+        )
+
+
+def _searches(tool: shapes.Tool) -> bool:
+    """Whether the tool is a search that a model must be able to make: one of stored pages only is a mere offer."""
+    return type(tool) is schema.WebSearchTool and tool.external_web_access is not False
+
+
+def _is_foreign(tool: shapes.Tool) -> bool:
+    """Whether only servers of this dialect have the tool; without a search over deferred tools all are simply there."""
+    return type(tool) is schema.Foreign and tool.kind != "tool_search"
+
+
+def _forced(choice: str | Json | None) -> str:
+    if choice is None or choice in ("auto", "none"):
+        return ""
+    if isinstance(choice, str):
+        return "required"
+    if choice["type"] == "allowed_tools":
+        return "required" if choice["mode"] == "required" else ""
+    return "web_search" if choice["type"].startswith("web_search") else "tool"
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _options(body: schema.ResponsesBody) -> Options:
+    extra: Json = {}
+    if body.prompt_cache_options is not None:
+        extra["prompt_cache_options"] = to_builtins(body.prompt_cache_options)
+    return Options(
+        routing=body.routing or "",
+        free_models_only=bool(body.free_models_only),
+        no_reasoning=bool(body.no_reasoning),
+        service_tier=body.service_tier or "",
+        session=body.prompt_cache_key or body.safety_identifier or body.user or "",
+        prompt_cache_key=body.prompt_cache_key or "",
+        prompt_cache_retention=body.prompt_cache_retention or "",
+        extra=extra,
+    )
+
+
+def _native(body: schema.ResponsesBody, found: Found) -> Native:
+    """The body for a server of this dialect: items without ids, and only reasoning that such a server sealed."""
+    native: Json = {"input": [written for path, item in found for written in _native_item(item, path)]}
+    for name in NATIVE_FIELDS:
+        value = getattr(body, name)
+        if value is not None:
+            native[name] = value
+    if body.reasoning is not None:
+        native["reasoning"] = to_builtins(body.reasoning)
+    if body.text is not None:
+        native["text"] = to_builtins(body.text)
+    if body.include:
+        native["include"] = body.include
+    if body.tools:
+        native["tools"] = [_native_tool(tool) for tool in body.tools]
+        if body.tool_choice is not None:
+            native["tool_choice"] = body.tool_choice
+    else:
+        native.pop("parallel_tool_calls", None)
+    return Native(dialect.NAME, native)
+
+
+def _native_item(item: shapes.Item, path: str) -> list[Any]:
+    match item:
+        case schema.Reasoning():
+            seal = dialect.read_seal(item.encrypted_content)
+            if not item.encrypted_content or (seal is not None and seal.maker != dialect.NAME):
+                return []
+            return [{"summary": [], **to_builtins(item)}]
+        case schema.Compaction():
+            summary = open_summary(item, path)
+            if summary is not None:
+                return [schema.Message(role="developer", content=SUMMED_UP + summary)]
+            return [to_builtins(item)]
+        case schema.Foreign():
+            return [item.body]
+        case _:
+            return [item]
+
+
+def _native_tool(tool: Json) -> Json:
+    """A function says all that its published type requires, and nothing beside (function_tool_param.py); a server's
+    own tools stay as they are."""
+    known = TOOL_MEMBERS.get(tool.get("type", ""))
+    if known is None:
+        return tool
+    kept = {name: value for name, value in tool.items() if name in known}
+    return {"parameters": None, "strict": None, **kept} if tool["type"] == "function" else kept
+
+
+def _names(tools: list[shapes.Tool]) -> dict[str, tuple[str, str]]:
+    return {
+        flat_name(tool.name, inner.name): (tool.name, inner.name)
+        for tool in tools
+        if type(tool) is schema.NamespaceTool
+        for inner in tool.tools
+    }
+
+
+def _echo(body: schema.ResponsesBody) -> Json:
+    """What a response repeats of its request (response.py)."""
+    reasoning = body.reasoning or schema.ReasoningAsk()
+    echo: Json = {name: getattr(body, name) for name in ECHOED}
+    text = to_builtins(body.text) if body.text else {}
+    return echo | {
+        "background": False,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary or reasoning.generate_summary},
+        "text": {"format": {"type": "text"}, **text},
+        "tool_choice": body.tool_choice or "auto",
+        "tools": [_native_tool(tool) for tool in body.tools or ()],
+        "truncation": body.truncation or "disabled",
+    }

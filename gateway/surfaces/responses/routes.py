@@ -1,0 +1,131 @@
+"""The operations of /v1/responses."""
+
+import logging
+
+from gateway.dialects import responses as dialect
+from gateway.engine.chat import Answer, Stream
+from gateway.engine.context import RequestContext
+from gateway.engine.responses import StoredResponse, StoredResponses
+from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed
+from gateway.services import Services
+from gateway.surfaces import auth, replies
+from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.responses import compact, reader, schema, store, stream, writer
+
+log = logging.getLogger("gateway")
+
+UPGRADE_REQUIRED = 426  # what coding clients take as: use HTTP at once (RFC 9110, 15.5.22)
+NO_SOCKET = "WebSockets are not offered here; send POST /v1/responses over HTTP."
+NOT_RUNNING = "Only background responses can be cancelled, and there are none here; close the connection instead."
+
+
+def create(services: Services, inbound: Inbound) -> Outbound:
+    """A response, whole or streamed (HTTP reference, section 3.2)."""
+    context = auth.admit(services, inbound, "chat", "responses")
+    body = schema.decode(inbound.body)
+    history, own = store.gather(body, StoredResponses(services.documents), context.caller)
+    turn = reader.read(body, history, own)
+    if turn.request.needs.stream:
+        return _stream(services, context, turn)
+    answer = services.chat.generate(context, turn.request)
+    facts = _facts(context, answer)
+    response = writer.reply(answer.result, turn, facts, _keeper(services, context, turn))
+    headers = headers_of(facts, services.clock, streamed=False)
+    return replies.json_reply(response, context.shown_id, headers=headers)
+
+
+def _stream(services: Services, context: RequestContext, turn: reader.Turn) -> Outbound:
+    answering = services.chat.stream(context, turn.request)
+    facts = _facts(context, answering)
+    frames = stream.frames(answering, turn, facts, _keeper(services, context, turn))
+    return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
+
+
+def _facts(context: RequestContext, answer: Answer | Stream) -> Facts:
+    return Facts(context, answer.outcome, store.ID_PREFIX + context.request_id)
+
+
+def _keeper(services: Services, context: RequestContext, turn: reader.Turn) -> writer.Keep:
+    """Stores the finished response. An answer that was paid for is not lost when its storing fails: it then says
+    `store: false`, and a turn that would go on from it is told that it is not there."""
+
+    def keep(response: dict) -> bool:
+        items = store.label(turn.items, response["id"])
+        try:
+            StoredResponses(services.documents).keep(context.caller, StoredResponse(response, turn.history, items))
+        except GatewayError as error:
+            log.warning("response %s was not stored: %s", context.request_id, error)
+            return False
+        return True
+
+    return keep
+
+
+def shorten(services: Services, inbound: Inbound) -> Outbound:
+    """A compacted conversation, to be sent as the input of the next turn."""
+    context = auth.admit(services, inbound, "chat", "responses")
+    body = schema.decode_compact(inbound.body)
+    history, own = store.gather(body, StoredResponses(services.documents), context.caller)
+    request, users = compact.read(body, history, own)
+    answer = services.chat.generate(context, request)
+    facts = _facts(context, answer)
+    headers = headers_of(facts, services.clock, streamed=False)
+    return replies.json_reply(compact.write(answer.result, users, facts), context.shown_id, headers=headers)
+
+
+def retrieve(services: Services, inbound: Inbound) -> Outbound:
+    """A stored response. It is not streamed again."""
+    found = _find(services, inbound)
+    if inbound.arguments().get("stream", "").lower() == "true":
+        raise InvalidRequest("A stored response comes whole; leave out stream.", param="stream")
+    return replies.json_reply(store.show(found.response, sealed=_sealed(inbound)), inbound.shown_id)
+
+
+def list_input(services: Services, inbound: Inbound) -> Outbound:
+    """What a stored response was given: the items before its turn and its own."""
+    found = _find(services, inbound)
+    body = store.list_items(found, inbound.arguments(), sealed=_sealed(inbound))
+    return replies.json_reply(body, inbound.shown_id)
+
+
+def delete(services: Services, inbound: Inbound) -> Outbound:
+    """Forget a stored response."""
+    ident = inbound.params["response_id"]
+    StoredResponses(services.documents).delete(auth.caller_of(services, inbound), ident)
+    return replies.json_reply({"id": ident, "object": "response", "deleted": True}, inbound.shown_id)
+
+
+def cancel(services: Services, inbound: Inbound) -> Outbound:
+    """There is nothing to cancel: InvalidRequest says so, for responses that are there."""
+    _find(services, inbound)
+    raise InvalidRequest(NOT_RUNNING, code="unsupported_operation")
+
+
+def refuse_socket(services: Services, inbound: Inbound) -> Outbound:
+    """GET /v1/responses: 426 for a WebSocket handshake, 405 for anything else."""
+    if inbound.header("upgrade").lower() == "websocket":
+        raise InvalidRequest(NO_SOCKET, status=UPGRADE_REQUIRED, code="websocket_not_supported")
+    raise MethodNotAllowed("GET is not possible at /v1/responses; use POST, or GET /v1/responses/{id}.")
+
+
+def _find(services: Services, inbound: Inbound) -> StoredResponse:
+    caller = auth.caller_of(services, inbound)
+    return StoredResponses(services.documents).find(caller, inbound.params["response_id"])
+
+
+def _sealed(inbound: Inbound) -> bool:
+    """Whether the query asks for sealed reasoning (`include`, once or several times, with brackets or without)."""
+    return dialect.ENCRYPTED in inbound.query
+
+
+ONE = "/v1/responses/<response_id>"
+OPERATIONS = (
+    Operation("POST", "/v1/responses", create, body="json", hot=True, paid=True),
+    Operation("GET", "/v1/responses", refuse_socket),
+    Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True),
+    Operation("GET", ONE, retrieve),
+    Operation("DELETE", ONE, delete),
+    Operation("GET", f"{ONE}/input_items", list_input),
+    Operation("POST", f"{ONE}/cancel", cancel),
+)

@@ -1,0 +1,301 @@
+"""The body of POST /v1/responses: its shape, its limits, and what is said when it is wrong.
+
+Wire facts: openai/types/responses (response_create_params.py, response_input_item_param.py, tool_param.py).
+"""
+
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import DecodeError, Meta, Struct, ValidationError
+from msgspec.json import Decoder
+
+from gateway.errors import InvalidRequest
+from gateway.surfaces.complaints import explain, unreadable
+
+Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Levels = Literal["low", "medium", "high"]
+Detail = Literal["low", "high", "auto", "original"]
+Tiers = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+Count = Annotated[int, Meta(ge=1)]
+Name = Annotated[str, Meta(min_length=1)]
+Json = dict[str, Any]
+Label = Annotated[str, Meta(max_length=512)]
+Key = Annotated[str, Meta(max_length=64)]
+
+
+class Shape(Struct, omit_defaults=True, gc=False):
+    """Unknown members are dropped; members that equal their default are left out when written again."""
+
+
+class TextPart(Shape, tag_field="type", tag="input_text"):
+    text: str
+    prompt_cache_breakpoint: Json | None = None
+
+
+class OutputText(Struct, tag_field="type", tag="output_text", gc=False):
+    """Written with its annotations, even when there are none."""
+
+    text: str
+    annotations: list[Json] = []
+
+
+class RefusalPart(Shape, tag_field="type", tag="refusal"):
+    refusal: str
+
+
+class ImagePart(Shape, tag_field="type", tag="input_image"):
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: Detail | None = None
+    prompt_cache_breakpoint: Json | None = None
+
+
+class FilePart(Shape, tag_field="type", tag="input_file"):
+    file_id: str | None = None
+    file_data: str | None = None
+    file_url: str | None = None
+    filename: str | None = None
+    detail: Literal["low", "high", "auto"] | None = None
+    prompt_cache_breakpoint: Json | None = None
+
+
+class InputAudio(Shape):
+    data: Name
+    format: Literal["mp3", "wav"]
+
+
+class AudioPart(Shape, tag_field="type", tag="input_audio"):
+    input_audio: InputAudio
+
+
+Parts = list[TextPart | OutputText | RefusalPart | ImagePart | FilePart | AudioPart]
+Output = str | list[TextPart | OutputText | ImagePart | FilePart]
+
+
+class Message(Shape, tag_field="type", tag="message"):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | Parts
+    phase: Literal["commentary", "final_answer"] | None = None
+
+
+class FunctionCall(Shape, tag_field="type", tag="function_call"):
+    call_id: Name
+    name: Name
+    arguments: str
+    namespace: str | None = None
+
+
+class CustomCall(Shape, tag_field="type", tag="custom_tool_call"):
+    call_id: Name
+    name: Name
+    input: str
+    namespace: str | None = None
+
+
+class FunctionOutput(Shape, tag_field="type", tag="function_call_output"):
+    call_id: Name
+    output: Output
+
+
+class CustomOutput(Shape, tag_field="type", tag="custom_tool_call_output"):
+    call_id: Name
+    output: Output
+
+
+class SummaryText(Struct, tag_field="type", tag="summary_text", gc=False):
+    text: str
+
+
+class ReasoningText(Struct, tag_field="type", tag="reasoning_text", gc=False):
+    text: str
+
+
+class Reasoning(Struct, tag_field="type", tag="reasoning", omit_defaults=True, gc=False):
+    summary: list[SummaryText] | None = None
+    content: list[ReasoningText] | None = None
+    encrypted_content: str | None = None
+
+
+class Compaction(Shape, tag_field="type", tag="compaction"):
+    encrypted_content: Name
+
+
+class Foreign(Struct, gc=False):
+    """An item that only servers of this dialect understand, kept whole."""
+
+    kind: str
+    body: Json
+
+
+class FunctionTool(Shape, tag_field="type", tag="function"):
+    name: Name
+    description: str | None = None
+    parameters: Json | None = None
+    strict: bool | None = None
+    defer_loading: bool | None = None
+
+
+class CustomTool(Shape, tag_field="type", tag="custom"):
+    name: Name
+    description: str | None = None
+    format: Json | None = None
+    defer_loading: bool | None = None
+
+
+class NamespaceTool(Shape, tag_field="type", tag="namespace"):
+    name: Name
+    tools: list[FunctionTool | CustomTool]
+    description: str = ""
+
+
+class Location(Shape):
+    type: Literal["approximate"] | None = None
+    city: str | None = None
+    region: str | None = None
+    country: str | None = None
+    timezone: str | None = None
+
+
+class Filters(Shape):
+    allowed_domains: list[str] | None = None
+    blocked_domains: list[str] | None = None
+
+
+class WebSearchTool(Shape):
+    type: str
+    external_web_access: bool | None = None
+    filters: Filters | None = None
+    search_context_size: Levels | None = None
+    user_location: Location | None = None
+
+
+class JsonSchemaFormat(Shape, tag_field="type", tag="json_schema"):
+    name: Name
+    schema: Json
+    description: str | None = None
+    strict: bool | None = None
+
+
+class JsonObjectFormat(Shape, tag_field="type", tag="json_object"):
+    pass
+
+
+class TextFormat(Shape, tag_field="type", tag="text"):
+    pass
+
+
+class TextConfig(Shape):
+    format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
+    verbosity: Levels | None = None
+
+
+class ReasoningAsk(Shape):
+    effort: Efforts | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    mode: Literal["standard", "pro"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+
+
+class PromptCacheOptions(Shape):
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: str | None = None
+
+
+class CompactBody(Shape, kw_only=True):
+    """POST /v1/responses/compact, and what it shares with a response."""
+
+    model: Name
+    input: str | list[Json] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    service_tier: Tiers | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+
+
+class ResponsesBody(CompactBody, kw_only=True):
+    """Every field that has an effect, or that a caller must not believe to have one; all others are dropped."""
+
+    stream: bool | None = None
+    store: bool | None = None
+    background: bool | None = None
+    conversation: str | Json | None = None
+    prompt: Json | None = None
+    include: list[str] | None = None
+    max_output_tokens: Count | None = None
+    max_tool_calls: Count | None = None
+    metadata: Annotated[dict[Key, Label], Meta(max_length=16)] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningAsk | None = None
+    safety_identifier: str | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    text: TextConfig | None = None
+    tool_choice: str | Json | None = None
+    tools: list[Json] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    user: str | None = None
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    free_models_only: bool | None = None
+    no_reasoning: bool | None = None
+
+
+BODY, COMPACT = Decoder(ResponsesBody), Decoder(CompactBody)
+MISSING_INPUT = "The required field 'input' is missing; add it."
+# Fields that stand for something this gateway does not have; left out in silence they would change the answer.
+ABSENT = {
+    "conversation": "Conversation objects are not kept here; continue with previous_response_id.",
+    "prompt": "Prompt templates are not kept here; send instructions and input.",
+}
+# What may stand at a path (without its list indexes), for the message about a value that may not.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "input.role": ("user", "assistant", "system", "developer"),
+    "input.content.type": ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"),
+    "input.output.type": ("input_text", "input_image", "input_file"),
+    "input.content.detail": get_args(Detail),
+    "input.output.detail": get_args(Detail),
+    "reasoning.effort": get_args(Efforts),
+    "reasoning.summary": ("auto", "concise", "detailed"),
+    "text.verbosity": get_args(Levels),
+    "text.format.type": ("text", "json_object", "json_schema"),
+    "tools.tools.type": ("function", "custom"),
+    "service_tier": get_args(Tiers),
+    "truncation": ("auto", "disabled"),
+    "routing": ("auto", "price", "throughput", "latency"),
+    "prompt_cache_retention": ("in_memory", "24h"),
+}
+
+
+def decode(body: bytes) -> ResponsesBody:
+    """The body of a request, checked. InvalidRequest `invalid_json`, `invalid_parameters` or, for what is not
+    offered, `unsupported_parameter`, with `param` set."""
+    decoded = _decode(BODY, body)
+    if decoded.background:
+        raise _absent("background", "Background answers are not offered; leave background out, or stream.")
+    for name, told in ABSENT.items():
+        if getattr(decoded, name):
+            raise _absent(name, told)
+    return decoded
+
+
+def decode_compact(body: bytes) -> CompactBody:
+    """The body of a compaction, checked likewise."""
+    return _decode(COMPACT, body)
+
+
+def _decode(decoder: Decoder, body: bytes) -> Any:
+    try:
+        decoded = decoder.decode(body)
+    except ValidationError as error:
+        raise explain(str(error), CHOICES) from None
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise unreadable(error) from None
+    if decoded.input is None and decoded.previous_response_id is None:
+        raise InvalidRequest(MISSING_INPUT, param="input")
+    return decoded
+
+
+def _absent(param: str, told: str) -> InvalidRequest:
+    return InvalidRequest(told, param=param, code="unsupported_parameter")

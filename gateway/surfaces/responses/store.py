@@ -1,0 +1,150 @@
+"""The stored side on the wire: what a request continues or refers to, and the listing of a response's input."""
+
+import re
+from typing import Any
+
+from gateway.accounts.authentication import Caller
+from gateway.dialects import responses as dialect
+from gateway.engine.responses import StoredResponse, StoredResponses
+from gateway.errors import NotFound
+from gateway.surfaces.complaints import invalid
+from gateway.surfaces.responses import items as shapes
+from gateway.surfaces.responses import schema
+from gateway.surfaces.responses.seals import MARKS
+
+ID_PREFIX = "resp_"
+# An item's id holds that of its response, so that no second index is needed: prefix_<32 hex digits>_<place>.
+ITEM_ID = re.compile(r"^[a-z]+_([0-9a-f]{32})_i?\d+$")
+DEFAULT_LIMIT, LIMIT = 20, 100  # API reference, list input items
+Json = dict[str, Any]
+
+
+def item_id(kind: str, answer_id: str, place: str | int) -> str:
+    """The id of the item at `place` of a response's output ("i0", "i1" … of its input)."""
+    prefix = dialect.ID_PREFIXES.get(kind, "item")
+    return f"{prefix}_{answer_id.removeprefix(ID_PREFIX)}_{place}"
+
+
+def gather(body: schema.CompactBody, stored: StoredResponses, caller: Caller) -> tuple[list[Json], list[Json]]:
+    """What was said before, and this turn's own items with references resolved. NotFound for what is not stored."""
+    history: list[Json] = []
+    ident = body.previous_response_id
+    if ident:
+        found = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
+        history = found.conversation
+    if isinstance(body.input, str):
+        return history, [shapes.user_text(body.input)]
+    own = body.input or []
+    if not any(shapes.kind_of(item) == shapes.REFERENCE for item in own):
+        return history, own
+    return history, _Resolver(stored, caller, history).resolve(own)
+
+
+class _Resolver:
+    """Puts items in the place of references to them; each response is looked up once."""
+
+    def __init__(self, stored: StoredResponses, caller: Caller, history: list[Json]) -> None:
+        self._stored = stored
+        self._caller = caller
+        self._known = {item["id"]: item for item in history if "id" in item}
+        self._seen: set[str] = set()
+
+    def resolve(self, own: list[Json]) -> list[Json]:
+        return [
+            self._find(item, f"input.{place}") if shapes.kind_of(item) == shapes.REFERENCE else item
+            for place, item in enumerate(own)
+        ]
+
+    def _find(self, reference: Json, path: str) -> Json:
+        ident = reference.get("id")
+        if not isinstance(ident, str):
+            raise invalid(f"{path}.id", "expected a string")
+        if ident not in self._known:
+            self._load(ident, f"{path}.id")
+        return self._known[ident]
+
+    def _load(self, ident: str, param: str) -> None:
+        named = ITEM_ID.match(ident)
+        missing = NotFound(f"There is no stored item {ident!r}; send the item itself.", param=param)
+        if named is None or named[1] in self._seen:
+            raise missing
+        self._seen.add(named[1])
+        try:
+            found = self._stored.find(self._caller, ID_PREFIX + named[1])
+        except NotFound:
+            raise missing from None
+        self._known |= {item["id"]: item for item in found.conversation if "id" in item}
+        if ident not in self._known:
+            raise missing
+
+
+def label(items: list[Json], answer_id: str) -> list[Json]:
+    """A turn's own items as they are stored: each with an id and a status, text content as a list of parts."""
+    return [_labelled(item, answer_id, place) for place, item in enumerate(items)]
+
+
+def _labelled(item: Json, answer_id: str, place: int) -> Json:
+    kind = item["type"]
+    labelled = {"id": item_id(kind, answer_id, f"i{place}"), **item}
+    if kind in ("message", "function_call", "function_call_output"):
+        labelled["status"] = "completed"
+    if kind == "message" and isinstance(item["content"], str):
+        said: Json = {"type": "input_text", "text": item["content"]}
+        if item["role"] == "assistant":
+            said = {"type": "output_text", "text": item["content"], "annotations": []}
+        labelled["content"] = [said]
+    return labelled
+
+
+def conceal(item: Json) -> Json:
+    """The item without its sealed reasoning, which is shown to those who ask for it only."""
+    if item.get("type") != "reasoning" or "encrypted_content" not in item:
+        return item
+    return {name: value for name, value in item.items() if name != "encrypted_content"}
+
+
+def show(response: Json, *, sealed: bool) -> Json:
+    """A stored response as its caller sees it. Marks of other parts are left out with it."""
+    if sealed:
+        return response
+    output = [conceal(item) for item in response["output"] if not is_mark(item)]
+    return {**response, "output": output}
+
+
+def is_mark(item: Json) -> bool:
+    """Whether a reasoning item holds nothing but marks of other parts."""
+    seal = dialect.read_seal(item.get("encrypted_content")) if item.get("type") == "reasoning" else None
+    return seal is not None and seal.origin == MARKS
+
+
+def list_items(found: StoredResponse, arguments: dict[str, str], *, sealed: bool) -> Json:
+    """The list object of a response's input, newest first unless `order` is asc (response_item_list.py)."""
+    items = [item if sealed else conceal(item) for item in found.asked if sealed or not is_mark(item)]
+    order = arguments.get("order") or "desc"
+    if order not in ("asc", "desc"):
+        raise invalid("order", "expected asc or desc")
+    if order == "desc":
+        items.reverse()
+    after = arguments.get("after")
+    if after:
+        place = next((place for place, item in enumerate(items) if item["id"] == after), None)
+        if place is None:
+            raise invalid("after", f"there is no item {after!r} in this list")
+        items = items[place + 1 :]
+    limit = _limit(arguments.get("limit") or "")
+    page = items[:limit]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else "",
+        "last_id": page[-1]["id"] if page else "",
+        "has_more": len(items) > limit,
+    }
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return DEFAULT_LIMIT
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= LIMIT):
+        raise invalid("limit", f"expected a number from 1 to {LIMIT}")
+    return int(text)

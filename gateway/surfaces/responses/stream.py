@@ -1,0 +1,139 @@
+"""The frames of a streamed response: every event with its number, in the order that clients rely on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.dialects import openai
+from gateway.errors import GatewayError
+from gateway.neutral.events import Batch, Failed, Finished, NativeChunk, Silent, Started, Warned
+from gateway.neutral.usage import Usage
+from gateway.surfaces.responses import writer
+from gateway.surfaces.responses.assembler import INCOMPLETE, Assembler
+from gateway.surfaces.responses.reader import Turn
+from gateway.surfaces.responses.store import conceal, is_mark, item_id
+
+KEEP_ALIVE = b": keep-alive\n\n"
+# Shown by nothing of their own: `created` goes out with the first event that has content.
+UNSEEN = (Started, Warned)
+Json = dict[str, Any]
+
+
+def frames(batches: Iterator[Batch], turn: Turn, facts: writer.Facts, keep: writer.Keep) -> Iterator[bytes]:
+    """Server-sent events, one item a batch. A whole answer ends in response.completed or response.incomplete; a broken
+    one in response.failed and an `error` event, on which SDKs raise, so that no client takes it for whole."""
+    stream = _Stream(turn, facts, keep)
+    try:
+        for batch in batches:
+            sent = stream.write(batch)
+            if sent:
+                yield sent
+    except GatewayError as error:
+        yield stream.fail(error, None)
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+class _Stream:
+    """The state of one stream. Items come from the assembler, or as they are from a server of this dialect."""
+
+    def __init__(self, turn: Turn, facts: writer.Facts, keep: writer.Keep) -> None:
+        self._turn = turn
+        self._facts = facts
+        self._keep = keep
+        self._sequence = 0
+        self._begun = False
+        self._assembler: Assembler | None = None
+        self._relayed: dict[int, Json] = {}
+        self._relayed_ids: dict[int, str] = {}
+
+    def write(self, batch: Batch) -> bytes:
+        """All frames of one batch, joined."""
+        sent = b""
+        for event in batch:
+            kind = type(event)
+            if kind is Silent:
+                sent += KEEP_ALIVE
+            elif kind is Finished:
+                sent += self._finish(event)
+            elif kind is Failed:
+                sent += self.fail(event.error, event.usage)
+            elif kind is NativeChunk:
+                sent += self._begin() + self._relay(event.body)
+            elif kind not in UNSEEN:
+                sent += self._begin() + self._emit_all(self._assembled().add(event))
+        return sent
+
+    def _begin(self) -> bytes:
+        """The two opening events; made when the first content is due, for only then is it sure who serves."""
+        if self._begun:
+            return b""
+        self._begun = True
+        response = writer.opening(self._turn, self._facts)
+        return self._emit({"type": "response.created", "response": response}) + self._emit(
+            {"type": "response.in_progress", "response": response}
+        )
+
+    def _assembled(self) -> Assembler:
+        if self._assembler is None:
+            origin = writer.origin(self._facts)
+            self._assembler = Assembler(self._facts.answer_id, self._turn.names, origin)
+        return self._assembler
+
+    def _emit_all(self, events: list[Json]) -> bytes:
+        return b"".join(self._emit(event) for event in events)
+
+    def _emit(self, event: Json) -> bytes:
+        """One frame. Sealed reasoning is shown to those who asked for it; marks are sealed and nothing else."""
+        item = event.get("item")
+        if item is not None and not self._turn.sealed:
+            if is_mark(item):
+                return b""
+            event = {**event, "item": conceal(item)}
+        event["sequence_number"] = self._sequence
+        self._sequence += 1
+        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+
+    def _relay(self, event: Json) -> bytes:
+        """An event of a server of this dialect under our ids."""
+        index = event.get("output_index")
+        item = event.get("item")
+        if isinstance(item, dict) and type(index) is int:
+            own = event["item"] = writer.own_item(item, index, self._facts)
+            self._relayed_ids[index] = own["id"]
+            if event["type"] == "response.output_item.done":
+                self._relayed[index] = own
+        elif "item_id" in event and type(index) is int:
+            event["item_id"] = self._relayed_ids.get(index) or item_id("", self._facts.answer_id, index)
+        return self._emit(event)
+
+    def _output(self) -> list[Json]:
+        made = self._assembler.items if self._assembler is not None else []
+        return made or [self._relayed[index] for index in sorted(self._relayed)]
+
+    def _finish(self, event: Finished) -> bytes:
+        sent = self._begin()
+        if self._assembler is not None:
+            sent += self._emit_all(self._assembler.finish(writer.status_of(event.reason)))
+        try:
+            response = writer.conclude(self._turn, self._facts, self._output(), event.reason, self._keep)
+        except GatewayError as error:
+            return sent + self.fail(error, event.usage)
+        return sent + self._emit({"type": f"response.{response['status']}", "response": response})
+
+    def fail(self, error: GatewayError, usage: Usage | None) -> bytes:
+        """response.failed for clients that go by it, then an `error` event, both flat (response_error_event.py) and
+        with the object that SDKs raise on."""
+        if self._assembler is not None:
+            self._assembler.finish(INCOMPLETE)  # what came is in the failed response; no event calls it done
+        response = writer.failure(self._turn, self._facts, error, self._output(), usage)
+        body = openai.error_body(error)["error"]
+        told = {"code": body["code"], "message": body["message"], "param": body["param"] or None, "error": body}
+        return (
+            self._begin()
+            + self._emit({"type": "response.failed", "response": response})
+            + self._emit({"type": "error", **told})
+        )

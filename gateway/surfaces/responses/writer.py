@@ -1,0 +1,168 @@
+"""A neutral answer as a response object: the whole one, and what it looks like while it is made."""
+
+from collections.abc import Callable
+from typing import Any
+from typing import Protocol as Interface
+
+from gateway.dialects import responses as dialect
+from gateway.engine.outcome import Attempt
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatResult, Choice, FinishReason
+from gateway.neutral.events import (
+    BlockDone,
+    Event,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    SourceFound,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.parts import Foreign, Image, Part, Reasoning, Refusal, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
+from gateway.surfaces.responses.reader import Turn
+from gateway.surfaces.responses.seals import wrap
+from gateway.surfaces.responses.store import item_id, show
+
+FAILED = "failed"
+OURS = "llmgateway"  # the member with our own facts: `metadata` is the caller's
+Json = dict[str, Any]
+# Stores a whole response; whether it is stored. Called before the caller sees the end of the answer.
+Keep = Callable[[Json], bool]
+
+
+class Facts(Interface):
+    """What a reply tells beside the answer itself.
+
+    `answer_id` is "resp_…", `created` seconds since the epoch. `served` and `serving` are known when the first piece
+    of the answer is there; the rest once the upstream's own end was read and the request is settled.
+    """
+
+    answer_id: str
+    created: int
+
+    @property
+    def served(self) -> str: ...
+
+    @property
+    def serving(self) -> Attempt: ...
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def service_tier(self) -> str: ...
+
+    def cost(self) -> Json: ...
+
+    def metadata(self) -> Json: ...
+
+
+def reply(result: ChatResult, turn: Turn, facts: Facts, keep: Keep) -> Json:
+    """The response object of a whole answer, stored when the caller wants it stored."""
+    choice = result.choices[0]
+    status = status_of(choice.finish)
+    if result.native is not None:
+        output = [own_item(item, place, facts) for place, item in enumerate(result.native.body["output"])]
+    else:
+        output = _output(choice, turn, facts, status)
+    return conclude(turn, facts, output, choice.finish, keep)
+
+
+def conclude(turn: Turn, facts: Facts, output: list[Json], finish: FinishReason, keep: Keep) -> Json:
+    """The whole response as the caller sees it, after it was stored as it is."""
+    response = write_response(turn, facts, status_of(finish), output)
+    reason = dialect.INCOMPLETE_WRITE.get(finish)
+    if reason is not None:
+        response["incomplete_details"] = {"reason": reason}
+    response["usage"] = write_usage(facts)
+    response[OURS] = facts.metadata()
+    if turn.store:
+        response["store"] = keep(response)
+    return show(response, sealed=turn.sealed)
+
+
+def write_usage(facts: Facts) -> Json:
+    """`usage` with its cost in US dollars."""
+    return {**dialect.write_usage(facts.usage), **facts.cost()}
+
+
+def write_response(turn: Turn, facts: Facts, status: str, output: list[Json]) -> Json:
+    """A response object (response.py) without usage."""
+    tier = facts.service_tier
+    return {
+        "id": facts.answer_id,
+        "object": "response",
+        "created_at": facts.created,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "model": facts.served,
+        "output": output,
+        **turn.echo,
+        "service_tier": tier if tier in dialect.TIERS else "default",
+        "store": turn.store,
+        "usage": None,
+    }
+
+
+def opening(turn: Turn, facts: Facts) -> Json:
+    """The response as it looks when its answer begins."""
+    return write_response(turn, facts, RUNNING, [])
+
+
+def failure(turn: Turn, facts: Facts, error: GatewayError, output: list[Json], usage: Usage | None) -> Json:
+    """The response as it looks when its answer broke off."""
+    response = write_response(turn, facts, FAILED, output)
+    response["error"] = {"code": dialect.error_code(error), "message": error.message}
+    if usage is not None:
+        response["usage"] = dialect.write_usage(usage)
+    return show(response, sealed=turn.sealed)
+
+
+def status_of(finish: FinishReason) -> str:
+    return INCOMPLETE if finish in dialect.INCOMPLETE_WRITE else COMPLETED
+
+
+def origin(facts: Facts) -> str:
+    """The account that answered, by the name that seals carry."""
+    target = facts.serving.target
+    return dialect.origin_of(target.provider.id, target.credential.ident)
+
+
+def own_item(item: Json, place: int, facts: Facts) -> Json:
+    """An upstream's item under an id of ours, its sealed content wrapped."""
+    return wrap({**item, "id": item_id(item.get("type", ""), facts.answer_id, place)}, origin(facts))
+
+
+def _output(choice: Choice, turn: Turn, facts: Facts, status: str) -> list[Json]:
+    """The parts of an answer as items: the same that its stream would have made."""
+    assembler = Assembler(facts.answer_id, turn.names, origin(facts))
+    for block, part in enumerate(choice.parts):
+        for event in _events(part, block):
+            assembler.add(event)
+    assembler.finish(status)
+    return assembler.items
+
+
+def _events(part: Part, block: int) -> list[Event]:
+    match part:
+        case Text():
+            said: list[Event] = [TextDelta(part.text, block, signature=part.signature, maker=part.maker)]
+            return said + [SourceFound(source, block) for source in part.sources]
+        case Refusal():
+            return [RefusalDelta(part.text, block)]
+        case Reasoning():
+            delta = ReasoningDelta(part.text, part.signature, part.sealed, part.maker, part.ident, part.summary, block)
+            return [delta, BlockDone(block)]
+        case ToolCall():
+            return [
+                ToolCallDelta(
+                    block, part.arguments, part.id, part.name, part.signature, part.maker, part.executed, part.custom
+                )
+            ]
+        case Image() | Foreign():
+            return [PartFound(part, block)]
+        case _:
+            return []
