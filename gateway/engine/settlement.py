@@ -182,8 +182,8 @@ class Settlement:
             self._house.intents.void(self._terms.request, attempt.number)
 
     def failed(self, attempt: Attempt) -> None:
-        """Record a failed attempt, at no cost unless its usage is known; its row is not waited for. What it cost is taken
-        off the reservation, which the next attempt goes on with."""
+        """Record a failed attempt, at no cost unless its usage is known, without waiting for its row. What it cost is
+        taken off the reservation, which the next attempt goes on with."""
         record = self._record(attempt)
         if record is None:
             return
