@@ -1,0 +1,234 @@
+"""Parts of messages as content blocks.
+
+Wire facts: Amazon Bedrock API reference, ContentBlock, DocumentBlock, ToolUseBlock, ToolResultBlock,
+ReasoningContentBlock, CachePointBlock. Bytes travel as base64 text. Blank texts are refused.
+"""
+
+import binascii
+import re
+from typing import Any
+
+import orjson
+
+from gateway.errors import NotSupported
+from gateway.neutral.parts import (
+    Audio,
+    CacheMark,
+    File,
+    Image,
+    Media,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    Video,
+)
+from gateway.providers.bedrock.families import Family
+
+Block = dict[str, Any]
+
+# Reasoning is signed by its maker, who takes it back on every platform; what is sealed only this platform opens.
+SIGNER, SEALER = "anthropic", "bedrock"
+IMAGE_STARTS = (("/9j/", "jpeg"), ("iVBORw0KGgo", "png"), ("R0lGOD", "gif"), ("UklGR", "webp"))
+IMAGE_FORMATS = ("png", "jpeg", "gif", "webp")
+DOCUMENTS = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+SOUNDS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "x-m4a": "m4a"}
+SOUND_FORMATS = frozenset(
+    ("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka", "x-aac", "m4a", "mpga", "pcm", "webm")
+)
+FILMS = {"quicktime": "mov", "x-matroska": "mkv", "x-flv": "flv", "x-ms-wmv": "wmv", "3gpp": "three_gp"}
+FILM_FORMATS = frozenset(("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"))
+BAD_ID = re.compile(r"[^a-zA-Z0-9_.:-]")
+BAD_NAME = re.compile(r"[^a-zA-Z0-9 ()\[\]-]+")
+SPACES = re.compile(r"\s+")
+ID_LENGTH, NAME_LENGTH = 64, 200
+NO_OUTPUT = "(no output)"
+MOVED = "(shown behind this result)"
+
+
+class PartWriter:
+    """Writes the parts of one request: it knows the model's family and which document names are taken."""
+
+    def __init__(self, family: Family, replay: bool, warnings: list[str]) -> None:
+        self._family = family
+        self._replay = replay
+        self._warnings = warnings
+        self._names: set[str] = set()
+
+    def write(self, part: Part) -> list[Block]:
+        """The blocks of a part: its own and a cache point behind it; none for what is left out on purpose.
+        NotSupported for what the format or the model has no word for."""
+        match part:
+            case Text() | Refusal():
+                blocks: list[Block] = [{"text": part.text}] if part.text.strip() else []
+            case Reasoning():
+                blocks = self._write_reasoning(part)
+            case ToolCall():
+                blocks = [_write_call(part)]
+            case ToolResult():
+                blocks = self._write_result(part)
+            case Image():
+                blocks = [_write_image(part.media)]
+            case File():
+                blocks = [self._write_file(part)]
+            case Audio():
+                blocks = [_write_sound(part)]
+            case Video():
+                blocks = [_write_film(part.media)]
+            case _:
+                raise NotSupported(f"This provider does not take a part of type {part.kind}.", param="messages")
+        mark = getattr(part, "cache", None)
+        if blocks and mark is not None and "messages" in self._family.cache:
+            blocks.append(cache_point(mark, self._family))
+        return blocks
+
+    def _write_reasoning(self, part: Reasoning) -> list[Block]:
+        if part.sealed and part.maker == SEALER:
+            return [{"reasoningContent": {"redactedContent": part.sealed}}]
+        if self._family.signed:
+            if part.maker != SIGNER or not part.signature:
+                return []
+            return [_reasoning({"text": part.text, "signature": part.signature})]
+        return [_reasoning({"text": part.text})] if self._replay and part.text else []
+
+    def _write_result(self, part: ToolResult) -> list[Block]:
+        """The result; what the model takes in no result stands behind it in the same message."""
+        written = [block for one in part.parts for block in self.write(one)]
+        inner = [block for block in written if "cachePoint" not in block]
+        points = [block for block in written if "cachePoint" in block][-1:] if part.cache is None else []
+        kept, moved = inner, []
+        if not self._family.full_results:
+            kept = [block for block in inner if "text" in block]
+            moved = [block for block in inner if "text" not in block]
+        if not kept:
+            kept = [{"text": MOVED if moved else NO_OUTPUT}]
+        result: Block = {"toolUseId": call_id(part.call_id), "content": kept}
+        if part.is_error:
+            self._mark_error(result)
+        return [{"toolResult": result}, *moved, *points]  # a result holds no cache point itself
+
+    def _mark_error(self, result: Block) -> None:
+        if self._family.full_results:
+            result["status"] = "error"
+        elif "text" in result["content"][0]:
+            result["content"][0] = {"text": f"Error: {result['content'][0]['text']}"}
+
+    def _write_file(self, part: File) -> Block:
+        media = part.media
+        kind = _document_format(media, part.filename)
+        document: Block = {"format": kind, "name": self._name(part), "source": _source(media)}
+        if part.context:
+            document["context"] = part.context
+        if part.citations:
+            document["citations"] = {"enabled": True}
+        return {"document": document}
+
+    def _name(self, part: File) -> str:
+        """A name in the letters that are allowed, and no other document's."""
+        raw = part.title or part.filename.rpartition(".")[0] or part.filename
+        plain = SPACES.sub(" ", BAD_NAME.sub(" ", raw)).strip()[: NAME_LENGTH - 8] or "Document"
+        name, number = plain, 1
+        while name in self._names:
+            number += 1
+            name = f"{plain} {number}"
+        self._names.add(name)
+        return name
+
+
+def cache_point(mark: CacheMark, family: Family) -> Block:
+    """A cache point; five minutes is the default and goes untold."""
+    if mark.ttl == "1h" and family.long_cache:
+        return {"cachePoint": {"type": "default", "ttl": "1h"}}
+    return {"cachePoint": {"type": "default"}}
+
+
+def call_id(ident: str) -> str:
+    """An id as the format takes it; the same for the call and its result."""
+    clean = BAD_ID.sub("_", ident)
+    if clean == ident and 0 < len(ident) <= ID_LENGTH:
+        return ident
+    # Two ids that differ in a replaced or a cut letter must stay apart.
+    return f"{clean[: ID_LENGTH - 9]}_{binascii.crc32(ident.encode()):08x}"
+
+
+def _reasoning(text: Block) -> Block:
+    return {"reasoningContent": {"reasoningText": text}}
+
+
+def _write_call(part: ToolCall) -> Block:
+    if part.executed:
+        raise NotSupported("The call of another provider's server tool cannot be sent here.", param="messages")
+    return {"toolUse": {"toolUseId": call_id(part.id), "name": part.name, "input": _read_input(part)}}
+
+
+def _read_input(part: ToolCall) -> dict[str, Any]:
+    """The arguments as the object that the format wants; what is none is told as its only member."""
+    if part.custom:
+        return {"input": part.arguments}
+    try:
+        value = orjson.loads(part.arguments or "{}")
+    except orjson.JSONDecodeError:
+        value = part.arguments
+    return value if isinstance(value, dict) else {"input": value}
+
+
+def _source(media: Media) -> Block:
+    if media.data:
+        return {"bytes": media.data}
+    if media.url.startswith("s3://"):
+        return {"s3Location": {"uri": media.url}}
+    raise NotSupported("This provider loads nothing by address; send the content as base64.", param="messages")
+
+
+def _write_image(media: Media) -> Block:
+    seen = next((kind for start, kind in IMAGE_STARTS if media.data.startswith(start)), "")
+    kind = seen or media.media_type.rpartition("/")[2] or media.url.rpartition(".")[2].lower()
+    kind = "jpeg" if kind == "jpg" else kind or "png"
+    source = _source(media)
+    if kind not in IMAGE_FORMATS:
+        raise NotSupported(f"This provider does not take images of type {kind}.", param="messages")
+    return {"image": {"format": kind, "source": source}}
+
+
+def _document_format(media: Media, filename: str) -> str:
+    kind = DOCUMENTS.get(media.media_type.partition(";")[0].strip().lower(), "")
+    ending = (filename or media.url).rpartition(".")[2].lower()
+    if not kind and ending in DOCUMENTS.values():
+        kind = ending
+    if not kind and (media.data.startswith("JVBERi0") or not (media.media_type or filename)):
+        kind = "pdf"
+    if not kind and media.media_type.startswith("text/"):
+        kind = "txt"
+    if not kind:
+        raise NotSupported(f"This provider does not read files of type {media.media_type or ending}.", param="messages")
+    return kind
+
+
+def _write_sound(part: Audio) -> Block:
+    ending = part.media.media_type.rpartition("/")[2]
+    kind = part.format or SOUNDS.get(ending, ending) or "wav"
+    source = _source(part.media)
+    if kind not in SOUND_FORMATS:
+        raise NotSupported(f"This provider does not take audio of type {kind}.", param="messages")
+    return {"audio": {"format": kind, "source": source}}
+
+
+def _write_film(media: Media) -> Block:
+    ending = media.media_type.rpartition("/")[2] or media.url.rpartition(".")[2].lower()
+    kind = FILMS.get(ending, ending) or "mp4"
+    source = _source(media)
+    if kind not in FILM_FORMATS:
+        raise NotSupported(f"This provider does not take video of type {kind}.", param="messages")
+    return {"video": {"format": kind, "source": source}}

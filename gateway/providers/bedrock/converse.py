@@ -1,0 +1,99 @@
+"""The Converse protocol: the call, signed or with an API key, and both forms of answer."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from msgspec import json
+
+from gateway.clock import Clock
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.neutral.events import Batch
+from gateway.providers.bedrock.failures import http_failure
+from gateway.providers.bedrock.reply import DIALECT, read_result
+from gateway.providers.bedrock.request import write_body
+from gateway.providers.bedrock.signing import Scope, read_access_key, sign
+from gateway.providers.bedrock.stream import StreamReader
+from gateway.providers.protocol import Call, Reply, Target
+
+SERVICE = "bedrock"
+# The region stands in the service's own host names, those of private endpoints included.
+REGION_IN_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z]{2}[a-z0-9-]*-\d)\.")
+REGION = re.compile(r"[a-z]{2}[a-z0-9-]*-\d")
+DEFAULT_REGION = "us-east-1"
+STREAMED, WHOLE = "application/vnd.amazon.eventstream", "application/json"
+
+
+class BedrockConverse:
+    """POST {address}/model/{id}/converse or converse-stream. The clock dates signatures."""
+
+    dialect = DIALECT
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def write(self, request: ChatRequest, target: Target) -> Call:
+        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        warnings: list[str] = []
+        return self._finish(write_body(request, target, warnings), request, target, warnings)
+
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
+        """The call with the caller's own body, retargeted."""
+        body = dict(native.body)
+        if target.output_cap is not None:
+            limits = dict(body.get("inferenceConfig") or {})
+            limits["maxTokens"] = min(limits.get("maxTokens") or target.output_cap, target.output_cap)
+            body["inferenceConfig"] = limits
+        return self._finish(body, request, target, [])
+
+    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+        """A whole answer. UpstreamFailed when it is not one, or is empty."""
+        return read_result(reply.read_all(), relayed)
+
+    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+        """A streamed answer as batches, one a receive; it is always rebuilt, for no caller speaks this framing."""
+        return StreamReader().read(reply)
+
+    def failure(self, reply: Reply, target: Target) -> GatewayError:
+        return http_failure(reply, target)
+
+    def _finish(self, body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
+        stream = request.needs.stream
+        url = locate(target, stream)
+        headers = {name.lower(): value for name, value in target.provider.headers.items()}
+        headers["content-type"] = WHOLE
+        headers["accept"] = STREAMED if stream else WHOLE
+        payload = json.encode(body)
+        headers = self._authorize("POST", url, headers, payload, target)
+        return Call("POST", url, headers, payload, stream, tuple(warnings))
+
+    def _authorize(self, method: str, url: str, headers: dict[str, str], body: bytes, target: Target) -> dict[str, str]:
+        """The headers with an API key, or signed with an access key."""
+        secret = target.credential.secret
+        if not secret:
+            return headers
+        key = read_access_key(secret)
+        if key is None:
+            return {**headers, "authorization": f"Bearer {secret}"}
+        scope = Scope(region_of(url, target), SERVICE, self._clock.now())
+        return sign(method, url, headers, body, key, scope)
+
+
+def locate(target: Target, stream: bool) -> str:
+    """The URL of the call; the model's id (or ARN) is one segment of the path."""
+    base, _, query = target.address.partition("?")
+    verb = "converse-stream" if stream else "converse"
+    url = f"{base.rstrip('/')}/model/{quote(target.mapping.external_id, safe='~')}/{verb}"
+    return f"{url}?{query}" if query else url
+
+
+def region_of(url: str, target: Target) -> str:
+    """The region that a signature is for: the host's, else the provider's setting (a mapping's region may be the
+    name of several, which signs nothing)."""
+    found = REGION_IN_HOST.search(urlsplit(url).hostname or "")
+    if found:
+        return found[1]
+    told = target.settings.get("region", "")
+    return told if REGION.fullmatch(told) else DEFAULT_REGION

@@ -1,0 +1,100 @@
+"""Frames of application/vnd.amazon.eventstream: bytes in, events out, whatever the split.
+
+Wire facts: Amazon Transcribe developer guide, "Event stream encoding"; Smithy specification, "Amazon Event Stream".
+A frame: total length, headers' length and their CRC (4 bytes each, big endian), headers, payload, CRC of all before.
+"""
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from gateway.errors import UpstreamFailed
+
+PRELUDE = struct.Struct(">III")
+CRC = struct.Struct(">I")
+OVERHEAD = PRELUDE.size + CRC.size
+FRAME_LIMIT = 24 * 1024 * 1024
+HEADERS_LIMIT = 128 * 1024
+# Sizes of header values by type; types 6 (bytes) and 7 (text) tell their own.
+FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+TEXT, BYTES = 7, 6
+DAMAGED = "The provider sent a damaged event."
+
+
+class Frame(NamedTuple):
+    """`kind` is event, exception or error; `name` the type of event or exception, or the error's code."""
+
+    kind: str
+    name: str
+    payload: bytes
+
+
+class FrameReader:
+    """An incremental reader; it checks both sums of every frame."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether part of a frame is waiting for its end: the stream was cut inside it."""
+        return bool(self._held)
+
+    def feed(self, piece: bytes) -> list[Frame]:
+        """Take bytes, give the frames that are whole by now. UpstreamFailed for a damaged one."""
+        data = self._held + piece if self._held else piece
+        frames, at = [], 0
+        while len(data) - at >= PRELUDE.size:
+            total, size = _read_prelude(data, at)
+            if len(data) - at < total:
+                break
+            frames.append(_read_frame(data[at : at + total], size))
+            at += total
+        self._held = data[at:]
+        return frames
+
+
+def _read_prelude(data: bytes, at: int) -> tuple[int, int]:
+    total, size, checksum = PRELUDE.unpack_from(data, at)
+    if zlib.crc32(data[at : at + 8]) != checksum:
+        raise UpstreamFailed(DAMAGED)
+    if total > FRAME_LIMIT or size > HEADERS_LIMIT or size > total - OVERHEAD:
+        raise UpstreamFailed("The provider sent an event larger than the gateway accepts.")
+    return total, size
+
+
+def _read_frame(data: bytes, size: int) -> Frame:
+    if zlib.crc32(data[: -CRC.size]) != CRC.unpack_from(data, len(data) - CRC.size)[0]:
+        raise UpstreamFailed(DAMAGED)
+    try:
+        headers = _read_headers(data[PRELUDE.size : PRELUDE.size + size])
+    except (struct.error, UnicodeDecodeError, KeyError, IndexError):
+        raise UpstreamFailed(DAMAGED) from None
+    kind = headers.get(":message-type", "event")
+    name = headers.get({"error": ":error-code", "exception": ":exception-type"}.get(kind, ":event-type"), "")
+    payload = data[PRELUDE.size + size : -CRC.size]
+    if kind == "error" and not payload:
+        payload = headers.get(":error-message", "").encode()
+    return Frame(kind, name, payload)
+
+
+def _read_headers(data: bytes) -> dict[str, str]:
+    """The text headers; values of other types are skipped."""
+    found, at = {}, 0
+    while at < len(data):
+        end = at + 1 + data[at]
+        name, kind = data[at + 1 : end].decode(), data[end]
+        at = end + 1
+        if kind in (TEXT, BYTES):
+            (length,) = struct.unpack_from(">H", data, at)
+            at += 2
+            if kind == TEXT:
+                found[name] = data[at : at + length].decode()
+        else:
+            length = FIXED[kind]
+        at += length
+        if at > len(data):
+            raise IndexError
+    return found

@@ -1,0 +1,78 @@
+"""What a refusal of this service means; its kind stands in a header or in the frame, not in the body.
+
+Wire facts: Amazon Bedrock API reference, Converse, "Errors"; AWS REST-JSON protocol, x-amzn-errortype.
+"""
+
+import dataclasses
+import re
+
+from gateway.errors import (
+    GatewayError,
+    UpstreamFailed,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+)
+from gateway.providers.bedrock.eventstream import Frame
+from gateway.providers.failures import Explanation, classify, diagnose, explain, retry_after
+from gateway.providers.protocol import Reply, Target
+
+STATUSES = {
+    "validationException": 400,
+    "throttlingException": 429,
+    "internalServerException": 500,
+    "serviceUnavailableException": 503,
+    "modelStreamErrorException": 424,
+    "modelTimeoutException": 408,
+}
+FAILED_MODEL = 424  # the model behind the service failed: no fault of the request
+# A 400 about our account or catalogue: quotas, models that are not open to it or go by a profile's id alone.
+ACCOUNT = re.compile(
+    r"on-demand throughput isn.t supported|inference profile|access to the model|don.t have access|not authorized"
+    r"|model identifier|marked by provider as legacy|end of its life|use case details|operation not allowed",
+    re.IGNORECASE,
+)
+QUOTA = ("servicequotaexceededexception", "throttlingexception", "modelnotreadyexception")
+
+
+def http_failure(reply: Reply, target: Target) -> GatewayError:
+    """The error that an answer other than 2xx stands for. Reads the body; never raises."""
+    try:
+        body = reply.read_all()
+    except GatewayError:
+        body = b""
+    secrets = (target.credential.secret, *target.credential.secret.split(":"))
+    said = explain(body, secrets)
+    kind = reply.headers.get("x-amzn-errortype", "").partition(":")[0] or said.kind.rpartition("#")[2]
+    # Ours are the words, so they count as told in the shape that a caller may be shown.
+    said = dataclasses.replace(said, code=kind, shaped=bool(said.message))
+    return _classify(reply.status, said, target, retry_after(reply.headers))
+
+
+def frame_failure(frame: Frame) -> GatewayError:
+    """The error that an exception within a stream stands for."""
+    said = explain(frame.payload)
+    said = dataclasses.replace(said, code=frame.name, message=said.message or said.text, shaped=True)
+    return _classify(STATUSES.get(frame.name, 500), said, None, None)
+
+
+def read_failure(reply: Reply) -> GatewayError:
+    """The error of a 2xx answer that is no stream."""
+    said = explain(reply.read_all())
+    message = "The provider did not answer with an event stream."
+    return UpstreamFailed(message, upstream_status=reply.status, details={"responseText": said.text})
+
+
+def _classify(status: int, said: Explanation, target: Target | None, wait: float | None) -> GatewayError:
+    details = diagnose(said, target)
+    if said.code.lower() in QUOTA:
+        message = "The provider limits the rate of requests."
+        return UpstreamRateLimited(message, details=details, upstream_status=status, retry_after=wait)
+    if status == FAILED_MODEL:
+        return UpstreamFailed("The provider's model failed.", details=details, upstream_status=status)
+    if status == 400 and ACCOUNT.search(said.message):
+        message = "The provider does not serve this model to the gateway's account."
+        return UpstreamRefused(message, details=details, upstream_status=status)
+    if status == 400 and target is None and "timed out" in said.message.lower():
+        return UpstreamTimeout("The provider did not answer in time.", details=details, upstream_status=status)
+    return classify(status, said, target, wait)

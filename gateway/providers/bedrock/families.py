@@ -1,0 +1,72 @@
+"""What the models behind the one format take: where each maker's differ, as a table.
+
+Wire facts: Amazon Bedrock user guide, "Supported models and model features" (Converse), "Prompt caching", "Inference
+request parameters" of each maker, Claude's "Extended thinking" and "Adaptive thinking"; API reference, ToolChoice,
+ToolResultBlock. Nova refuses cache points among tools.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.providers.protocol import Target
+
+Place = Literal["system", "messages", "tools"]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`reasoning` names how it is asked for ("" = the format has no word for it). `cache`: where cache points may
+    stand; `long_cache`: they may live an hour. `choices`: calls that can be forced. `full_results`: a tool's result
+    may hold images and documents and tell of failure. `signed`: past reasoning goes back, with its signature.
+    `top_k`: the path of that field among the additional ones. `one_sampling`: temperature or top_p, not both.
+    """
+
+    reasoning: Literal["", "budget", "adaptive", "levels", "effort"] = ""
+    cache: frozenset[Place] = frozenset()
+    long_cache: bool = False
+    choices: frozenset[str] = frozenset()
+    full_results: bool = False
+    signed: bool = False
+    top_k: tuple[str, ...] = ()
+    one_sampling: bool = False
+    stop_path: str = ""
+
+
+EVERYWHERE: frozenset[Place] = frozenset(("system", "messages", "tools"))
+FORCED = frozenset(("required", "tool"))
+CLAUDE_BUDGET = Family(
+    "budget", EVERYWHERE, True, FORCED, True, True, ("top_k",), one_sampling=True, stop_path="/stop_sequence"
+)
+CLAUDE_ADAPTIVE = Family(
+    "adaptive", EVERYWHERE, True, FORCED, True, True, ("top_k",), one_sampling=True, stop_path="/stop_sequence"
+)
+NOVA = Family(
+    "", frozenset(("system", "messages")), choices=FORCED, full_results=True, top_k=("inferenceConfig", "topK")
+)
+NOVA_2 = Family(
+    "levels", frozenset(("system", "messages")), choices=FORCED, full_results=True, top_k=("inferenceConfig", "topK")
+)
+EFFORT = Family("effort")
+ANY_TOOL = Family(choices=frozenset(("required",)))
+OTHERS = Family()
+
+# First match wins. Names are looked for in the model's id there, which regions and makers stand before.
+FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
+    (re.compile(r"claude-(?:3-|(?:opus|sonnet|haiku)-4-(?:[0-5](?!\d)|20\d{6}))"), CLAUDE_BUDGET),
+    (re.compile(r"claude-(?:opus|sonnet|haiku)-4(?!-)"), CLAUDE_BUDGET),
+    (re.compile(r"claude-"), CLAUDE_ADAPTIVE),
+    (re.compile(r"nova-2"), NOVA_2),
+    (re.compile(r"nova-"), NOVA),
+    (re.compile(r"gpt-oss|kimi-k2"), EFFORT),
+    (re.compile(r"mistral-large|pixtral"), ANY_TOOL),
+)
+
+
+def family_of(target: Target) -> Family:
+    """The family of the target's model: by its id there, else (an ARN tells nothing) by our name of it."""
+    for name in (target.mapping.external_id, target.mapping.model):
+        for pattern, family in FAMILIES:
+            if pattern.search(name):
+                return family
+    return OTHERS

@@ -1,0 +1,140 @@
+"""A Converse answer as a neutral result: blocks, stop reasons, usage.
+
+Wire facts: Amazon Bedrock API reference, ConverseResponse, StopReason, TokenUsage (inputTokens is the uncached part
+alone; user guide, "Prompt caching").
+"""
+
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.errors import UpstreamFailed
+from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
+from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.providers.bedrock.content import SEALER, SIGNER
+
+DIALECT = "bedrock"
+FINISH: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "stop_sequence": "stop_sequence",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+}
+MALFORMED = ("malformed_model_output", "malformed_tool_use")
+NOT_JSON = "The provider sent an answer that is not JSON."
+ODD = "The provider sent an answer of an unknown shape."
+EMPTY = "The provider ended its answer without any content."
+BROKEN = "The model's answer could not be read by its provider."
+SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, IndexError)
+
+
+def read_result(body: bytes, relayed: bool) -> ChatResult:
+    """The result of a 2xx body. UpstreamFailed for another shape, a malformed or an empty answer."""
+    try:
+        wire = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise UpstreamFailed(NOT_JSON) from None
+    try:
+        usage = read_usage(wire.get("usage"))
+        finish = read_finish(wire["stopReason"])
+        parts = [part for block in wire["output"]["message"]["content"] if (part := read_block(block)) is not None]
+        stop = read_stop(wire)
+        tier = read_tier(wire)
+    except SHAPE_ERRORS:
+        raise UpstreamFailed(ODD, upstream_status=200) from None
+    if is_empty(bool(parts), finish, usage):
+        raise UpstreamFailed(EMPTY, upstream_status=200)
+    return ChatResult(
+        choices=(Choice(tuple(parts), finish, stop),),
+        usage=usage,
+        service_tier=tier,
+        native=Native(DIALECT, wire) if relayed else None,
+    )
+
+
+def read_finish(reason: str) -> FinishReason:
+    """The neutral reason; UpstreamFailed when the model's answer was malformed."""
+    if reason in MALFORMED:
+        raise UpstreamFailed(BROKEN, upstream_status=200, details={"responseText": reason})
+    return FINISH.get(reason, "stop")
+
+
+def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
+    """Whether a successful end brought nothing: no content, no tokens, and no filter that explains it."""
+    return not content and finish != "content_filter" and not (usage and usage.output_total)
+
+
+def read_stop(wire: dict[str, Any]) -> str:
+    """The stop sequence that was met, where the model tells it."""
+    told = (wire.get("additionalModelResponseFields") or {}).get("stop_sequence")
+    return told if isinstance(told, str) else ""
+
+
+def read_tier(wire: dict[str, Any]) -> str:
+    return (wire.get("serviceTier") or {}).get("type") or ""
+
+
+def read_usage(wire: Any) -> Usage | None:
+    """A TokenUsage as disjoint counts; writes without a lifetime count for five minutes. None when it tells none."""
+    if not isinstance(wire, dict) or "inputTokens" not in wire:
+        return None
+    written = _count(wire.get("cacheWriteInputTokens"))
+    details = wire.get("cacheDetails") or ()
+    hour = sum(_count(entry.get("inputTokens")) for entry in details if entry.get("ttl") == "1h")
+    hour = min(hour, written)
+    return Usage(
+        input=_count(wire["inputTokens"]),
+        cache_read=_count(wire.get("cacheReadInputTokens")),
+        cache_write=written - hour,
+        cache_write_1h=hour,
+        output=_count(wire.get("outputTokens")),
+    )
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def read_block(block: dict[str, Any]) -> Part | None:
+    """The part of a content block; None for kinds that say nothing to a caller."""
+    match block:
+        case {"text": str(text)}:
+            return Text(text) if text else None
+        case {"toolUse": call}:
+            side = "provider" if call.get("type") == "server_tool_use" else ""
+            arguments = orjson.dumps(call.get("input") or {}).decode()
+            return ToolCall(call.get("toolUseId") or f"call_{ids.new_hex()}", call["name"], arguments, executed=side)
+        case {"reasoningContent": {"redactedContent": str(sealed)}}:
+            return Reasoning(sealed=sealed, maker=SEALER)
+        case {"reasoningContent": {"reasoningText": said}}:
+            signature = said.get("signature") or ""
+            return Reasoning(said.get("text") or "", signature, maker=SIGNER if signature else "")
+        case {"citationsContent": cited}:
+            text = "".join(piece.get("text") or "" for piece in cited.get("content") or ())
+            sources = tuple(source for one in cited.get("citations") or () if (source := read_source(one)))
+            return Text(text, sources=sources)
+        case {"image": image}:
+            return read_image(image)
+    return None
+
+
+def read_source(citation: dict[str, Any]) -> Source | None:
+    """A citation: of a web page by its address, of a document by what it is called."""
+    place = citation.get("location") or {}
+    url = (place.get("web") or {}).get("url") or citation.get("source") or ""
+    quote = "".join(piece.get("text") or "" for piece in citation.get("sourceContent") or ())
+    title = citation.get("title") or ""
+    return Source(url, title, quote) if url or title or quote else None
+
+
+def read_image(image: dict[str, Any]) -> Image:
+    source = image["source"]
+    kind = f"image/{image['format']}" if image.get("format") else ""
+    if source.get("bytes"):
+        return Image(Media(kind, data=source["bytes"]))
+    return Image(Media(kind, url=source["s3Location"]["uri"]))

@@ -1,0 +1,192 @@
+"""A neutral request as a Converse body.
+
+Wire facts: Amazon Bedrock API reference, Converse; user guide, "Structured outputs", "Service tiers".
+"""
+
+from typing import Any
+
+from msgspec import json
+
+from gateway.errors import NotSupported
+from gateway.neutral.chat import ChatRequest, Conversation, ForeignTool, FunctionTool, ResponseFormat, Tool, ToolChoice
+from gateway.providers.bedrock.content import Block, PartWriter, cache_point
+from gateway.providers.bedrock.conversation import Turn, limit_points, write_turns
+from gateway.providers.bedrock.families import Family, family_of
+from gateway.providers.bedrock.thinking import EXTRA, INFERENCE, RISING, nearest, write_reasoning
+from gateway.providers.grammars import ANTHROPIC_OUTPUT, BEDROCK, Grammar
+from gateway.providers.protocol import Target
+from gateway.providers.quirks import REPLAY_REASONING
+from gateway.providers.schemas import rewrite
+
+TIERS = ("priority", "flex", "default", "reserved")
+CHOICES = {"auto": "auto", "required": "any"}
+JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fence."
+NO_SAMPLING = "no_sampling"  # quirk of models whose sampling is fixed
+STOP_LIMIT = 2500
+PAST_TOOL = "A tool of an earlier turn; it is not there any more."
+
+
+def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dict[str, Any]:
+    """The body; `warnings` grows by what is left out. NotSupported for what cannot be carried."""
+    talk, family = request.conversation(), family_of(target)
+    writer = PartWriter(family, REPLAY_REASONING in target.quirks, warnings)
+    system, turns = write_turns(talk.messages, family, writer, warnings)
+    tools = [block for tool in talk.tools for block in _write_tool(tool, family, target, warnings)]
+    body: dict[str, Any] = {"messages": turns}
+    if talk.response_format is not None:
+        _write_format(talk.response_format, target, body, system, warnings)
+    limit_points(tools, system, turns, warnings)
+    if system:
+        body["system"] = system
+    _write_inference(talk, target, family, body, warnings)
+    _write_tools(talk, tools, family, body, warnings)
+    write_reasoning(body, talk.reasoning, target, family, warnings)
+    _write_effort(talk.sampling.output_effort, target, family, body, warnings)
+    tier = request.options.service_tier
+    if tier in TIERS and (
+        tier == "default" or tier in {**target.provider.service_tiers, **target.mapping.service_tiers}
+    ):
+        body["serviceTier"] = {"type": tier}
+    return {name: value for name, value in body.items() if value != {}}
+
+
+def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str]) -> list[Block]:
+    """A tool and the cache point behind it."""
+    if not isinstance(tool, FunctionTool):
+        if isinstance(tool, ForeignTool) and tool.kind == "tool_search":
+            return []  # deferred tools are simply all there
+        kind = tool.kind if isinstance(tool, ForeignTool) else type(tool).__name__
+        raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
+    strict = bool(tool.strict) and target.mapping.json_output_schema
+    schema = write_schema(tool.schema, ANTHROPIC_OUTPUT if strict else BEDROCK, f"tool {tool.name}", warnings)
+    spec: Block = {"name": tool.name, "inputSchema": {"json": schema}}
+    if tool.description:
+        spec["description"] = tool.description
+    if strict:
+        spec["strict"] = True
+    blocks: list[Block] = [{"toolSpec": spec}]
+    if tool.cache is not None and "tools" in family.cache:
+        blocks.append(cache_point(tool.cache, family))
+    return blocks
+
+
+def write_schema(schema: dict[str, Any] | None, grammar: Grammar, where: str, warnings: list[str]) -> dict[str, Any]:
+    """A JSON Schema in the grammar; what it loses is told."""
+    rewritten = rewrite(schema or {"type": "object", "properties": {}}, grammar)
+    if rewritten.dropped:
+        gone = ", ".join(sorted(rewritten.dropped))
+        warnings.append(f"Left out of the schema of {where}, for this provider does not take it: {gone}.")
+    return {"type": "object", **rewritten.schema} if grammar is BEDROCK else rewritten.schema
+
+
+def _write_tools(
+    talk: Conversation, tools: list[Block], family: Family, body: dict[str, Any], warnings: list[str]
+) -> None:
+    """Tools and choice. Turns with calls need the tools declared; "none" is the absence of tools elsewhere."""
+    used = _names_used(body["messages"])
+    choice = talk.tool_choice
+    if choice is not None and choice.mode == "none":
+        if not used:
+            return
+        if tools:
+            warnings.append("tool_choice none cannot be told to this provider where past turns hold calls.")
+    if not tools and used:
+        schema = {"json": {"type": "object", "properties": {}}}
+        tools = [{"toolSpec": {"name": name, "description": PAST_TOOL, "inputSchema": schema}} for name in used]
+        choice = None
+    if not tools:
+        return
+    body["toolConfig"] = {"tools": tools}
+    if talk.sampling.parallel_tool_calls is False:
+        warnings.append("parallel_tool_calls has no counterpart at this provider and was left out.")
+    if choice is not None and choice.mode != "none":
+        _write_choice(choice, family, body["toolConfig"], warnings)
+
+
+def _names_used(turns: list[Turn]) -> list[str]:
+    """Names of the tools in past calls, once each; a result alone counts for a tool too."""
+    blocks = [block for turn in turns for block in turn["content"]]
+    names = dict.fromkeys(block["toolUse"]["name"] for block in blocks if "toolUse" in block)
+    return list(names) or ["tool"] * any("toolResult" in block for block in blocks)
+
+
+def _write_choice(choice: ToolChoice, family: Family, config: dict[str, Any], warnings: list[str]) -> None:
+    if choice.mode == "web_search":
+        raise NotSupported("This provider has no web search.", param="tool_choice")
+    if choice.mode in ("required", "tool") and choice.mode not in family.choices:
+        warnings.append("tool_choice was taken as auto: this model cannot be forced to that call here.")
+        return
+    config["toolChoice"] = {"tool": {"name": choice.name}} if choice.mode == "tool" else {CHOICES[choice.mode]: {}}
+
+
+def _write_format(
+    wanted: ResponseFormat, target: Target, body: dict[str, Any], system: list[Block], warnings: list[str]
+) -> None:
+    """A schema as constrained output; a bare JSON object, which the format has no word for, as an instruction."""
+    if wanted.kind == "json_object":
+        system.append({"text": JSON_ONLY})
+    elif wanted.kind == "json_schema":
+        if not target.mapping.json_output_schema:
+            raise NotSupported("This model cannot hold its answer to a JSON Schema here.", param="response_format")
+        schema = write_schema(wanted.schema, ANTHROPIC_OUTPUT, "the answer", warnings)
+        definition = {"schema": json.encode(schema).decode(), "name": wanted.name or "response"}
+        if wanted.description:
+            definition["description"] = wanted.description
+        body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": definition}}}
+
+
+def _write_inference(
+    talk: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
+) -> None:
+    sampling, limits = talk.sampling, {}
+    most = [limit for limit in (sampling.max_tokens, target.output_cap) if limit]
+    if most:
+        limits["maxTokens"] = min(most)
+    stop = [text for text in sampling.stop if text.strip()][:STOP_LIMIT]
+    if stop:
+        limits["stopSequences"] = stop
+        if family.stop_path:
+            body["additionalModelResponseFieldPaths"] = [family.stop_path]
+    body[INFERENCE] = limits
+    _write_sampling(talk, target, family, body, warnings)
+    for name in ("frequency_penalty", "presence_penalty"):
+        if getattr(sampling, name):
+            warnings.append(f"{name} has no counterpart at this provider and was left out.")
+
+
+def _write_sampling(
+    talk: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
+) -> None:
+    """Temperature and top_p within 0 and 1; top_k where the family has a place for it."""
+    sampling, limits, key = talk.sampling, body[INFERENCE], target.mapping.key
+    asked = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
+    for name in [name for name, value in asked.items() if value is None]:
+        del asked[name]
+    if NO_SAMPLING in target.quirks:
+        warnings.extend(f"{name} is fixed for {key} and was left out." for name in asked)
+        return
+    if family.one_sampling and "temperature" in asked and asked.pop("top_p", None) is not None:
+        warnings.append("Of temperature and top_p this provider takes one: temperature.")
+    if "temperature" in asked:
+        limits["temperature"] = max(0.0, min(asked["temperature"], target.mapping.max_temperature or 1.0, 1.0))
+    if "top_p" in asked:
+        limits["topP"] = asked["top_p"]
+    if "top_k" in asked and not family.top_k:
+        warnings.append(f"top_k is not supported by {key} and was left out.")
+    elif "top_k" in asked:
+        *path, last = family.top_k
+        place = body.setdefault(EXTRA, {})
+        for step in path:
+            place = place.setdefault(step, {})
+        place[last] = asked["top_k"]
+
+
+def _write_effort(effort: str, target: Target, family: Family, body: dict[str, Any], warnings: list[str]) -> None:
+    """A separate output effort; the effort of the reasoning wins."""
+    if not effort or "effort" in body.get("outputConfig", {}):
+        return
+    if family.reasoning != "adaptive":
+        warnings.append(f"effort is not known to {target.mapping.key} and was left out.")
+        return
+    known = target.mapping.reasoning_efforts or RISING[1:]
+    body.setdefault("outputConfig", {})["effort"] = nearest(effort, known)

@@ -1,0 +1,95 @@
+"""Request signatures: AWS Signature Version 4 over one whole request.
+
+Wire facts: AWS IAM User Guide, "Create a signed AWS API request" (canonical request, string to sign, derived key).
+"""
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import quote, urlsplit
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """A key pair, with the session token of temporary credentials ("" when they are lasting)."""
+
+    ident: str
+    secret: str = field(repr=False)
+    session: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a signature is good for."""
+
+    region: str
+    service: str
+    at: datetime
+
+    @property
+    def stamp(self) -> str:
+        return self.at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+    def __str__(self) -> str:
+        return f"{self.stamp[:8]}/{self.region}/{self.service}/aws4_request"
+
+
+def read_access_key(text: str) -> AccessKey | None:
+    """`ACCESS_KEY_ID:SECRET[:SESSION]`; None for any other text, which is an API key."""
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) not in (2, 3) or not all(parts[:2]):
+        return None
+    return AccessKey(*parts)
+
+
+def sign(method: str, url: str, headers: dict[str, str], body: bytes, key: AccessKey, scope: Scope) -> dict[str, str]:
+    """`headers` (lower-case names) and those of the signature, which covers all of them, the host, URL and body."""
+    signed = {**headers, "x-amz-date": scope.stamp}
+    if key.session:
+        signed["x-amz-security-token"] = key.session
+    covered = {**signed, "host": host_of(url)}
+    names = ";".join(sorted(covered))
+    digest = hashlib.sha256(_canonical(method, url, covered, body).encode()).hexdigest()
+    text = "\n".join((ALGORITHM, scope.stamp, str(scope), digest))
+    signature = hmac.new(_derive(key.secret, scope), text.encode(), hashlib.sha256).hexdigest()
+    signed["authorization"] = (
+        f"{ALGORITHM} Credential={key.ident}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    return signed
+
+
+def host_of(url: str) -> str:
+    """The value of the Host header: without the port that the scheme implies."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return host if parts.port in (None, DEFAULT_PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
+
+
+def _canonical(method: str, url: str, headers: dict[str, str], body: bytes) -> str:
+    """The canonical request. The path of every service but S3 is encoded once more than it is sent."""
+    parts = urlsplit(url)
+    pairs = sorted(tuple(pair.partition("=")[::2]) for pair in parts.query.split("&") if pair)
+    lines = [f"{name}:{' '.join(headers[name].split())}" for name in sorted(headers)]
+    return "\n".join(
+        (
+            method,
+            quote(parts.path or "/", safe="/~"),
+            "&".join(f"{name}={value}" for name, value in pairs),
+            *lines,
+            "",
+            ";".join(sorted(headers)),
+            hashlib.sha256(body).hexdigest(),
+        )
+    )
+
+
+def _derive(secret: str, scope: Scope) -> bytes:
+    key = f"AWS4{secret}".encode()
+    for step in (scope.stamp[:8], scope.region, scope.service, "aws4_request"):
+        key = hmac.new(key, step.encode(), hashlib.sha256).digest()
+    return key

@@ -1,0 +1,216 @@
+"""A ConverseStream answer as batches of neutral events.
+
+When a stream is whole: after `messageStop`, the model's end; usage comes behind it in `metadata`, which is the last
+event. All else is truncated (Amazon Bedrock API reference, ConverseStreamOutput).
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Failed,
+    Finished,
+    PartFound,
+    ReasoningDelta,
+    Silent,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.usage import Usage
+from gateway.providers.bedrock.content import SEALER, SIGNER
+from gateway.providers.bedrock.eventstream import Frame, FrameReader
+from gateway.providers.bedrock.failures import frame_failure, read_failure
+from gateway.providers.bedrock.reply import (
+    EMPTY,
+    NOT_JSON,
+    ODD,
+    SHAPE_ERRORS,
+    is_empty,
+    read_finish,
+    read_image,
+    read_source,
+    read_stop,
+    read_tier,
+    read_usage,
+)
+from gateway.providers.failures import truncated
+from gateway.providers.protocol import Reply
+
+FRAMED = "vnd.amazon.eventstream"
+Wire = dict[str, Any]
+
+
+class StreamReader:
+    """Reads one stream. Blocks are numbered by kind within the wire's own numbers: some models change the kind of
+    content without another number."""
+
+    def __init__(self) -> None:
+        self._started = False
+        self._content = False
+        self._finish: FinishReason | None = None
+        self._stop = ""
+        self._tier = ""
+        self._usage: Usage | None = None
+        self._blocks: dict[tuple[int, str], int] = {}
+        self._sealed: dict[int, bytearray] = {}
+        self._formats: dict[int, str] = {}
+        self._takers: dict[str, Callable[[Wire, Batch], None]] = {
+            "messageStart": self._take_start,
+            "contentBlockStart": self._take_block_start,
+            "contentBlockDelta": self._take_delta,
+            "contentBlockStop": self._take_block_stop,
+            "messageStop": self._take_stop,
+        }
+
+    def read(self, reply: Reply) -> Iterator[Batch]:
+        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
+        try:
+            yield from self._read(reply)
+        except GatewayError as error:
+            yield self._end([], Failed(error, self._usage))
+
+    def _read(self, reply: Reply) -> Iterator[Batch]:
+        kind = reply.headers.get("content-type", "")
+        if kind and FRAMED not in kind:
+            raise read_failure(reply)
+        frames = FrameReader()
+        for piece in reply.chunks():
+            if not piece:
+                yield [Silent()]
+                continue
+            batch: Batch = []
+            if self._take_all(frames.feed(piece), batch):
+                yield batch
+                return
+            if batch:
+                yield batch
+        if self._finish is None or frames.unfinished:
+            raise truncated()
+        yield self._end([], self._last())
+
+    def _take_all(self, frames: list[Frame], batch: Batch) -> bool:
+        """Add the neutral events of some frames; whether the last is terminal."""
+        for frame in frames:
+            if frame.kind != "event":
+                self._end(batch, Failed(frame_failure(frame), self._usage))
+                return True
+            try:
+                if self._take(frame, batch):
+                    return True
+            except orjson.JSONDecodeError:
+                self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage))
+                return True
+            except SHAPE_ERRORS:
+                self._end(batch, Failed(UpstreamFailed(ODD), self._usage))
+                return True
+            except GatewayError as error:
+                self._end(batch, Failed(error, self._usage))
+                return True
+        return False
+
+    def _take(self, frame: Frame, batch: Batch) -> bool:
+        wire = orjson.loads(frame.payload) if frame.payload else {}
+        if frame.name == "metadata":
+            self._usage = read_usage(wire.get("usage")) or self._usage
+            self._tier = read_tier(wire)
+            if self._finish is None:
+                return False
+            self._end(batch, self._last())
+            return True
+        taker = self._takers.get(frame.name)
+        if taker is not None:
+            taker(wire, batch)
+        return False
+
+    def _take_start(self, wire: Wire, batch: Batch) -> None:
+        self._begin(batch)
+
+    def _begin(self, batch: Batch) -> None:
+        if not self._started:
+            self._started = True
+            batch.insert(0, Started())
+
+    def _block(self, index: int, kind: str) -> int:
+        return self._blocks.setdefault((index, kind), len(self._blocks))
+
+    def _take_block_start(self, wire: Wire, batch: Batch) -> None:
+        self._begin(batch)
+        index, start = wire["contentBlockIndex"], wire["start"]
+        call = start.get("toolUse")
+        if call:
+            side = "provider" if call.get("type") == "server_tool_use" else ""
+            block = self._block(index, "toolUse")
+            batch.append(ToolCallDelta(block, id=call["toolUseId"], name=call["name"], executed=side))
+            self._content = True
+        if start.get("image"):
+            self._formats[index] = start["image"].get("format") or ""
+
+    def _take_delta(self, wire: Wire, batch: Batch) -> None:
+        self._begin(batch)
+        index, delta = wire["contentBlockIndex"], wire["delta"]
+        before = len(batch)
+        match delta:
+            case {"text": str(text)}:
+                if text:
+                    batch.append(TextDelta(text, self._block(index, "text")))
+            case {"toolUse": call}:
+                batch.append(ToolCallDelta(self._block(index, "toolUse"), call.get("input") or ""))
+            case {"reasoningContent": said}:
+                self._take_reasoning(index, said, batch)
+            case {"citation": citation}:
+                source = read_source(citation)
+                if source is not None:
+                    batch.append(SourceFound(source, self._block(index, "text")))
+            case {"image": {"source": source}}:
+                image = {"format": self._formats.get(index, ""), "source": source}
+                batch.append(PartFound(read_image(image), self._block(index, "image")))
+        self._content = self._content or len(batch) > before
+
+    def _take_reasoning(self, index: int, said: Wire, batch: Batch) -> None:
+        """Sealed content comes in pieces, each base64 of its own: it is passed on when the block is whole."""
+        if said.get("redactedContent"):
+            try:
+                piece = base64.b64decode(said["redactedContent"], validate=True)
+            except binascii.Error:
+                raise UpstreamFailed(ODD) from None
+            self._sealed.setdefault(index, bytearray()).extend(piece)
+            self._content = True
+            return
+        text, signature = said.get("text") or "", said.get("signature") or ""
+        if text or signature:
+            block = self._block(index, "reasoning")
+            batch.append(ReasoningDelta(text, signature, maker=SIGNER if signature else "", block=block))
+
+    def _take_block_stop(self, wire: Wire, batch: Batch) -> None:
+        index = wire["contentBlockIndex"]
+        sealed = self._sealed.pop(index, None)
+        if sealed is not None:
+            text = base64.b64encode(sealed).decode()
+            batch.append(ReasoningDelta(sealed=text, maker=SEALER, block=self._block(index, "sealed")))
+        batch.extend(BlockDone(block) for (at, _), block in self._blocks.items() if at == index)
+
+    def _take_stop(self, wire: Wire, batch: Batch) -> None:
+        self._begin(batch)
+        self._stop = read_stop(wire)
+        self._finish = read_finish(wire["stopReason"])
+
+    def _last(self) -> Finished | Failed:
+        finish = self._finish or "stop"
+        if is_empty(self._content, finish, self._usage):
+            return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
+        return Finished(finish, self._usage, self._stop, self._tier)
+
+    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
+        self._begin(batch)
+        batch.append(last)
+        return batch

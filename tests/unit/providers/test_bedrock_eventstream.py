@@ -1,0 +1,62 @@
+import random
+import struct
+import zlib
+
+import pytest
+from botocore.eventstream import EventStreamBuffer
+from fakes.bedrock import encode_frame
+
+from gateway.errors import UpstreamFailed
+from gateway.providers.bedrock.eventstream import Frame, FrameReader
+
+FRAMES = [
+    encode_frame("messageStart", {"role": "assistant"}),
+    encode_frame("contentBlockDelta", {"delta": {"text": "naïve ✓"}, "contentBlockIndex": 0}),
+    encode_frame("throttlingException", {"message": "slow down"}, "exception"),
+]
+STREAM = b"".join(FRAMES)
+
+
+def read(*pieces: bytes) -> list[Frame]:
+    reader = FrameReader()
+    return [frame for piece in pieces for frame in reader.feed(piece)]
+
+
+def test_frames_are_those_that_the_vendors_reader_reads():
+    vendor = EventStreamBuffer()
+    vendor.add_data(STREAM)
+    theirs = [(event.headers[":message-type"], bytes(event.payload)) for event in vendor]
+    assert [(frame.kind, frame.payload) for frame in read(STREAM)] == theirs
+    assert [frame.name for frame in read(STREAM)] == ["messageStart", "contentBlockDelta", "throttlingException"]
+
+
+def test_any_split_gives_the_same_frames():
+    whole = read(STREAM)
+    for at in range(len(STREAM)):
+        assert read(STREAM[:at], STREAM[at:]) == whole
+    assert read(*(STREAM[at : at + 1] for at in range(len(STREAM)))) == whole
+
+
+def test_any_spoilt_byte_is_noticed_or_leaves_the_frame_unfinished():
+    dice = random.Random(7)
+    for at in dice.sample(range(len(FRAMES[1])), 60):
+        spoilt = bytearray(FRAMES[1])
+        spoilt[at] ^= 1 << dice.randrange(8)
+        with pytest.raises(UpstreamFailed):
+            read(bytes(spoilt) + FRAMES[0])
+
+
+def test_frame_of_impossible_size_is_refused_before_it_is_awaited():
+    head = encode_frame("x", {})
+
+    start = struct.pack(">II", 1 << 30, 10)
+    with pytest.raises(UpstreamFailed, match="larger"):
+        read(start + struct.pack(">I", zlib.crc32(start)) + head)
+
+
+def test_unfinished_tells_of_a_cut_inside_a_frame():
+    reader = FrameReader()
+    reader.feed(FRAMES[0])
+    assert not reader.unfinished
+    reader.feed(FRAMES[1][:-1])
+    assert reader.unfinished
