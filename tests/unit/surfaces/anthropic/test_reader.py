@@ -1,0 +1,247 @@
+import msgspec
+import orjson
+import pytest
+from fakes.anthropic_checks import check_body, sign
+
+from gateway.dialects.anthropic import BETAS
+from gateway.neutral.chat import ChatRequest, ForeignTool, FunctionTool, ReasoningAsk, ToolChoice, WebSearch
+from gateway.neutral.parts import CacheMark, File, Foreign, Image, Media, Reasoning, Source, Text, ToolResult
+from gateway.surfaces.anthropic import reader, schema
+from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal, write_seal
+
+PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+TOOL = {"name": "f", "input_schema": {"type": "object", "properties": {}}}
+
+
+def read(messages=None, betas="", **fields) -> ChatRequest:
+    body = {"model": "m", "max_tokens": 9, "messages": messages or [{"role": "user", "content": "hello"}]} | fields
+    return reader.read(schema.decode(orjson.dumps(body)), betas)
+
+
+def sent(request: ChatRequest) -> dict:
+    """The native body as an upstream would get it."""
+    body = orjson.loads(msgspec.json.encode(request.native.body))
+    check_body({"model": "m", **body})
+    return body
+
+
+def user(*blocks: dict) -> dict:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: dict) -> dict:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def text(words: str, **more) -> dict:
+    return {"type": "text", "text": words, **more}
+
+
+def call(ident: str = "t1", **more) -> dict:
+    return {"type": "tool_use", "id": ident, "name": "f", "input": {"a": 1}, **more}
+
+
+def result(ident: str = "t1", content="done", **more) -> dict:
+    return {"type": "tool_result", "tool_use_id": ident, "content": content, **more}
+
+
+def sealed(what: str, maker: str = "google", signature: str = "sig") -> dict:
+    return {"type": "thinking", "thinking": "", "signature": write_seal(Seal(what, maker, signature))}
+
+
+def parts_of(*messages: dict) -> list:
+    return [message.parts for message in read(list(messages)).conversation().messages]
+
+
+def test_a_plain_request_is_relayed_as_it_came():
+    request = read(temperature=0.5, system="Be brief.", stop_sequences=["END"], metadata={"user_id": "u"})
+    assert sent(request) == {
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "hello"}],
+        "system": "Be brief.",
+        "metadata": {"user_id": "u"},
+        "temperature": 0.5,
+        "stop_sequences": ["END"],
+    }
+
+
+def test_unknown_members_reach_no_upstream_at_any_depth():
+    tool = TOOL | {"mood": 1}
+    native = sent(read([user(text("x", mood=1)) | {"mood": 2}], tools=[tool], frobnicate=1))
+    assert native["messages"] == [user(text("x"))] and native["tools"] == [TOOL]
+    assert "frobnicate" not in native
+
+
+def test_a_tool_loop_with_thinking_is_relayed_byte_for_byte():
+    thinking = {"type": "thinking", "thinking": "hm", "signature": sign("hm")}
+    messages = [user(text("go")), assistant(thinking, call()), user(result(cache_control={"type": "ephemeral"}))]
+    assert sent(read(messages, tools=[TOOL]))["messages"] == messages
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "developer", "content": "x"}, user(text("y"))],
+        [user(text("y")), assistant(sealed(""), text("z")), user(text("go"))],
+        [
+            user(text("y")),
+            assistant({"type": "thinking", "thinking": "hm", "signature": ""}, text("z")),
+            user(text("g")),
+        ],
+        [user(text("y")), assistant(text("z", citations=[{"encrypted_index": ""}])), user(text("go"))],
+        [user(text("y"), text(" "))],
+        [user(text("y")), assistant({"type": "server_tool_use", "id": "ws_1", "name": "web_search", "input": {}})],
+    ],
+)
+def test_what_the_formats_own_makers_refuse_is_written_anew(messages: list[dict]):
+    assert read(messages).native is None
+
+
+def test_instructions_come_first_and_keep_their_marks():
+    mark = {"type": "ephemeral", "ttl": "1h"}
+    first = read(system=[text("A", cache_control=mark)]).conversation().messages[0]
+    assert (first.role, first.parts) == ("system", (Text("A", CacheMark("1h")),))
+
+
+def test_results_are_messages_of_their_own_in_order():
+    picture = {"type": "image", "source": PNG}
+    messages = [
+        user(text("go")),
+        assistant(call()),
+        user(result(content=[text("see"), picture], is_error=True), text("so?")),
+    ]
+    talk = read(messages).conversation().messages
+    assert [message.role for message in talk] == ["user", "assistant", "tool", "user"]
+    shown = (Text("see"), Image(Media("image/png", data=PNG["data"])))
+    assert talk[2].parts == (ToolResult("t1", shown, "f", True),)
+
+
+def test_arguments_are_kept_as_they_were_written():
+    raw = b'{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t",'
+    raw += b'"name":"f","input":{"z": 1.0, "a":12345678901234567890123}}]}]}'
+    request = reader.read(schema.decode(raw))
+    assert request.conversation().messages[0].parts[0].arguments == '{"z": 1.0, "a":12345678901234567890123}'
+    assert b'{"z": 1.0, "a":12345678901234567890123}' in msgspec.json.encode(request.native.body)
+
+
+def test_documents_are_files_or_text():
+    pdf = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+    note = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hi"}, "title": "Note"}
+    page = {"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}, "citations": {"enabled": True}}
+    request = read([user(pdf, note, page)])
+    parts = request.conversation().messages[0].parts
+    assert parts[0] == File(Media("application/pdf", data="JVBERi0="))
+    assert parts[1] == Text("Note\n\nhi")
+    assert parts[2] == File(Media(url="https://x/y.pdf"), citations=True)
+    assert request.needs.documents and request.needs.media == 2
+
+
+def test_blocks_of_server_tools_stay_whole_for_their_maker():
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    cited = text("z", citations=[{"type": "web_search_result_location", "url": "https://a", "cited_text": "q"}])
+    parts = parts_of(user(text("y")), assistant(search, found, cited))[1]
+    assert parts[0].executed == "provider" and parts[0].maker == "anthropic"
+    own = Foreign("anthropic", "web_search_tool_result", found)
+    assert parts[1] == ToolResult("srvtoolu_1", (own,), executed="provider")
+    assert parts[2].sources == (Source("https://a", "", "q"),)
+
+
+def test_reasoning_of_other_makers_is_unpacked():
+    seal = Seal("", "responses", "s", "gAAA", "rs_1", True)
+    block = {"type": "thinking", "thinking": "brief", "signature": write_seal(seal)}
+    parts = parts_of(user(text("y")), assistant(block, text("z")))[1]
+    assert parts[0] == Reasoning("brief", "s", "gAAA", "responses", "rs_1", True)
+
+
+def test_marks_of_calls_and_texts_go_back_to_them():
+    blocks = [sealed(NEXT, signature="n"), text("z"), sealed(CALL + "t1", signature="c"), call()]
+    parts = parts_of(user(text("y")), assistant(*blocks))[1]
+    assert (parts[0].signature, parts[0].maker) == ("n", "google")
+    assert (parts[1].signature, parts[1].maker) == ("c", "google") and len(parts) == 2
+    late = parts_of(user(text("y")), assistant(text("z"), sealed(TEXT, signature="l")))[1]
+    assert late == (Text("z", signature="l", maker="google"),)
+
+
+def test_a_seal_that_was_changed_is_dropped():
+    broken = {"type": "thinking", "thinking": "x", "signature": "gw1.!!!"}
+    assert parts_of(user(text("y")), assistant(broken, text("z")))[1] == (Text("z"),)
+
+
+def test_tools_are_read_by_their_type():
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3, "user_location": {"city": "Oslo"}}
+    finder = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
+    bash = {"type": "bash_20250124", "name": "bash"}
+    request = read(tools=[TOOL | {"cache_control": {"type": "ephemeral"}, "defer_loading": True}, search, finder, bash])
+    mine, web, find, own = request.conversation().tools
+    assert mine == FunctionTool("f", schema=TOOL["input_schema"], cache=CacheMark(), deferred=True)
+    assert web == WebSearch(max_uses=3, city="Oslo")
+    assert (find.kind, own) == ("tool_search", ForeignTool("anthropic", "bash_20250124", bash))
+    assert request.needs.web_search and request.needs.maker_only == "anthropic"
+    assert read(tools=[TOOL, search, finder]).needs.maker_only == ""
+
+
+@pytest.mark.parametrize(
+    ("wire", "choice", "forced"),
+    [
+        ({"type": "any"}, ToolChoice("required"), "required"),
+        ({"type": "tool", "name": "f"}, ToolChoice("tool", "f"), "tool"),
+        ({"type": "none"}, ToolChoice("none"), ""),
+        ({"type": "auto", "disable_parallel_tool_use": True}, ToolChoice("auto"), ""),
+    ],
+)
+def test_tool_choices_have_neutral_words(wire: dict, choice: ToolChoice, forced: str):
+    request = read(tools=[TOOL], tool_choice=wire)
+    assert (request.conversation().tool_choice, request.needs.forced_tool) == (choice, forced)
+    parallel = request.conversation().sampling.parallel_tool_calls
+    assert parallel is (False if "disable_parallel_tool_use" in wire else None)
+
+
+def test_thinking_with_a_budget_is_demanded_and_adaptive_is_left_to_the_model():
+    fixed = read(thinking={"type": "enabled", "budget_tokens": 2000}, max_tokens=9000)
+    assert fixed.conversation().reasoning == ReasoningAsk(budget=2000, enabled=True) and fixed.needs.reasoning
+    free = read(thinking={"type": "adaptive"}, output_config={"effort": "high"})
+    assert free.conversation().reasoning.adaptive and not free.needs.reasoning
+    assert free.conversation().sampling.output_effort == "high"
+    assert read(thinking={"type": "disabled"}).conversation().reasoning.enabled is False
+
+
+def test_a_schema_for_the_answer_is_a_response_format_wherever_it_stands():
+    wanted = {"type": "json_schema", "schema": {"type": "object"}}
+    new, old = read(output_config={"format": wanted}), read(output_format=wanted)
+    assert new.conversation().response_format == old.conversation().response_format
+    assert new.needs.json_schema and old.needs.json_schema
+    assert new.native is not None and old.native is None
+
+
+def test_the_session_is_the_users_or_named_inside():
+    assert read(metadata={"user_id": "u1"}).options.session == "u1"
+    assert read(metadata={"user_id": '{"session_id": "s9", "device": 1}'}).options.session == "s9"
+    assert read(metadata={"user_id": "{broken"}).options.session == "{broken"
+
+
+def test_opt_ins_are_kept_for_upstreams_that_know_them():
+    assert read(betas="a-1, b-2,").options.extra == {BETAS: ("a-1", "b-2")}
+    assert read().options.extra == {}
+
+
+def test_the_size_of_a_prompt_counts_all_its_text():
+    plain = read().needs.prompt_bytes
+    longer = read([user(text("hello"), result("t", content=[text("12345")]))], system="67890")
+    assert plain == 5 and longer.needs.prompt_bytes == 15
+
+
+def test_files_that_one_maker_has_go_to_it_alone():
+    request = read([user({"type": "image", "source": {"type": "file", "file_id": "f1"}})])
+    assert request.needs.maker_only == "anthropic" and request.needs.vision
+
+
+def test_the_mark_of_the_whole_request_stands_on_its_last_part():
+    talk = read([user(text("a"), text("b"))], cache_control={"type": "ephemeral"}).conversation()
+    assert [part.cache for part in talk.messages[-1].parts] == [None, CacheMark("")]
+
+
+def test_tolerated_roles_are_understood():
+    roles = [{"role": "system", "content": "s"}, {"role": "function", "content": "f"}]
+    talk = read([*roles, {"role": "tool", "tool_call_id": "t", "content": "r"}]).conversation().messages
+    assert [message.role for message in talk] == ["system", "user", "tool"]
