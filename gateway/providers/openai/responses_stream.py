@@ -67,14 +67,14 @@ class StreamReader:
                 yield batch
                 if type(batch[-1]) in (Finished, Failed):
                     return
-        batch = self._take(events.finish())
+        batch = self._take(events.finish(), cut=True)
         if batch and type(batch[-1]) in (Finished, Failed):
             yield batch
         else:
             yield self._end(batch, Failed(truncated(), self._usage))
 
-    def _take(self, events: list[tuple[str, bytes]]) -> Batch:
-        """The neutral events of some wire events; nothing follows a terminal one."""
+    def _take(self, events: list[tuple[str, bytes]], cut: bool = False) -> Batch:
+        """The neutral events of some wire events; nothing follows a terminal one. `cut`: they end with the stream."""
         batch: Batch = []
         for name, data in events:
             if data == DONE:
@@ -82,7 +82,7 @@ class StreamReader:
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage))
+                return self._end(batch, Failed(truncated() if cut else UpstreamFailed(NOT_JSON), self._usage))
             try:
                 last = self._read_event(wire, name, len(data), batch)
             except SHAPE_ERRORS:

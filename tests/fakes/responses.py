@@ -1,0 +1,307 @@
+"""A strict stand-in for the Responses API: refuses what the real one refuses, answers by script, keeps its own books.
+
+    with FakeResponses() as upstream:
+        upstream.script(Answer(thought("Hm."), call("weather", '{"city": "Oslo"}')), Answer(said("It rains.")))
+        ... call upstream.url + "/responses" ...
+
+Every request is checked against the published request types, unknown members refused at every depth. It keeps nothing:
+ids of items are refused as unknown, and sealed reasoning must come back byte for byte as it was handed out. A script is
+used up one answer a request; after its end every request gets `Answer(said("Hello."))`.
+"""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+from fakes.responses_checks import Refused, check_request
+from gevent.pywsgi import WSGIHandler, WSGIServer
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+CREATED = 1_767_225_600
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+Json = dict[str, Any]
+
+
+def said(text: str, *, sources: tuple[str, ...] = ()) -> Json:
+    notes = [{"type": "url_citation", "url": u, "title": "T", "start_index": 0, "end_index": 1} for u in sources]
+    part = {"type": "output_text", "text": text, "annotations": notes, "logprobs": []}
+    return {"type": "message", "status": "completed", "role": "assistant", "content": [part]}
+
+
+def refused(text: str) -> Json:
+    part = {"type": "refusal", "refusal": text}
+    return {"type": "message", "status": "completed", "role": "assistant", "content": [part]}
+
+
+def call(name: str, arguments: str, ident: str = "") -> Json:
+    return {"type": "function_call", "status": "completed", "call_id": ident, "name": name, "arguments": arguments}
+
+
+def custom_call(name: str, text: str) -> Json:
+    return {"type": "custom_tool_call", "call_id": "", "name": name, "input": text}
+
+
+def thought(*summary: str) -> Json:
+    return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text} for text in summary]}
+
+
+def searched(query: str) -> Json:
+    return {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": query}}
+
+
+class Answer:
+    """One scripted answer.
+
+    `incomplete` is a reason of incomplete_details, `failed` an error code that ends it, `cancelled` a cancellation.
+    `status` other than 200 is an HTTP error. `piece` is the size of deltas; deltas of calls come interleaved.
+    `fragment` cuts the bytes into writes of that size, `cut` breaks the connection after so many. `terminal` leaves
+    out the closing event, `error_at` puts an `error` event after so many events, `raw` replaces the whole body.
+    """
+
+    def __init__(self, *items: Json, **more: Any) -> None:
+        self.items = items
+        self.incomplete: str = more.pop("incomplete", "")
+        self.failed: str = more.pop("failed", "")
+        self.cancelled: bool = more.pop("cancelled", False)
+        self.status: int = more.pop("status", 200)
+        self.code: str = more.pop("code", "server_error")
+        self.prompt: int = more.pop("prompt", 10)
+        self.cached: int = more.pop("cached", 0)
+        self.completion: int = more.pop("completion", 5)
+        self.reasoning: int = more.pop("reasoning", 0)
+        self.piece: int = more.pop("piece", 8)
+        self.fragment: int = more.pop("fragment", 0)
+        self.cut: int | None = more.pop("cut", None)
+        self.terminal: bool = more.pop("terminal", True)
+        self.error_at: int | None = more.pop("error_at", None)
+        self.silence_s: float = more.pop("silence_s", 0.0)
+        self.raw: bytes | None = more.pop("raw", None)
+        assert not more, f"unknown: {more}"
+
+
+@dataclass
+class Recorded:
+    """One request as it came, and what became of it."""
+
+    headers: dict[str, str]
+    body: Any = None
+    status: int = 200
+    problem: str = ""
+    sent: int = 0
+
+
+@dataclass
+class FakeResponses:
+    """The server, on a free port of the loopback address, from `with` to its end."""
+
+    calls: list[Recorded] = field(default_factory=list)
+    sealed: set[str] = field(default_factory=set)  # encrypted content that it handed out
+    _script: list[Answer] = field(default_factory=list)
+
+    def __enter__(self) -> "FakeResponses":
+        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, handler_class=_Handler)
+        self._server.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.stop(timeout=0.2)
+
+    @property
+    def url(self) -> str:
+        """The base address, version path included."""
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def script(self, *answers: Answer) -> None:
+        self._script.extend(answers)
+
+    def _serve(self, environ: Json, start: Any) -> Iterator[bytes]:
+        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+        recorded = Recorded(headers)
+        self.calls.append(recorded)
+        try:
+            recorded.body = check_request(environ, headers, environ["wsgi.input"].read(), self.sealed)
+        except Refused as problem:
+            recorded.status, recorded.problem = problem.status, str(problem)
+            return _whole(start, problem.status, json.dumps(problem.body).encode())
+        answer = self._script.pop(0) if self._script else Answer(said("Hello."))
+        recorded.status = answer.status
+        gevent.sleep(answer.silence_s)
+        if answer.status != 200:
+            error = {"message": "Scripted.", "type": "server_error", "param": None, "code": answer.code}
+            return _whole(start, answer.status, json.dumps({"error": error}).encode())
+        made = Made(answer, recorded.body, len(self.calls), self.sealed)
+        if not recorded.body.get("stream"):
+            return _whole(start, 200, answer.raw or json.dumps(made.response()).encode())
+        start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
+        return _send(environ, recorded, answer, made.frames())
+
+
+class _Handler(WSGIHandler):
+    """Hands the socket to the application, which cuts it where the script says."""
+
+    def get_environ(self) -> Json:
+        return super().get_environ() | {"fake.socket": self.socket}
+
+
+def _whole(start: Any, status: int, body: bytes) -> Iterator[bytes]:
+    start(f"{status} Scripted", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return iter([body])
+
+
+def _send(environ: Json, recorded: Recorded, answer: Answer, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for piece in [answer.raw] if answer.raw is not None else pieces:
+        size = answer.fragment or len(piece)
+        for part in (piece[at : at + size] for at in range(0, len(piece), size)):
+            if answer.cut is not None and recorded.sent + len(part) >= answer.cut:
+                yield part[: answer.cut - recorded.sent]
+                environ["fake.socket"].shutdown(socket.SHUT_RDWR)
+                return
+            yield part
+            recorded.sent += len(part)
+
+
+class Made:
+    """One answer as it goes out."""
+
+    def __init__(self, answer: Answer, body: Json, turn: int, sealed: set[str]) -> None:
+        self._answer = answer
+        self._body = body
+        self._sequence = 0
+        self._items = [self._dress(item, place, turn, sealed) for place, item in enumerate(answer.items)]
+
+    def _dress(self, item: Json, place: int, turn: int, sealed: set[str]) -> Json:
+        """An item with its ids and, when it was asked for, its seal."""
+        dressed = {"id": f"{item['type']}_{turn}_{place}", **item}
+        if "call_id" in item:
+            dressed["call_id"] = item["call_id"] or f"call_{turn}_{place}"
+        if item["type"] == "reasoning" and "reasoning.encrypted_content" in self._body.get("include", ()):
+            dressed["encrypted_content"] = f"gAAAA-{turn}.{place}+/é=="
+            sealed.add(dressed["encrypted_content"])
+        return dressed
+
+    def response(self, status: str = "", output: list[Json] | None = None) -> Json:
+        answer = self._answer
+        ended = "incomplete" if answer.incomplete else "failed" if answer.failed else "completed"
+        ended = "cancelled" if answer.cancelled else ended
+        body = {
+            "id": "resp_upstream",
+            "object": "response",
+            "created_at": CREATED,
+            "status": status or ended,
+            "error": {"code": answer.failed, "message": "Scripted."} if answer.failed and not status else None,
+            "incomplete_details": {"reason": answer.incomplete} if answer.incomplete and not status else None,
+            "model": f"{self._body['model']}-2026-01-01",
+            "output": self._items if output is None else output,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "service_tier": "default",
+            "usage": None if status else self._usage(),
+        }
+        Response.model_validate(body)
+        return body
+
+    def _usage(self) -> Json:
+        answer = self._answer
+        return {
+            "input_tokens": answer.prompt,
+            "input_tokens_details": {"cached_tokens": answer.cached, "cache_write_tokens": 0},
+            "output_tokens": answer.completion,
+            "output_tokens_details": {"reasoning_tokens": answer.reasoning},
+            "total_tokens": answer.prompt + answer.completion,
+        }
+
+    def frames(self) -> Iterator[bytes]:
+        for number, event in enumerate(self._events()):
+            if number == self._answer.error_at:
+                error = {"type": "server_error", "code": "server_error", "message": "Scripted.", "param": None}
+                yield b"event: error\ndata: %b\n\n" % json.dumps({"type": "error", "error": error}).encode()
+                return
+            event["sequence_number"] = number
+            if event["type"] != "response.cancelled":
+                EVENT.validate_python(event)
+            yield f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+
+    def _events(self) -> Iterator[Json]:
+        for name in ("created", "in_progress"):
+            yield {"type": f"response.{name}", "response": self.response("in_progress", [])}
+        waiting: list[list[Json]] = []
+        for index, item in enumerate(self._items):
+            steps = list(_steps(index, item, self._answer.piece))
+            if item["type"] in ("function_call", "custom_tool_call"):
+                waiting.append(steps)
+                continue
+            yield from _interleave(waiting)
+            yield from steps
+        yield from _interleave(waiting)
+        if self._answer.terminal:
+            response = self.response()
+            yield {"type": f"response.{response['status']}", "response": response}
+
+
+def _interleave(waiting: list[list[Json]]) -> Iterator[Json]:
+    while any(waiting):
+        for steps in waiting:
+            if steps:
+                yield steps.pop(0)
+    waiting.clear()
+
+
+def _steps(index: int, item: Json, size: int) -> Iterator[Json]:
+    """The events of one item, in the order of the real service."""
+    place = {"item_id": item["id"], "output_index": index}
+    yield {"type": "response.output_item.added", "output_index": index, "item": _bare(item)}
+    if item["type"] == "message":
+        yield from _message_steps(item["content"][0], {**place, "content_index": 0}, size)
+    elif item["type"] == "reasoning":
+        for number, part in enumerate(item["summary"]):
+            at = {**place, "summary_index": number}
+            yield {"type": "response.reasoning_summary_part.added", **at, "part": {"type": "summary_text", "text": ""}}
+            for piece in _pieces(part["text"], size):
+                yield {"type": "response.reasoning_summary_text.delta", **at, "delta": piece}
+            yield {"type": "response.reasoning_summary_text.done", **at, "text": part["text"]}
+            yield {"type": "response.reasoning_summary_part.done", **at, "part": part}
+    elif item["type"] == "function_call":
+        kind = "response.function_call_arguments"
+        yield from ({"type": f"{kind}.delta", **place, "delta": piece} for piece in _pieces(item["arguments"], size))
+        yield {"type": f"{kind}.done", **place, "arguments": item["arguments"]}
+    elif item["type"] == "custom_tool_call":
+        kind = "response.custom_tool_call_input"
+        yield from ({"type": f"{kind}.delta", **place, "delta": piece} for piece in _pieces(item["input"], size))
+        yield {"type": f"{kind}.done", **place, "input": item["input"]}
+    elif item["type"] == "web_search_call":
+        for name in ("in_progress", "searching", "completed"):
+            yield {"type": f"response.web_search_call.{name}", **place}
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _message_steps(part: Json, place: Json, size: int) -> Iterator[Json]:
+    refusal = part["type"] == "refusal"
+    name, text = ("refusal", part["refusal"]) if refusal else ("output_text", part["text"])
+    empty = {"type": "refusal", "refusal": ""} if refusal else {**part, "text": "", "annotations": []}
+    more = {} if refusal else {"logprobs": []}
+    yield {"type": "response.content_part.added", **place, "part": empty}
+    for piece in _pieces(text, size):
+        yield {"type": f"response.{name}.delta", **place, "delta": piece, **more}
+    for number, note in enumerate(part.get("annotations", ())):
+        kind = "response.output_text.annotation.added"
+        yield {"type": kind, **place, "annotation_index": number, "annotation": note}
+    yield {"type": f"response.{name}.done", **place, "refusal" if refusal else "text": text, **more}
+    yield {"type": "response.content_part.done", **place, "part": part}
+
+
+def _bare(item: Json) -> Json:
+    """The item as it looks when it begins."""
+    begun = {**item, "status": "in_progress"}
+    if item["type"] == "custom_tool_call":
+        del begun["status"]
+    empty: Json = {"content": [], "summary": [], "arguments": "", "input": ""}
+    return begun | {name: value for name, value in empty.items() if name in item}
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]

@@ -1,0 +1,128 @@
+"""What the Responses API refuses: by the published request types, and by rules that types do not show."""
+
+import importlib
+import json
+import pkgutil
+from functools import cache
+from typing import Any
+
+import openai.types.responses
+import openai.types.shared_params
+from openai.types.responses.response_create_params import (
+    ResponseCreateParamsNonStreaming,
+    ResponseCreateParamsStreaming,
+)
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import is_typeddict
+
+PATH = "/v1/responses"
+ENCRYPTED = "reasoning.encrypted_content"
+# Types that the published ones want an id of, though the service takes them without where nothing is stored.
+WITHOUT_ID = ("reasoning", "web_search_call")
+OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
+PLAIN_MODELS = "gpt-4"  # how models without reasoning begin
+Json = dict[str, Any]
+
+
+class Refused(Exception):
+    """A request that the real service answers with an error body."""
+
+    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        kind = "invalid_request_error"
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def check_request(environ: Json, headers: dict[str, str], payload: bytes, sealed: set[str]) -> Json:
+    """The body, when the real service would take the request. Refused otherwise."""
+    if not headers.get("authorization", "").removeprefix("Bearer "):
+        raise Refused("You didn't provide an API key.", status=401, code="invalid_api_key")
+    if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "POST":
+        raise Refused(f"Invalid URL ({environ['REQUEST_METHOD']} {environ['PATH_INFO']})", status=404)
+    body = json.loads(payload)
+    if body.get("store") is not False:
+        raise Refused("This account must not store.", param="store")
+    items = body["input"] if isinstance(body.get("input"), list) else []
+    _check_items(items, sealed)
+    _check_types(body, items)
+    _check_rules(body)
+    return body
+
+
+def _check_types(body: Json, items: list[Json]) -> None:
+    checked = {**body}
+    if items:
+        checked["input"] = [{"id": "x", **item} if item.get("type") in WITHOUT_ID else item for item in items]
+    if checked.get("tool_choice") == {"type": "web_search"}:
+        del checked["tool_choice"]  # taken by the service, missing from its published types
+    kind = ResponseCreateParamsStreaming if body.get("stream") else ResponseCreateParamsNonStreaming
+    try:
+        _exhaust(_adapter(kind).validate_python(checked))
+    except ValidationError as error:
+        worst = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
+        path = ".".join(str(step) for step in worst["loc"])
+        raise Refused(f"Invalid value for '{path}': {worst['msg']}.", param=path, code="invalid_value") from None
+
+
+def _exhaust(value: Any) -> None:
+    """Iterables are checked only while they are walked: walk all of them."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            _exhaust(inner)
+    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
+        for inner in value:
+            _exhaust(inner)
+
+
+@cache
+def _adapter(shape: type) -> TypeAdapter:
+    """A checker of a request type: every published type refuses members that it does not know."""
+    for package in (openai.types.responses, openai.types.shared_params):
+        for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+            for published in vars(importlib.import_module(found.name)).values():
+                if is_typeddict(published):
+                    published.__pydantic_config__ = {"extra": "forbid"}
+    return TypeAdapter(shape)
+
+
+def _check_items(items: list[Json], sealed: set[str]) -> None:
+    calls: set[tuple[str, str]] = set()
+    answered: set[str] = set()
+    for place, item in enumerate(items):
+        kind = item.get("type")
+        if "id" in item:
+            raise Refused(
+                f"Item with id '{item['id']}' not found. Items are not persisted when `store` is set to false. Try "
+                "again with `store` set to true, or remove this item from your input.",
+                status=404,
+                param=f"input[{place}].id",
+            )
+        if kind == "reasoning" and item.get("encrypted_content") not in sealed:
+            raise Refused("The encrypted content could not be verified.", code="invalid_encrypted_content")
+        if "call_id" in item and kind not in OUTPUTS:
+            calls.add((kind, item["call_id"]))
+        if kind in OUTPUTS:
+            if (OUTPUTS[kind], item["call_id"]) not in calls:
+                raise Refused(f"No tool call found for {kind} with call_id {item['call_id']}.", param="input")
+            answered.add(item["call_id"])
+    missing = {ident for _, ident in calls} - answered
+    if missing:
+        raise Refused(f"No tool output found for function call {sorted(missing)[0]}.", param="input")
+
+
+def _check_rules(body: Json) -> None:
+    """Rules that types do not show."""
+    plain = body["model"].startswith(PLAIN_MODELS)
+    if body.get("previous_response_id"):
+        raise Refused("Previous response not found.", param="previous_response_id", code="previous_response_not_found")
+    if body.get("max_output_tokens", 16) < 16:
+        raise Refused("Invalid 'max_output_tokens': integer below minimum value.", code="integer_below_min_value")
+    if plain and ENCRYPTED in body.get("include", ()):
+        raise Refused("Encrypted content is not supported with this model.", param="include")
+    if plain and "reasoning" in body:
+        raise Refused("Unsupported parameter: 'reasoning' is not supported with this model.", param="reasoning")
+    if body.get("tools") == []:
+        raise Refused("Invalid 'tools': empty array.", param="tools", code="empty_array")
+    if not isinstance(body.get("input"), str | list) or not body["input"]:
+        raise Refused("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")

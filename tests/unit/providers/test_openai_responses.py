@@ -1,0 +1,282 @@
+import orjson
+import pytest
+from fakes.responses_checks import Refused, check_request
+
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.dialects import responses as dialect
+from gateway.errors import ContentRefused, InvalidRequest, NotSupported, UpstreamFailed
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    CustomTool,
+    ForeignTool,
+    FunctionTool,
+    Native,
+    Needs,
+    Options,
+    ReasoningAsk,
+    ResponseFormat,
+    Sampling,
+    ToolChoice,
+    WebSearch,
+)
+from gateway.neutral.parts import (
+    Audio,
+    File,
+    Foreign,
+    Image,
+    Media,
+    Message,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from gateway.providers.openai.responses import OpenAIResponses
+from gateway.providers.protocol import Call, Credential, Target
+
+PROTOCOL = OpenAIResponses()
+MAPPING = Mapping(
+    "acme", "gpt-5", "gpt-5-2026", reasoning=True, parallel_tool_calls=True, verbosity=True, web_search=True
+)
+PLAIN = Mapping("acme", "gpt-4o", "gpt-4o")
+PIXEL = Image(Media(media_type="image/png", data="aGVsbG8="))
+SEALED = "gAAAA-1"
+WEATHER = FunctionTool("weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
+HI = Message("user", (Text("Hi"),))
+
+
+def target(mapping: Mapping = MAPPING, ident: str = "a", **entry) -> Target:
+    cap = entry.pop("output_cap", None)
+    provider = Provider("acme", "Acme", "openai-responses", **entry)
+    return Target(provider, mapping, Credential("sk-x", ident=ident), "https://acme.test/v1", output_cap=cap)
+
+
+def request(*messages: Message, needs: Needs = Needs(), options: Options = Options(), **fields) -> ChatRequest:
+    talk = Conversation(messages or (HI,), **fields)
+    return ChatRequest("gpt-5", needs, lambda: talk, options)
+
+
+def sent(call: Call, sealed: frozenset[str] = frozenset((SEALED,))) -> dict:
+    """The body, when the strict service takes it."""
+    environ = {"PATH_INFO": call.url.removeprefix("https://acme.test"), "REQUEST_METHOD": call.method}
+    return check_request(environ, call.headers, call.body, set(sealed))
+
+
+def seal(ident: str = "a") -> str:
+    return dialect.write_seal("responses", dialect.origin_of("acme", ident), SEALED)
+
+
+def test_everything_that_a_conversation_may_hold_is_taken_by_the_strict_service() -> None:
+    messages = (
+        Message("system", (Text("Be brief."),)),
+        Message("user", (Text("See"), PIXEL, File(Media(media_type="application/pdf", data="QUJD"), "a.pdf"))),
+        Message("assistant", (Reasoning("Hm", sealed=seal(), maker="responses", summary=True), Text("I look."))),
+        Message("assistant", (ToolCall("c1", "weather", ""), ToolCall("c2", "patch", "*** Begin", custom=True))),
+        Message("tool", (ToolResult("c1", (Text("rain"), PIXEL)),)),
+        Message("tool", (ToolResult("c2", (Text("done"),), is_error=True),)),
+        Message("assistant", (Refusal("No."),)),
+        HI,
+    )
+    grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: A"}}
+    tools = (WEATHER, CustomTool("patch", "Edits.", grammar), WebSearch(allowed_domains=("a.org",), city="Rome"))
+    schema = ResponseFormat("json_schema", "city", schema={"type": "object"}, strict=True)
+    body = sent(
+        PROTOCOL.write(
+            request(
+                *messages,
+                tools=tools,
+                tool_choice=ToolChoice("tool", "weather"),
+                response_format=schema,
+                reasoning=ReasoningAsk("high", show="summary"),
+                sampling=Sampling(max_tokens=100, top_p=0.5, parallel_tool_calls=True, verbosity="low"),
+                needs=Needs(stream=True),
+                options=Options(prompt_cache_key="veiled"),
+            ),
+            target(),
+        )
+    )
+    kinds = [item["type"] for item in body["input"]]
+    assert kinds == [
+        "message", "message", "reasoning", "message", "function_call", "custom_tool_call", "function_call_output",
+        "custom_tool_call_output", "message", "message",
+    ]  # fmt: skip
+    assert body["input"][6]["output"][1] == {
+        "type": "input_image",
+        "detail": "auto",
+        "image_url": "data:image/png;base64,aGVsbG8=",
+    }
+    assert body["input"][7]["output"] == "Error: done"
+    assert body["tools"][1]["format"] == {"type": "grammar", "syntax": "lark", "definition": "start: A"}
+
+
+def test_nothing_is_stored_upstream_and_sealed_reasoning_is_asked_for() -> None:
+    body = sent(PROTOCOL.write(request(), target()))
+    assert (body["store"], body["include"]) == (False, [dialect.ENCRYPTED])
+
+
+def test_a_model_without_reasoning_is_not_asked_for_any() -> None:
+    body = sent(PROTOCOL.write(request(reasoning=ReasoningAsk("none")), target(PLAIN)))
+    assert "include" not in body and "reasoning" not in body
+
+
+def test_reasoning_goes_back_byte_for_byte_to_the_account_that_sealed_it_and_to_no_other() -> None:
+    past = Message("assistant", (Reasoning("Hm", sealed=seal("a"), maker="responses"), Text("x")))
+    own = sent(PROTOCOL.write(request(past, HI), target(ident="a")))
+    other = sent(PROTOCOL.write(request(past, HI), target(ident="b")))
+    assert own["input"][0]["encrypted_content"] == SEALED
+    assert "reasoning" not in [item["type"] for item in other["input"]]
+
+
+def test_reasoning_of_another_maker_is_left_out() -> None:
+    past = Message("assistant", (Reasoning("Hm", signature="SIG", maker="anthropic"), Text("x")))
+    assert [item["type"] for item in sent(PROTOCOL.write(request(past, HI), target()))["input"]] == ["message"] * 2
+
+
+def test_strict_is_always_said_because_left_out_it_would_mean_true() -> None:
+    assert sent(PROTOCOL.write(request(tools=(WEATHER,)), target()))["tools"][0]["strict"] is False
+
+
+def test_a_call_id_over_the_limit_is_shortened_alike_in_call_and_output() -> None:
+    long = "toolu_" + "x" * 90
+    messages = (Message("assistant", (ToolCall(long, "f", "{}"),)), Message("tool", (ToolResult(long, (Text("r"),)),)))
+    call, output = sent(PROTOCOL.write(request(HI, *messages), target()))["input"][1:]
+    assert call["call_id"] == output["call_id"] and len(call["call_id"]) <= 64
+
+
+@pytest.mark.parametrize(
+    ("fields", "messages"),
+    [
+        ({"sampling": Sampling(n=2)}, (HI,)),
+        ({"tools": (ForeignTool("anthropic", "bash_20250124", {}),)}, (HI,)),
+        ({}, (Message("user", (Audio(Media(data="QUJD"), "wav"),)),)),
+        ({}, (Message("assistant", (Foreign("anthropic", "server_tool_use", {}),)), HI)),
+    ],
+)
+def test_what_the_format_has_no_word_for_skips_the_target(fields: dict, messages: tuple) -> None:
+    with pytest.raises(NotSupported):
+        PROTOCOL.write(request(*messages, **fields), target())
+
+
+def test_a_needed_search_is_refused_where_there_is_none() -> None:
+    with pytest.raises(NotSupported):
+        PROTOCOL.write(request(tools=(WebSearch(),)), target(PLAIN))
+
+
+def test_what_is_left_out_is_named() -> None:
+    call = PROTOCOL.write(request(sampling=Sampling(stop=("x",), top_k=3, max_tokens=2)), target())
+    assert sent(call)["max_output_tokens"] == 16
+    assert [text.split()[0] for text in call.warnings] == ["top_k", "stop", "max_output_tokens"]
+
+
+def test_the_budget_caps_the_output() -> None:
+    asked = request(sampling=Sampling(max_tokens=9000))
+    assert sent(PROTOCOL.write(asked, target(output_cap=300)))["max_output_tokens"] == 300
+    assert sent(PROTOCOL.write(request(), target(output_cap=300)))["max_output_tokens"] == 300
+
+
+def relay(body: dict, mapping: Mapping = MAPPING, ident: str = "a", **needs) -> Call:
+    native = Native("responses", {"input": [{"type": "message", "role": "user", "content": "Hi"}], **body})
+    return PROTOCOL.relay(native, request(needs=Needs(**needs)), target(mapping, ident))
+
+
+def test_a_relayed_body_opens_its_own_seals_and_drops_those_of_others() -> None:
+    item = {"type": "reasoning", "summary": [], "encrypted_content": seal("a")}
+    body = {"input": [item, {"type": "message", "role": "user", "content": "Hi"}]}
+    assert sent(relay(body))["input"][0]["encrypted_content"] == SEALED
+    assert len(sent(relay(body, ident="b"))["input"]) == 1
+
+
+def test_a_compaction_that_another_account_sealed_skips_the_target() -> None:
+    item = {"type": "compaction", "encrypted_content": seal("a")}
+    assert sent(relay({"input": [item]}))["input"][0]["encrypted_content"] == SEALED
+    with pytest.raises(NotSupported):
+        relay({"input": [item]}, ident="b")
+
+
+def test_an_offered_search_is_taken_out_where_there_is_none() -> None:
+    tools = [{"type": "web_search", "external_web_access": False}]
+    call = relay({"tools": tools, "tool_choice": "auto"}, PLAIN)
+    assert not {"tools", "tool_choice"} & sent(call).keys()
+    assert call.warnings
+
+
+def test_a_relayed_body_is_not_changed_in_place() -> None:
+    body = {"reasoning": {"effort": "none"}, "text": {"verbosity": "low"}, "include": ["x"]}
+    relay(body, PLAIN)
+    assert body == {"reasoning": {"effort": "none"}, "text": {"verbosity": "low"}, "include": ["x"]}
+
+
+def test_quirks_of_an_entry_take_their_words_out() -> None:
+    mapping = Mapping("acme", "gpt-5", "gpt-5", reasoning=True, verbosity=True, quirks=("no_sampling", "no_user"))
+    fields = {"temperature": 0.5, "user": "u", "text": {"verbosity": "low"}}
+    assert not {"temperature", "user"} & sent(relay(fields, mapping)).keys()
+
+
+def test_the_strict_service_refuses_what_the_real_one_refuses() -> None:
+    environ = {"PATH_INFO": "/v1/responses", "REQUEST_METHOD": "POST"}
+    good = {"model": "gpt-5", "store": False, "input": "x"}
+    for more in ({"store": True}, {"frobnicate": 1}, {"previous_response_id": "r"}, {"max_output_tokens": 3}):
+        with pytest.raises(Refused):
+            check_request(environ, {"authorization": "Bearer x"}, orjson.dumps(good | more), set())
+
+
+class Body:
+    """An answer from memory."""
+
+    status = 200
+
+    def __init__(self, **wire) -> None:
+        self._wire = {"id": "resp_1", "status": "completed", "model": "gpt-5", "output": []} | wire
+        self.headers = {"content-type": "application/json"}
+
+    def read_all(self) -> bytes:
+        return orjson.dumps(self._wire)
+
+
+SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+USED = {
+    "input_tokens": 100,
+    "output_tokens": 50,
+    "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+    "output_tokens_details": {"reasoning_tokens": 20},
+}
+
+
+def test_a_whole_answer_is_read_with_disjoint_usage() -> None:
+    search = {"type": "web_search_call", "id": "ws", "action": {"type": "search", "query": "q"}}
+    result = PROTOCOL.read(Body(output=[search, SAID], usage=USED), False)
+    usage = result.usage
+    assert (usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning) == (30, 60, 10, 50, 20)
+    assert (usage.searches, result.choices[0].finish) == (1, "stop")
+
+
+@pytest.mark.parametrize(
+    ("wire", "finish"),
+    [
+        ({"output": [CALLED]}, "tool_calls"),
+        ({"output": [SAID], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
+    ],
+)
+def test_the_end_of_a_whole_answer_is_understood(wire: dict, finish: str) -> None:
+    assert PROTOCOL.read(Body(**wire), False).choices[0].finish == finish
+
+
+@pytest.mark.parametrize(
+    ("wire", "error"),
+    [
+        ({"status": "failed", "error": {"code": "server_error", "message": "x"}}, UpstreamFailed),
+        ({"status": "failed", "error": {"code": "invalid_prompt", "message": "x"}}, InvalidRequest),
+        ({"status": "failed", "error": {"code": "bio_policy", "message": "x"}}, ContentRefused),
+        ({"status": "cancelled"}, UpstreamFailed),
+        ({"status": "in_progress"}, UpstreamFailed),
+        ({"output": []}, UpstreamFailed),
+        ({"output": "x"}, UpstreamFailed),
+    ],
+)
+def test_a_failure_inside_a_200_is_no_answer(wire: dict, error: type) -> None:
+    with pytest.raises(error):
+        PROTOCOL.read(Body(**wire), False)

@@ -1,0 +1,126 @@
+import pytest
+from fakes.responses import Answer, Made, call, custom_call, refused, said, searched, thought
+
+from gateway.errors import InvalidRequest, StreamTruncated, UpstreamFailed
+from gateway.neutral.chat import ChatResult
+from gateway.neutral.events import Failed, Finished, NativeChunk, collect
+from gateway.neutral.parts import Reasoning, Refusal, Text, ToolCall
+from gateway.providers.openai.responses import OpenAIResponses
+
+REQUEST = {"model": "gpt-5", "include": ["reasoning.encrypted_content"]}
+FULL = Answer(
+    thought("First.", "Second."),
+    searched("oslo"),
+    said("Let me see.", sources=("https://a.org",)),
+    call("weather", '{"city": "Oslo"}'),
+    call("weather", '{"city": "Rome"}'),
+    custom_call("patch", "*** Begin"),
+    piece=3,
+    cached=4,
+    reasoning=2,
+)
+
+
+class Stream:
+    """A streamed answer from memory, in pieces of `size` bytes, cut after `cut` of them."""
+
+    status = 200
+
+    def __init__(self, answer: Answer, size: int = 0, cut: int | None = None) -> None:
+        self.headers = {"content-type": "text/event-stream"}
+        whole = answer.raw if answer.raw is not None else b"".join(Made(answer, REQUEST, 1, set()).frames())
+        self._body = whole[:cut]
+        self._size = size or max(1, len(whole))
+
+    def chunks(self):
+        yield from (self._body[at : at + self._size] for at in range(0, len(self._body), self._size))
+
+
+def read(answer: Answer, size: int = 0) -> ChatResult:
+    return collect(OpenAIResponses().read_stream(Stream(answer, size), False))
+
+
+def last(answer: Answer, relayed: bool = False, cut: int | None = None):
+    return list(OpenAIResponses().read_stream(Stream(answer, 0, cut), relayed))[-1][-1]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_a_stream_is_rebuilt_whole_whatever_its_pieces(size: int) -> None:
+    result = read(FULL, size)
+    reasoning, search, text, *calls = result.choices[0].parts
+    assert reasoning.text == "First.\n\nSecond." and reasoning.sealed == "gAAAA-1.0+/é=="
+    assert (search.executed, search.name) == ("provider", "web_search")
+    assert text.text == "Let me see." and [source.url for source in text.sources] == ["https://a.org"]
+    assert [one.arguments for one in calls] == ['{"city": "Oslo"}', '{"city": "Rome"}', "*** Begin"]
+    assert calls[2].custom
+    assert (result.choices[0].finish, result.usage.searches, result.usage.cache_read) == ("tool_calls", 1, 4)
+
+
+def test_a_refusal_is_a_refusal() -> None:
+    assert read(Answer(refused("No."))).choices[0].parts == (Refusal("No."),)
+
+
+def test_relayed_events_come_through_as_they_are() -> None:
+    batches = list(OpenAIResponses().read_stream(Stream(FULL, 50), True))
+    chunks = [event for batch in batches for event in batch if type(event) is NativeChunk]
+    assert sum(chunk.size for chunk in chunks) == len("First.Second.Let me see.*** Begin") + 32
+    assert not chunks[0].content  # an item that only begins binds nobody to this provider
+    assert type(batches[-1][-1]) is Finished
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+def test_a_stream_cut_anywhere_is_never_whole(relayed: bool) -> None:
+    size = len(b"".join(Made(FULL, REQUEST, 1, set()).frames()))
+    for cut in range(0, size - 2, 97):
+        end = last(FULL, relayed, cut)
+        assert type(end) is Failed and isinstance(end.error, StreamTruncated), cut
+
+
+def test_done_without_a_terminal_event_is_truncated() -> None:
+    frames = b"".join(Made(Answer(said("x"), terminal=False), REQUEST, 1, set()).frames())
+    end = last(Answer(raw=frames + b"data: [DONE]\n\n"))
+    assert isinstance(end.error, StreamTruncated)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(said("x"), incomplete="max_output_tokens"), "length"),
+        (Answer(said("x"), incomplete="content_filter"), "content_filter"),
+        (Answer(call("f", "{}")), "tool_calls"),
+        (Answer(said("x")), "stop"),
+    ],
+)
+def test_every_good_end_has_its_reason_and_its_usage(answer: Answer, reason: str) -> None:
+    end = last(answer)
+    assert (end.reason, end.usage.output) == (reason, 5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "told"),
+    [
+        (Answer(said("x"), failed="server_error"), UpstreamFailed, 5),
+        (Answer(said("x"), failed="invalid_prompt"), InvalidRequest, 5),
+        (Answer(said("x"), cancelled=True), UpstreamFailed, 5),
+        (Answer(said("x"), error_at=4), UpstreamFailed, None),
+        (Answer(raw=b"data: nonsense\n\n"), UpstreamFailed, None),
+        (Answer(completion=0), UpstreamFailed, 0),
+    ],
+)
+@pytest.mark.parametrize("relayed", [False, True])
+def test_every_bad_end_is_an_error_that_tells_what_is_owed(answer, error, told, relayed) -> None:
+    end = last(answer, relayed)
+    assert isinstance(end.error, error)
+    assert (end.usage.output if end.usage else None) == told
+
+
+def test_an_event_of_another_shape_is_an_upstream_failure() -> None:
+    end = last(Answer(raw=b'data: {"type": "response.output_text.delta"}\n\n'))
+    assert isinstance(end.error, UpstreamFailed)
+
+
+def test_items_that_only_the_terminal_event_brings_are_read() -> None:
+    made = Made(Answer(thought("Hm."), said("Hello."), call("f", "{}")), REQUEST, 1, set())
+    frames = [frame for frame in made.frames() if b"response.completed" in frame[:30]]
+    parts = read(Answer(raw=b"".join(frames))).choices[0].parts
+    assert [type(part) for part in parts] == [Reasoning, Text, ToolCall]
