@@ -1,7 +1,7 @@
 """Which parts of JSON Schema each kind of upstream takes, as data for the rewriter in schemas.py."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 COMBINERS = frozenset(("allOf", "anyOf", "oneOf"))
@@ -158,4 +158,8 @@ GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
             PLAIN,
         )
     }
+)
+# The same for a schema of an answer, which need not be an object.
+OUTPUTS: Mapping[str, Grammar] = MappingProxyType(
+    {name: replace(grammar, object_root=False, root_words=None) for name, grammar in GRAMMARS.items()}
 )

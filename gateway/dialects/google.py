@@ -1,0 +1,104 @@
+"""Gemini's vocabulary: finish reasons, usage names, efforts, traffic types, reasons of errors."""
+
+from typing import Any
+
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.usage import Usage
+
+NAME = "google"
+
+# Gemini API reference, Candidate.FinishReason. Reasons that are a failure of the answer are in FINISH_FAILED.
+FINISH_READ: dict[str, FinishReason] = {
+    "STOP": "stop",
+    "FINISH_REASON_UNSPECIFIED": "stop",
+    "OTHER": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "LANGUAGE": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "MODEL_ARMOR": "content_filter",
+    "ESCALATION": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+}
+FINISH_FAILED = {
+    "MALFORMED_FUNCTION_CALL": "The model made a tool call that cannot be read.",
+    "UNEXPECTED_TOOL_CALL": "The model called a tool that it was not given.",
+    "TOO_MANY_TOOL_CALLS": "The model called the provider's tools too often.",
+    "MALFORMED_RESPONSE": "The model made an answer that cannot be read.",
+    "MISSING_THOUGHT_SIGNATURE": "The provider misses a thought signature in the conversation.",
+    "PUP_LIMITED_DISABLED": "The provider has limited the gateway's account.",
+    "IMAGE_OTHER": "The model made no image.",
+    "NO_IMAGE": "The model made no image.",
+}
+
+# Budgets that Google's own OpenAI-compatible endpoint uses for efforts (Gemini API guide, OpenAI compatibility).
+BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576}
+LEVELS = ("minimal", "low", "medium", "high", "xhigh")  # ThinkingConfig.thinkingLevel, in capitals there
+
+# usageMetadata.trafficType (Vertex) and serviceTier (AI Studio) as service tiers.
+TIERS_READ = {
+    "ON_DEMAND": "default",
+    "ON_DEMAND_PRIORITY": "priority",
+    "ON_DEMAND_FLEX": "flex",
+    "standard": "default",
+    "priority": "priority",
+    "flex": "flex",
+}
+
+
+def read_usage(wire: Any, *, searches: int = 0) -> Usage | None:
+    """A `usageMetadata` object as disjoint counts; None when it tells none.
+
+    promptTokenCount includes the cached tokens; tokens of tool use, of candidates and of thoughts are counted apart
+    and add up to totalTokenCount (API reference, UsageMetadata). Details by modality are parts of their count.
+    """
+    if not isinstance(wire, dict) or ("promptTokenCount" not in wire and "totalTokenCount" not in wire):
+        return None
+    prompt, cached = _count(wire.get("promptTokenCount")), _count(wire.get("cachedContentTokenCount"))
+    cached = min(cached, prompt)
+    asked, kept = _by_modality(wire, "promptTokensDetails"), _by_modality(wire, "cacheTokensDetails")
+    audio_cached = min(kept.get("AUDIO", 0), cached)
+    audio = min(max(asked.get("AUDIO", 0) - audio_cached, 0), prompt - cached)
+    image = min(max(asked.get("IMAGE", 0) - kept.get("IMAGE", 0), 0), prompt - cached - audio)
+    answered, thoughts = _count(wire.get("candidatesTokenCount")), _count(wire.get("thoughtsTokenCount"))
+    made = _by_modality(wire, "candidatesTokensDetails")
+    audio_out = min(made.get("AUDIO", 0), answered)
+    image_out = min(made.get("IMAGE", 0), answered - audio_out)
+    return Usage(
+        input=prompt - cached - audio - image + _count(wire.get("toolUsePromptTokenCount")),
+        cache_read=cached - audio_cached,
+        input_audio=audio,
+        input_audio_cached=audio_cached,
+        input_image=image,
+        output=answered - audio_out - image_out + thoughts,
+        reasoning=thoughts,
+        output_audio=audio_out,
+        output_image=image_out,
+        searches=searches,
+    )
+
+
+def read_tier(wire: Any) -> str:
+    """The service tier that a `usageMetadata` object tells; "" when none."""
+    if not isinstance(wire, dict):
+        return ""
+    named = wire.get("serviceTier") or wire.get("trafficType")
+    return TIERS_READ.get(named, "") if isinstance(named, str) else ""
+
+
+def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for entry in wire.get(name) or ():
+        if isinstance(entry, dict) and isinstance(entry.get("modality"), str):
+            counts[entry["modality"]] = counts.get(entry["modality"], 0) + _count(entry.get("tokenCount"))
+    return counts
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0

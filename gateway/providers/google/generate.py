@@ -1,0 +1,102 @@
+"""The generateContent protocol: the call, with address, credential and service tier."""
+
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
+
+from msgspec import json
+
+from gateway.dialects import google as dialect
+from gateway.errors import GatewayError, NotSupported
+from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.neutral.events import Batch
+from gateway.providers.google.auth import is_service_account
+from gateway.providers.google.failure import read_failure
+from gateway.providers.google.reply import read_result
+from gateway.providers.google.request import write_body
+from gateway.providers.google.stream import StreamReader
+from gateway.providers.google.traits import traits_of
+from gateway.providers.protocol import Call, Reply, Target
+
+OAUTH = "google-oauth"
+KEY_HEADER = "x-goog-api-key"
+USUAL_TIERS = ("auto", "default")
+# Vertex AI guide, flex and priority pay-as-you-go: the tier is asked for by these two headers.
+TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
+SHARED_HEADER = {"x-vertex-ai-llm-request-type": "shared"}
+
+
+class GoogleGenerate:
+    """POST {address}/models/{model}:generateContent, or :streamGenerateContent?alt=sse.
+
+    `token_of` gives the access token for a credential that is a service account (or one already).
+    """
+
+    dialect = dialect.NAME
+
+    def __init__(self, token_of: Callable[[str], str]) -> None:
+        self._token_of = token_of
+
+    def write(self, request: ChatRequest, target: Target) -> Call:
+        """The call built from the neutral form; NotSupported for what this format or model cannot carry.
+
+        For a service account a token may be fetched first: then also UpstreamRefused, UpstreamFailed.
+        """
+        warnings: list[str] = []
+        traits = traits_of(target)
+        body = write_body(request, target, traits, warnings)
+        headers = {name.lower(): value for name, value in target.provider.headers.items()}
+        headers["content-type"] = "application/json"
+        headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
+        tier = _tier(request, target)
+        if tier and traits.enterprise:
+            headers |= {TIER_HEADER: tier, **SHARED_HEADER}
+        elif tier:
+            body["serviceTier"] = tier
+        self._authorize(headers, target)
+        url = _address(target, request.needs.stream)
+        return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))
+
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
+        """No caller speaks this dialect."""
+        raise NotSupported("A request in this dialect cannot be relayed.")
+
+    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+        """A whole answer. UpstreamFailed when it is not one, or is empty or malformed."""
+        return read_result(reply)
+
+    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+        """A streamed answer as batches, one a receive."""
+        return StreamReader().read(reply)
+
+    def failure(self, reply: Reply, target: Target) -> GatewayError:
+        return read_failure(reply, target)
+
+    def _authorize(self, headers: dict[str, str], target: Target) -> None:
+        """The credential as a header, never in the address."""
+        auth, secret = target.provider.auth, target.credential.secret
+        if not secret or auth == "none":
+            return
+        if auth == OAUTH or target.settings.get("token_type") == "oauth" or is_service_account(secret):
+            headers["authorization"] = f"Bearer {self._token_of(secret)}"
+        elif auth == "bearer" or auth.startswith("query:"):
+            headers[KEY_HEADER] = secret
+        else:
+            headers[auth.lower()] = secret
+
+
+def _address(target: Target, stream: bool) -> str:
+    """The URL. An external id with a slash is a path of its own (tunedModels/x, endpoints/1)."""
+    base, _, query = target.address.partition("?")
+    name = quote(target.mapping.external_id, safe="/@:-._~")
+    path = name if "/" in name else f"models/{name}"
+    method = "streamGenerateContent" if stream else "generateContent"
+    arguments = [part for part in (query, "alt=sse" if stream else "") if part]
+    url = f"{base.rstrip('/')}/{path}:{method}"
+    return f"{url}?{'&'.join(arguments)}" if arguments else url
+
+
+def _tier(request: ChatRequest, target: Target) -> str:
+    """The service tier to ask for: one that is offered and not the usual one."""
+    tier = request.options.service_tier
+    offered = {*target.provider.service_tiers, *target.mapping.service_tiers}
+    return tier if tier in offered and tier not in USUAL_TIERS else ""

@@ -1,0 +1,205 @@
+"""A generateContent response as a neutral result."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.dialects import google as dialect
+from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
+from gateway.neutral.chat import ChatResult, Choice, FinishReason
+from gateway.neutral.parts import Foreign, Image, Media, Part, Reasoning, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.providers.failures import scrub, stream_failure
+from gateway.providers.google.traits import generation_of
+from gateway.providers.protocol import Reply
+
+NOT_JSON = "The provider sent an answer that is not JSON."
+ODD = "The provider sent an answer of an unknown shape."
+SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign shape ends in
+EMPTY = "The provider ended its answer without any content."
+ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
+TIER_HEADER = "x-gemini-service-tier"
+# Parts that only this maker understands; they go back as they came.
+FOREIGN = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, however many queries it took (pricing page)
+
+
+def read_result(reply: Reply) -> ChatResult:
+    """The result of a 2xx answer. UpstreamFailed for another shape, an error inside it, or an empty answer."""
+    try:
+        wire = orjson.loads(reply.read_all())
+    except orjson.JSONDecodeError:
+        raise UpstreamFailed(NOT_JSON) from None
+    if not isinstance(wire, dict):
+        raise UpstreamFailed(ODD)
+    if wire.get("error"):
+        raise stream_failure(wire)
+    try:
+        return _result(wire, reply.headers)
+    except SHAPE_ERRORS:
+        raise UpstreamFailed(ODD, upstream_status=200) from None
+
+
+def _result(wire: dict[str, Any], headers: Mapping[str, str]) -> ChatResult:
+    candidates = sorted(wire.get("candidates") or (), key=lambda candidate: candidate.get("index") or 0)
+    model = _text(wire.get("modelVersion"))
+    groundings = [candidate.get("groundingMetadata") for candidate in candidates]
+    usage = dialect.read_usage(wire.get("usageMetadata"), searches=count_searches(groundings, model))
+    choices = tuple(_choice(candidate) for candidate in candidates)
+    if not choices and is_blocked(wire):
+        choices = (Choice((), "content_filter"),)
+    if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
+        raise UpstreamFailed(EMPTY, upstream_status=200)
+    return ChatResult(
+        choices=choices,
+        usage=usage,
+        model=model,
+        upstream_id=_text(wire.get("responseId")),
+        service_tier=read_tier(wire.get("usageMetadata"), headers),
+    )
+
+
+def _choice(candidate: dict[str, Any]) -> Choice:
+    reason = candidate.get("finishReason") or ""
+    if reason in dialect.FINISH_FAILED:
+        raise failed_finish(reason, candidate.get("finishMessage"))
+    parts: list[Part] = []
+    for wire in (candidate.get("content") or {}).get("parts") or ():
+        part = read_part(wire)
+        if part is not None:
+            _append(parts, part)
+    texts = [place for place, part in enumerate(parts) if isinstance(part, Text)]
+    if texts and isinstance(candidate.get("groundingMetadata"), dict):
+        last = parts[texts[-1]]
+        exact = len(texts) == 1
+        sources = read_sources(candidate["groundingMetadata"], last.text if exact else "")
+        parts[texts[-1]] = Text(last.text, sources=sources, signature=last.signature, maker=last.maker)
+    return Choice(tuple(parts), finish_of(reason, any(isinstance(part, ToolCall) for part in parts)))
+
+
+def _append(parts: list[Part], part: Part) -> None:
+    """Neighbouring pieces of text or of thought are one part; a signature ends its part."""
+    last = parts[-1] if parts else None
+    if type(last) is type(part) and isinstance(last, Text | Reasoning) and not last.signature:
+        parts[-1] = (
+            Text(last.text + part.text, signature=part.signature, maker=part.maker)
+            if isinstance(part, Text)
+            else Reasoning(last.text + part.text, part.signature, maker=part.maker, summary=True)
+        )
+    else:
+        parts.append(part)
+
+
+def read_part(wire: dict[str, Any]) -> Part | None:
+    """A part; None for what says nothing: empty text, drafts of images.
+
+    Thoughts are summaries, by the guide on thinking. A call without an id gets one, which the caller needs to answer
+    it. Signatures are kept as they came; `maker` marks what this dialect alone understands.
+    """
+    signature = _text(wire.get("thoughtSignature"))
+    maker = dialect.NAME if signature else ""
+    thought = wire.get("thought") is True
+    if "functionCall" in wire:
+        return _read_call(wire["functionCall"], signature)
+    if "inlineData" in wire:
+        return None if thought else _read_inline(wire)
+    for kind in FOREIGN:
+        if kind in wire:
+            return Foreign(dialect.NAME, kind, wire)
+    text = _text(wire.get("text"))
+    if not text and not signature:
+        return None
+    if thought:
+        return Reasoning(text, signature, maker=dialect.NAME, summary=True)
+    return Text(text, signature=signature, maker=maker)
+
+
+def _read_call(call: dict[str, Any], signature: str) -> ToolCall:
+    return ToolCall(
+        id=_text(call.get("id")) or f"call_{ids.new_hex()}",
+        name=_text(call.get("name")),
+        arguments=orjson.dumps(call.get("args") or {}).decode(),
+        signature=signature,
+        maker=dialect.NAME if signature else "",
+    )
+
+
+def _read_inline(wire: dict[str, Any]) -> Part:
+    blob = wire["inlineData"]
+    kind = _text(blob.get("mimeType"))
+    if kind.startswith("image/"):
+        return Image(Media(media_type=kind, data=_text(blob.get("data"))))
+    return Foreign(dialect.NAME, "inlineData", wire)
+
+
+def finish_of(reason: str, calls: bool) -> FinishReason:
+    finish = dialect.FINISH_READ.get(reason, "stop")
+    return "tool_calls" if calls and finish == "stop" else finish
+
+
+def failed_finish(reason: str, message: Any) -> GatewayError:
+    """The error for a finish reason that is none of an answer."""
+    details = {"responseText": scrub(f"{reason}: {message}" if isinstance(message, str) and message else reason)}
+    kind = UpstreamRefused if reason in ACCOUNT_REASONS else UpstreamFailed
+    return kind(dialect.FINISH_FAILED[reason], details=details, upstream_status=200)
+
+
+def is_blocked(wire: dict[str, Any]) -> bool:
+    """Whether the prompt itself was refused (reference, PromptFeedback.blockReason)."""
+    feedback = wire.get("promptFeedback")
+    return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
+
+
+def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
+    """Whether an end brought nothing: no content, no tokens, and no filter that explains it."""
+    return not content and finish != "content_filter" and not (usage and usage.output_total)
+
+
+def read_tier(usage: Any, headers: Mapping[str, str]) -> str:
+    return dialect.read_tier(usage) or dialect.TIERS_READ.get(headers.get(TIER_HEADER, ""), "")
+
+
+def count_searches(groundings: Iterable[Any], model: str) -> int:
+    """Searches to pay for: the different queries, or one for all where an answer is billed as one."""
+    queries = {
+        query
+        for grounding in groundings
+        if isinstance(grounding, dict)
+        for query in grounding.get("webSearchQueries") or ()
+        if isinstance(query, str) and query
+    }
+    return len(queries) if generation_of(model) >= BILLED_BY_QUERY else min(len(queries), 1)
+
+
+def read_sources(grounding: dict[str, Any], text: str) -> tuple[Source, ...]:
+    """Sources of `groundingMetadata`: one for each statement that a page supports, then pages that support none.
+
+    Segments count bytes of UTF-8 (reference, Segment); ours count characters of `text`, -1 when `text` is "".
+    """
+    pages = [chunk.get("web") or {} for chunk in grounding.get("groundingChunks") or () if isinstance(chunk, dict)]
+    raw = text.encode()
+    found: list[Source] = []
+    used: set[int] = set()
+    for support in grounding.get("groundingSupports") or ():
+        segment = support.get("segment") or {}
+        start, end = _characters(raw, segment.get("startIndex") or 0, segment.get("endIndex"))
+        for place in support.get("groundingChunkIndices") or ():
+            if 0 <= place < len(pages) and pages[place].get("uri"):
+                used.add(place)
+                page = pages[place]
+                found.append(Source(page["uri"], _text(page.get("title")), _text(segment.get("text")), start, end))
+    rest = [page for place, page in enumerate(pages) if place not in used and page.get("uri")]
+    return (*found, *(Source(page["uri"], _text(page.get("title"))) for page in rest))
+
+
+def _characters(raw: bytes, start: int, end: Any) -> tuple[int, int]:
+    if not raw or type(end) is not int or not 0 <= start <= end <= len(raw):
+        return -1, -1
+    before = len(raw[:start].decode("utf-8", "ignore"))
+    return before, before + len(raw[start:end].decode("utf-8", "ignore"))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

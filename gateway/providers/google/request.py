@@ -1,0 +1,194 @@
+"""A neutral conversation as a generateContent body."""
+
+from typing import Any
+
+from gateway.dialects.google import BUDGETS, LEVELS
+from gateway.errors import NotSupported
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, ReasoningAsk, ResponseFormat, WebSearch
+from gateway.providers.google.contents import Contents
+from gateway.providers.google.tools import write_schema, write_tool_config, write_tools
+from gateway.providers.google.traits import Traits, makes_images
+from gateway.providers.protocol import Target
+
+Body = dict[str, Any]
+
+STOP_LIMIT = 5  # API reference, GenerationConfig.stopSequences
+CHOICE_LIMIT = 8  # API reference, GenerationConfig.candidateCount
+TEMPERATURE_LIMIT = 2.0
+DYNAMIC = -1  # the model chooses its budget (guide, thinking)
+# Thinking budgets of generation 2.5 (guide, thinking): least and most; the pro model cannot stop.
+PRO_BUDGET, LITE_BUDGET, FLASH_BUDGET = (128, 32768), (512, 24576), (1, 24576)
+LOWER_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+BUDGET_EFFORTS = ((1024, "low"), (8192, "medium"))
+# Names of sampling parameters here; those of OPTIONAL are left out where a mapping's entry lacks them.
+SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "frequency_penalty": "frequencyPenalty",
+    "presence_penalty": "presencePenalty",
+}
+IMAGE_CONFIG = {"aspect_ratio": "aspectRatio", "image_size": "imageSize"}
+
+
+def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: list[str]) -> Body:
+    """The whole body. `warnings` grows by what is left out; NotSupported for what must not be."""
+    talk = request.conversation()
+    _refuse_mixtures(request, talk, traits)
+    body = Contents(traits, target.address).write(talk.messages, warnings)
+    tools = write_tools(talk.tools, target, traits, warnings)
+    if tools:
+        body["tools"] = tools
+        config = write_tool_config(talk.tool_choice, tools, traits, warnings)
+        if config:
+            body["toolConfig"] = config
+    generation = _write_generation(request, talk, target, traits, warnings)
+    if generation:
+        body["generationConfig"] = generation
+    return body
+
+
+def _refuse_mixtures(request: ChatRequest, talk: Conversation, traits: Traits) -> None:
+    """What the API refuses together, so that another target is tried instead."""
+    if talk.sampling.n > CHOICE_LIMIT:
+        raise NotSupported(f"This provider gives at most {CHOICE_LIMIT} choices.", param="n")
+    if talk.sampling.n > 1 and request.needs.stream:
+        raise NotSupported("This provider streams one choice only.", param="n")
+    functions = any(isinstance(tool, FunctionTool) for tool in talk.tools)
+    searching = any(isinstance(tool, WebSearch) for tool in talk.tools)
+    structured = talk.response_format is not None and talk.response_format.kind != "text"
+    if functions and searching and (traits.enterprise or not traits.mixed_tools):
+        raise NotSupported("This model cannot use web search beside other tools here.", param="tools")
+    if structured and (functions or searching) and not traits.mixed_tools:
+        raise NotSupported("This model cannot give JSON output while it has tools.", param="response_format")
+
+
+def _write_generation(
+    request: ChatRequest, talk: Conversation, target: Target, traits: Traits, warnings: list[str]
+) -> Body:
+    config: Body = {}
+    _write_limits(talk, target, config, warnings)
+    _write_sampling(talk, target, config, warnings)
+    if talk.response_format is not None:
+        _write_format(talk.response_format, traits, config, warnings)
+    thinking = _write_thinking(talk.reasoning, target, traits, warnings)
+    if thinking:
+        config["thinkingConfig"] = thinking
+    if request.needs.image_output or makes_images(target.mapping):
+        _write_image_output(request.options.image_config or {}, config, warnings)
+    return config
+
+
+def _write_limits(talk: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
+    sampling, cap = talk.sampling, target.output_cap
+    limit = sampling.max_tokens
+    if cap is not None and (limit is None or limit > cap):
+        limit = cap
+    if limit:
+        config["maxOutputTokens"] = limit
+    if sampling.n > 1:
+        config["candidateCount"] = sampling.n
+    if sampling.stop:
+        config["stopSequences"] = list(sampling.stop[:STOP_LIMIT])
+        if len(sampling.stop) > STOP_LIMIT:
+            warnings.append(f"Only the first {STOP_LIMIT} stop sequences are used.")
+
+
+def _write_sampling(talk: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
+    sampling, known = talk.sampling, target.mapping.supported_parameters
+    for name, wire in SAMPLING.items():
+        value = getattr(sampling, name)
+        if value is None:
+            continue
+        if known and name not in known:
+            warnings.append(f"{name} is not supported by {target.mapping.key} and was left out.")
+            continue
+        config[wire] = value
+    if "temperature" in config:
+        highest = min(target.mapping.max_temperature or TEMPERATURE_LIMIT, TEMPERATURE_LIMIT)
+        config["temperature"] = min(max(config["temperature"], 0), highest)
+    if sampling.parallel_tool_calls is False and talk.tools:
+        warnings.append("parallel_tool_calls cannot be switched off at this provider and was left out.")
+    if sampling.verbosity:
+        warnings.append("verbosity has no counterpart at this provider and was left out.")
+    if sampling.output_effort:
+        warnings.append("The output effort has no counterpart at this provider and was left out.")
+
+
+def _write_format(wanted: ResponseFormat, traits: Traits, config: Body, warnings: list[str]) -> None:
+    if wanted.kind == "text":
+        return
+    config["responseMimeType"] = "application/json"
+    if wanted.kind == "json_schema" and wanted.schema:
+        schema, dropped = write_schema(wanted.schema, traits, tool=False)
+        config["responseJsonSchema" if traits.json_schema else "responseSchema"] = schema
+        if dropped:
+            warnings.append(
+                f"Words of the response schema that this provider lacks were left out: {', '.join(dropped)}."
+            )
+
+
+def _write_image_output(asked: dict[str, Any], config: Body, warnings: list[str]) -> None:
+    config["responseModalities"] = ["TEXT", "IMAGE"]
+    image = {wire: asked[name] for name, wire in IMAGE_CONFIG.items() if asked.get(name)}
+    if image:
+        config["imageConfig"] = image
+    if asked.get("seed") is not None:
+        config["seed"] = int(asked["seed"])
+    lost = [name for name in ("image_quality", "n") if asked.get(name) not in (None, 1, "auto")]
+    if lost:
+        warnings.append(f"image_config: {', '.join(lost)} has no counterpart at this provider and was left out.")
+
+
+def _write_thinking(ask: ReasoningAsk, target: Target, traits: Traits, warnings: list[str]) -> Body:
+    """`thinkingConfig`: a level for newer models, a budget for older ones or when the caller names one."""
+    if not target.mapping.reasoning:
+        return {}
+    shown = ask.show != "omitted"
+    if ask.effort == "none" and not ask.budget or ask.enabled is False:
+        return _write_no_thinking(target, traits, warnings)
+    config: Body = {"includeThoughts": True} if shown else {}
+    if ask.budget and (not traits.levels or target.mapping.reasoning_max_tokens):
+        config["thinkingBudget"] = _clamp(ask.budget, traits)
+    elif traits.levels:
+        effort = ask.effort or _effort_of(ask.budget)
+        if effort:
+            config["thinkingLevel"] = _level(effort, target.mapping.reasoning_efforts).upper()
+    elif ask.effort:
+        config["thinkingBudget"] = _clamp(BUDGETS[ask.effort], traits)
+    elif ask.enabled or ask.adaptive:
+        config["thinkingBudget"] = DYNAMIC
+    return config
+
+
+def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> Body:
+    """No thinking, or as little as the model can do."""
+    efforts = target.mapping.reasoning_efforts
+    if traits.levels and "none" not in efforts:
+        warnings.append(f"{target.mapping.key} cannot stop reasoning; it reasons as little as it can.")
+        return {"thinkingLevel": _level("minimal", efforts).upper()}
+    if traits.pro and not traits.levels:
+        warnings.append(f"{target.mapping.key} cannot stop reasoning; it reasons as little as it can.")
+        return {"thinkingBudget": PRO_BUDGET[0]}
+    return {"thinkingBudget": 0}
+
+
+def _level(effort: str, offered: tuple[str, ...]) -> str:
+    """The nearest level that the model offers; models that tell none know low and high at least."""
+    levels = [level for level in LEVELS if level in offered] or ["low", "medium", "high"]
+    if effort in levels:
+        return effort
+    rank = LOWER_EFFORTS.index(effort)
+    below = [level for level in levels if LOWER_EFFORTS.index(level) < rank]
+    return below[-1] if below else levels[0]
+
+
+def _effort_of(budget: int | None) -> str:
+    if not budget:
+        return ""
+    return next((effort for limit, effort in BUDGET_EFFORTS if budget <= limit), "high")
+
+
+def _clamp(budget: int, traits: Traits) -> int:
+    low, high = PRO_BUDGET if traits.pro or traits.levels else LITE_BUDGET if traits.lite else FLASH_BUDGET
+    return min(max(budget, low), high)

@@ -1,0 +1,213 @@
+"""A stream of generateContent responses as batches of neutral events.
+
+A stream is whole when every candidate told its finish reason (or the prompt was blocked) and the connection then ended
+in order; the format has no other end mark. All else is truncated.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.dialects import google as dialect
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.events import (
+    Batch,
+    Event,
+    Failed,
+    Finished,
+    PartFound,
+    ReasoningDelta,
+    Silent,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.providers.failures import explain, stream_failure, truncated
+from gateway.providers.google.reply import (
+    EMPTY,
+    ODD,
+    SHAPE_ERRORS,
+    count_searches,
+    failed_finish,
+    finish_of,
+    is_blocked,
+    is_empty,
+    read_part,
+    read_sources,
+    read_tier,
+)
+from gateway.providers.protocol import Reply
+from gateway.providers.sse import EventReader
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What was begun of one candidate. `texts` are the pieces of its text blocks, by block."""
+
+    block: int = -1
+    kind: type[Part] | None = None
+    signed: bool = False
+    reason: str = ""
+    calls: bool = False
+    texts: dict[int, list[str]] = field(default_factory=dict)
+    groundings: list[dict[str, Any]] = field(default_factory=list)
+
+    def open(self, part: Part) -> int:
+        """The block of a part: the running one for more text of its kind, up to a signature; else the next."""
+        joins = type(part) is self.kind and isinstance(part, Text | Reasoning) and not self.signed
+        if not joins:
+            self.block += 1
+        self.kind = type(part)
+        self.signed = isinstance(part, Text | Reasoning) and bool(part.signature)
+        return self.block
+
+
+class StreamReader:
+    """Reads one stream."""
+
+    def __init__(self) -> None:
+        self._choices: dict[int, _Choice] = {}
+        self._usage: Any = None
+        self._headers: Mapping[str, str] = {}
+        self._model = ""
+        self._started = self._content = self._blocked = False
+
+    def read(self, reply: Reply) -> Iterator[Batch]:
+        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
+        self._headers = reply.headers
+        try:
+            yield from self._read(reply)
+        except GatewayError as error:
+            yield self._end([], Failed(error, self._usage_so_far()))
+
+    def _read(self, reply: Reply) -> Iterator[Batch]:
+        kind = reply.headers.get("content-type", "")
+        if kind and "event-stream" not in kind:
+            raise _not_a_stream(reply)
+        events = EventReader()
+        for piece in reply.chunks():
+            if not piece:
+                yield [Silent()]
+                continue
+            batch, done = self._take(events.feed(piece))
+            if batch:
+                yield batch
+            if done:
+                return
+        batch, done = self._take(events.finish())
+        yield batch if done else self._end(batch, self._last(batch))
+
+    def _take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+        """The neutral events of some wire events, and whether the last is terminal."""
+        batch: Batch = []
+        for _, data in events:
+            try:
+                chunk = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                return self._end(batch, Failed(truncated(), self._usage_so_far())), True
+            if type(chunk) is not dict or chunk.get("error"):
+                return self._end(batch, Failed(stream_failure(chunk), self._usage_so_far())), True
+            try:
+                self._read_chunk(chunk, batch)
+            except GatewayError as error:
+                return self._end(batch, Failed(error, self._usage_so_far())), True
+            except SHAPE_ERRORS:
+                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage_so_far())), True
+        return batch, False
+
+    def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
+        if not self._started:
+            self._started = True
+            self._model = chunk.get("modelVersion") or ""
+            batch.append(Started(self._model, chunk.get("responseId") or ""))
+        # Cumulative: the last one wins.
+        self._usage = chunk.get("usageMetadata") or self._usage
+        self._blocked = self._blocked or is_blocked(chunk)
+        for candidate in chunk.get("candidates") or ():
+            self._read_candidate(candidate, batch)
+
+    def _read_candidate(self, candidate: dict[str, Any], batch: Batch) -> None:
+        number = candidate.get("index") or 0
+        choice = self._choices.setdefault(number, _Choice())
+        for wire in (candidate.get("content") or {}).get("parts") or ():
+            part = read_part(wire)
+            if part is not None:
+                batch.append(_event(part, choice, number))
+                self._content = True
+        if isinstance(candidate.get("groundingMetadata"), dict):
+            choice.groundings.append(candidate["groundingMetadata"])
+        choice.reason = candidate.get("finishReason") or choice.reason
+        if choice.reason in dialect.FINISH_FAILED:
+            raise failed_finish(choice.reason, candidate.get("finishMessage"))
+
+    def _last(self, batch: Batch) -> Finished | Failed:
+        """The terminal event of a stream whose connection ended in order; sources go before it."""
+        usage = self._usage_so_far()
+        tier = read_tier(self._usage, self._headers)
+        if not self._choices and self._blocked:
+            return Finished("content_filter", usage, service_tier=tier)
+        if not self._choices or not all(choice.reason for choice in self._choices.values()):
+            return Failed(truncated(), usage)
+        reasons = tuple(
+            finish_of(choice.reason, choice.calls) for choice in (self._choices[n] for n in sorted(self._choices))
+        )
+        if is_empty(self._content, reasons[0], usage):
+            return Failed(UpstreamFailed(EMPTY, upstream_status=200), usage)
+        for number, choice in self._choices.items():
+            batch.extend(_sources(choice, number))
+        return Finished(reasons[0], usage, service_tier=tier, reasons=reasons)
+
+    def _usage_so_far(self) -> Usage | None:
+        groundings = [grounding for choice in self._choices.values() for grounding in choice.groundings]
+        return dialect.read_usage(self._usage, searches=count_searches(groundings, self._model))
+
+    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
+        if not self._started:
+            self._started = True
+            batch.insert(0, Started())
+        batch.append(last)
+        return batch
+
+
+def _event(part: Part, choice: _Choice, number: int) -> Event:
+    """A part, which always comes whole or as a piece of text, as a delta of its block."""
+    block = choice.open(part)
+    match part:
+        case Text():
+            choice.texts.setdefault(block, []).append(part.text)
+            return TextDelta(part.text, block, number, part.signature, part.maker)
+        case Reasoning():
+            return ReasoningDelta(
+                part.text, part.signature, maker=part.maker, summary=part.summary, block=block, choice=number
+            )
+        case ToolCall():
+            choice.calls = True
+            return ToolCallDelta(block, part.arguments, part.id, part.name, part.signature, part.maker, choice=number)
+        case _:
+            return PartFound(part, block, number)
+
+
+def _sources(choice: _Choice, number: int) -> list[Event]:
+    """What the answer's grounding names, at the last text block; the last grounding that has pages counts."""
+    grounding = next((found for found in reversed(choice.groundings) if found.get("groundingChunks")), None)
+    if grounding is None or not choice.texts:
+        return []
+    text = "".join(next(iter(choice.texts.values()))) if len(choice.texts) == 1 else ""
+    block = max(choice.texts)
+    try:
+        return [SourceFound(source, block, number) for source in read_sources(grounding, text)]
+    except SHAPE_ERRORS:
+        return []
+
+
+def _not_a_stream(reply: Reply) -> GatewayError:
+    """A 2xx answer of another kind: its error object, or that it is no stream."""
+    body = reply.read_all()
+    if explain(body).shaped:
+        return stream_failure(orjson.loads(body))
+    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)

@@ -1,0 +1,95 @@
+"""Tools and tool choice of a generateContent body."""
+
+from typing import Any
+
+from gateway.dialects.google import NAME
+from gateway.errors import NotSupported
+from gateway.neutral.chat import CustomTool, ForeignTool, FunctionTool, Tool, ToolChoice, WebSearch
+from gateway.providers.google.traits import Traits
+from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
+from gateway.providers.protocol import Target
+from gateway.providers.schemas import rewrite
+
+MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
+
+
+def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warnings: list[str]) -> list[dict[str, Any]]:
+    """The `tools` list: all functions in one entry, then search, then the maker's own tools as they are."""
+    functions: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for tool in tools:
+        match tool:
+            case FunctionTool():
+                functions.append(_write_function(tool, traits, warnings))
+            case WebSearch() if target.mapping.web_search:
+                others.append({"googleSearch": _write_search(tool, traits, warnings)})
+            case WebSearch():
+                raise NotSupported("This provider has no web search for this model.", param="tools")
+            case CustomTool():
+                raise NotSupported("This provider has no tools with free-text input.", param="tools")
+            case ForeignTool(maker=maker, body=body) if maker == NAME:
+                others.append(body)
+            case ForeignTool(kind="tool_search"):
+                pass  # deferred tools are simply all there
+            case _:
+                raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")
+    return ([{"functionDeclarations": functions}] if functions else []) + others
+
+
+def _write_function(tool: FunctionTool, traits: Traits, warnings: list[str]) -> dict[str, Any]:
+    """A FunctionDeclaration; one without parameters has no schema at all."""
+    declared: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        declared["description"] = tool.description
+    if not tool.schema:
+        return declared
+    schema, dropped = write_schema(tool.schema, traits, tool=True)
+    if schema.get("properties") or tool.schema.get("additionalProperties"):
+        declared["parametersJsonSchema" if traits.json_schema else "parameters"] = schema
+    if dropped:
+        warnings.append(
+            f"Words of the schema of tool {tool.name} that this provider lacks were left out: {', '.join(dropped)}."
+        )
+    return declared
+
+
+def write_schema(schema: dict[str, Any], traits: Traits, *, tool: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A schema in the model's grammar and the words that were lost; `tool`: it must describe an object."""
+    grammar = GOOGLE_JSON if traits.json_schema else GOOGLE
+    written = rewrite(schema, grammar if tool else OUTPUTS[grammar.name])
+    return written.schema, written.dropped
+
+
+def _write_search(tool: WebSearch, traits: Traits, warnings: list[str]) -> dict[str, Any]:
+    """A GoogleSearch; only Vertex AI excludes domains (reference, GoogleSearch.excludeDomains)."""
+    lost = [name for name in ("max_uses", "allowed_domains", "context_size") if getattr(tool, name)]
+    if any((tool.city, tool.region, tool.country, tool.timezone)):
+        lost.append("user_location")
+    search: dict[str, Any] = {}
+    if tool.blocked_domains and traits.enterprise:
+        search["excludeDomains"] = list(tool.blocked_domains)
+    elif tool.blocked_domains:
+        lost.append("blocked_domains")
+    if lost:
+        warnings.append(f"Options of web_search have no counterpart at this provider: {', '.join(lost)}.")
+    return search
+
+
+def write_tool_config(
+    choice: ToolChoice | None, tools: list[dict[str, Any]], traits: Traits, warnings: list[str]
+) -> dict[str, Any]:
+    """`toolConfig`: the calling mode, and that search may be mixed with functions where the model can."""
+    config: dict[str, Any] = {}
+    functions = any("functionDeclarations" in tool for tool in tools)
+    if functions and len(tools) > 1 and not traits.enterprise:
+        config["includeServerSideToolInvocations"] = True
+    if choice is None:
+        return config
+    if choice.mode == "web_search" or not functions:
+        if choice.mode not in ("auto", "web_search"):
+            warnings.append(f"tool_choice {choice.mode} has no effect on this provider's own tools.")
+        return config
+    calling: dict[str, Any] = {"mode": MODES[choice.mode]}
+    if choice.mode == "tool":
+        calling["allowedFunctionNames"] = [choice.name]
+    return {**config, "functionCallingConfig": calling}

@@ -1,0 +1,72 @@
+"""What a Gemini model takes, by the generation in its name."""
+
+import re
+from dataclasses import dataclass
+
+from gateway.catalogue.entries import Mapping
+from gateway.providers.protocol import Target
+
+NUMBERED = re.compile(r"gemini-(\d+(?:\.\d+)?)")
+FAMILY = "gemini"
+PRO = "-pro"
+LITE = "-lite"
+# Names without a number ("gemini-flash-latest") stand for the newest; other families take what the oldest took.
+NEWEST, OLDEST = 3.0, 2.0
+PUBLISHERS = "/publishers/"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """`generation` such as 2.5 or 3.0; `enterprise`: the address is Vertex AI's."""
+
+    generation: float
+    enterprise: bool
+    pro: bool
+    lite: bool
+
+    @property
+    def signed(self) -> bool:
+        """Calls of the current turn must carry a thought signature (guide, thought signatures)."""
+        return self.generation >= 3
+
+    @property
+    def levels(self) -> bool:
+        """Thinking is set by a level instead of a budget (guide, thinking)."""
+        return self.generation >= 3
+
+    @property
+    def json_schema(self) -> bool:
+        """Schemas may be JSON Schema (reference, responseJsonSchema and parametersJsonSchema)."""
+        return self.generation >= 2.5
+
+    @property
+    def media_results(self) -> bool:
+        """A function's response may hold media (guide, multimodal function responses)."""
+        return self.generation >= 3
+
+    @property
+    def mixed_tools(self) -> bool:
+        """Search and functions, or functions and JSON output, in one request (guide, tool combination)."""
+        return self.generation >= 3
+
+
+def traits_of(target: Target) -> Traits:
+    name = target.mapping.external_id.lower()
+    return Traits(
+        generation=generation_of(name),
+        enterprise=PUBLISHERS in f"{target.address}/",
+        pro=PRO in name,
+        lite=LITE in name,
+    )
+
+
+def generation_of(name: str) -> float:
+    """The generation that a model's name tells."""
+    found = NUMBERED.search(name)
+    if found:
+        return float(found[1])
+    return NEWEST if FAMILY in name else OLDEST
+
+
+def makes_images(mapping: Mapping) -> bool:
+    return "images" in mapping.operations

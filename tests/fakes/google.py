@@ -1,0 +1,314 @@
+"""A strict stand-in for the Gemini API: refuses what the real one refuses, answers by script, keeps its own books.
+
+    with FakeGoogle() as upstream:
+        upstream.script(Answer("Hello"), Answer(tools=(("look", {"at": "sky"}),)), Answer("Hi", cut=120))
+        ... call upstream.url + "/models/gemini-3-flash:generateContent" ...
+        assert upstream.calls[0].model == "gemini-3-flash"
+
+Requests are checked against the types that the `google-genai` package publishes, unknown members refused at every
+depth, and against the service's rules on turns and thought signatures: a signature must come back on the part that it
+was handed out with. A script is used up one answer a request; after its end every request gets `Answer("Hello.")`.
+`vertex_url` is the same server as Vertex AI addresses it; `token_url` gives access tokens for any assertion.
+"""
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+import gevent
+from fakes.google_checks import Refused, check_request
+from gevent.pywsgi import WSGIHandler, WSGIServer
+from google.genai import types
+
+ERRORS = {
+    429: ("You exceeded your current quota, please check your plan and billing details.", "RESOURCE_EXHAUSTED"),
+    500: ("An internal error has occurred. Please retry.", "INTERNAL"),
+    503: ("The model is overloaded. Please try again later.", "UNAVAILABLE"),
+}
+ACCESS_TOKEN = "ya29.fake-token"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One scripted answer.
+
+    Parts come in this order: `thoughts`, `text` (in pieces of `piece` characters when streamed), `images` (base64 of
+    PNG), `parts` (as they are), `tools` ((name, arguments) pairs, called in parallel). `signed`: the first call, or
+    else the text, carries a thought signature; `call_ids`: calls carry ids. `block` is a reason to block the prompt.
+    `status` other than 200 is an error (`error` replaces its body). `silence_s` passes before the first byte, `gap_s`
+    between events. `fragment` cuts the bytes into writes of that size; `cut` breaks the connection after that many
+    bytes of the body. `usage` and `finish_chunk` leave out the usage and the finish reason. `error_at` puts an error
+    object after that many events. `raw` replaces the whole body.
+    """
+
+    text: str = ""
+    tools: tuple[tuple[str, dict[str, Any]], ...] = ()
+    thoughts: str = ""
+    images: tuple[str, ...] = ()
+    parts: tuple[dict[str, Any], ...] = ()
+    signed: bool = True
+    call_ids: bool = True
+    finish: str = "STOP"
+    block: str = ""
+    grounding: dict[str, Any] | None = None
+    n: int = 1
+    status: int = 200
+    error: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    prompt: int | None = None
+    cached: int = 0
+    thought_tokens: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
+    piece: int = 8
+    silence_s: float = 0.0
+    gap_s: float = 0.0
+    fragment: int = 0
+    cut: int | None = None
+    usage: bool = True
+    finish_chunk: bool = True
+    error_at: int | None = None
+    raw: bytes | None = None
+    content_type: str = ""
+
+
+@dataclass
+class Recorded:
+    """One request as it came, and what it was answered: the truth that books are compared with."""
+
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: Any
+    model: str = ""
+    status: int = 0
+    usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
+    problem: str = ""
+    sent: int = 0
+    whole: bool = False
+    hung_up: bool = False
+
+
+class FakeGoogle:
+    """The server, on a free port of the loopback address, from `with` to its end."""
+
+    def __init__(self) -> None:
+        self.calls: list[Recorded] = []
+        self.assertions: list[str] = []
+        self.signatures: dict[str, str] = {}
+        self._script: list[Answer] = []
+        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, handler_class=_Handler)
+
+    def __enter__(self) -> "FakeGoogle":
+        self._server.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.stop(timeout=0.2)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def url(self) -> str:
+        """The base address of AI Studio, version path included."""
+        return f"{self.address}/v1beta"
+
+    @property
+    def vertex_url(self) -> str:
+        return f"{self.address}/v1/projects/acme/locations/global/publishers/google"
+
+    @property
+    def token_url(self) -> str:
+        return f"{self.address}/token"
+
+    def script(self, *answers: Answer) -> None:
+        """Answers for the next requests, in order, behind those still waiting."""
+        self._script.extend(answers)
+
+    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        payload = environ["wsgi.input"].read()
+        if environ["PATH_INFO"] == "/token":
+            return self._give_token(start, payload)
+        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+        call = Recorded(environ["PATH_INFO"], environ.get("QUERY_STRING", ""), headers, None)
+        self.calls.append(call)
+        try:
+            call.model, streamed, call.body = check_request(environ, headers, payload, self.signatures)
+        except Refused as refused:
+            call.status, call.problem = refused.status, str(refused)
+            return _respond(start, environ, call, Answer(), json.dumps(refused.body).encode(), "application/json")
+        answer = self._script.pop(0) if self._script else Answer("Hello.")
+        call.status = answer.status
+        if answer.status != 200:
+            return _respond(start, environ, call, answer, _error(answer), "application/json")
+        call.usage = _usage(answer, call.body)
+        chunks = list(self._chunks(answer, call))
+        if streamed and call.query == "alt=sse":
+            return _respond(start, environ, call, answer, None, "text/event-stream", _events(answer, chunks))
+        body = json.dumps(chunks if streamed else _joined(chunks)).encode()
+        return _respond(start, environ, call, answer, body, "application/json; charset=UTF-8")
+
+    def _give_token(self, start: Any, payload: bytes) -> Iterator[bytes]:
+        self.assertions += parse_qs(payload.decode())["assertion"]
+        start("200 OK", [("Content-Type", "application/json")])
+        return iter([json.dumps({"access_token": ACCESS_TOKEN, "expires_in": 3599, "token_type": "Bearer"}).encode()])
+
+    def _sign(self, owner: str) -> str:
+        """A new signature with every letter that base64 has trouble with."""
+        number = len(self.signatures)
+        signature = base64.b64encode(b"\xfb\xef\xbe\xff" + f"{owner}-{number}".encode() + b"\xff").decode()
+        self.signatures[signature] = owner
+        return signature
+
+    def _chunks(self, answer: Answer, call: Recorded) -> Iterator[dict[str, Any]]:
+        """The streamed responses; each a GenerateContentResponse."""
+        head = {"responseId": "resp-fake", "modelVersion": call.model}
+        if answer.block:
+            yield _checked(head | {"promptFeedback": {"blockReason": answer.block}, "usageMetadata": call.usage})
+            return
+        for index in range(answer.n):
+            for parts in self._parts(answer, index):
+                candidate = {"content": {"role": "model", "parts": parts}, "index": index}
+                yield _checked(head | {"candidates": [candidate]})
+        last: list[dict[str, Any]] = []
+        for index in range(answer.n):
+            candidate = {"index": index} | ({"finishReason": answer.finish} if answer.finish_chunk else {})
+            last.append(candidate | ({"groundingMetadata": answer.grounding} if answer.grounding else {}))
+        yield _checked(head | {"candidates": last} | ({"usageMetadata": call.usage} if answer.usage else {}))
+
+    def _parts(self, answer: Answer, index: int) -> Iterator[list[dict[str, Any]]]:
+        if answer.thoughts:
+            yield [{"text": answer.thoughts, "thought": True}]
+        texts = [answer.text[at : at + answer.piece] for at in range(0, len(answer.text), answer.piece)]
+        for place, piece in enumerate(texts):
+            last = answer.signed and not answer.tools and place == len(texts) - 1
+            yield [{"text": piece} | ({"thoughtSignature": self._sign("text")} if last else {})]
+        for data in answer.images:
+            yield [{"inlineData": {"mimeType": "image/png", "data": data}}]
+        for part in answer.parts:
+            yield [part]
+        calls: list[dict[str, Any]] = []
+        for place, (name, arguments) in enumerate(answer.tools):
+            call: dict[str, Any] = {"functionCall": {"name": name, "args": arguments}}
+            if answer.call_ids:
+                call["functionCall"]["id"] = f"call-{len(self.calls)}-{index}-{place}"
+            if answer.signed and place == 0:
+                call["thoughtSignature"] = self._sign(name)
+            calls.append(call)
+        if calls:
+            yield calls
+
+
+class _Handler(WSGIHandler):
+    """Hands the socket to the application, which cuts it where the script says."""
+
+    def get_environ(self) -> dict[str, Any]:
+        return super().get_environ() | {"fake.socket": self.socket}
+
+
+def _respond(
+    start: Any,
+    environ: dict[str, Any],
+    call: Recorded,
+    answer: Answer,
+    body: bytes | None,
+    kind: str,
+    events: Iterator[bytes] | None = None,
+) -> Iterator[bytes]:
+    """Status line, then the body in the script's manner."""
+    gevent.sleep(answer.silence_s)
+    headers = [("Content-Type", answer.content_type or kind), *answer.headers.items()]
+    body = answer.raw if answer.raw is not None else body
+    if body is not None:
+        headers.append(("Content-Length", str(len(body))))
+    start(f"{call.status} Scripted", headers)
+    return _send(environ, call, answer, [body] if body is not None else events)
+
+
+def _send(environ: dict[str, Any], call: Recorded, answer: Answer, pieces: Any) -> Iterator[bytes]:
+    try:
+        for piece in pieces:
+            for part in _split(piece, answer.fragment):
+                if answer.cut is not None and call.sent + len(part) >= answer.cut:
+                    yield part[: answer.cut - call.sent]
+                    call.sent = answer.cut
+                    environ["fake.socket"].shutdown(socket.SHUT_RDWR)
+                    return
+                yield part
+                call.sent += len(part)
+                gevent.sleep(answer.gap_s)
+        call.whole = True
+    finally:
+        call.hung_up = not call.whole and answer.cut is None
+
+
+def _split(piece: bytes, size: int) -> list[bytes]:
+    return [piece[at : at + size] for at in range(0, len(piece), size)] if size else [piece]
+
+
+def _error(answer: Answer) -> bytes:
+    message, status = ERRORS.get(answer.status, ("The request was refused.", "INVALID_ARGUMENT"))
+    return json.dumps(answer.error or {"error": {"code": answer.status, "message": message, "status": status}}).encode()
+
+
+def _events(answer: Answer, chunks: list[dict[str, Any]]) -> Iterator[bytes]:
+    for sent, chunk in enumerate(chunks):
+        if answer.error_at is not None and sent >= answer.error_at:
+            yield b"data: " + (json.dumps(answer.error).encode() if answer.error else _error(answer)) + b"\r\n\r\n"
+            return
+        yield b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n"
+
+
+def _checked(response: dict[str, Any]) -> dict[str, Any]:
+    types.GenerateContentResponse.model_validate(response)
+    return response
+
+
+def _joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The response that the same answer is without streaming: text pieces joined up to a signature."""
+    whole: dict[str, Any] = {}
+    candidates: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        whole |= {name: value for name, value in chunk.items() if name != "candidates"}
+        for candidate in chunk.get("candidates", ()):
+            known = candidates.setdefault(candidate["index"], {"content": {"role": "model", "parts": []}})
+            parts = known["content"]["parts"]
+            for part in candidate.get("content", {}).get("parts", ()):
+                _join_part(parts, part)
+            known |= {name: value for name, value in candidate.items() if name != "content"}
+    return whole | ({"candidates": list(candidates.values())} if candidates else {})
+
+
+def _join_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
+    last = parts[-1] if parts else {}
+    plain = last.keys() == {"text"} and "text" in part and not part.get("thought")
+    if plain:
+        parts[-1] = part | {"text": last["text"] + part["text"]}
+    else:
+        parts.append(part)
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text.encode()) // 4)
+
+
+def _usage(answer: Answer, body: dict[str, Any]) -> dict[str, Any]:
+    said = answer.text + "".join(name + json.dumps(arguments) for name, arguments in answer.tools)
+    prompt = _tokens(json.dumps(body["contents"])) if answer.prompt is None else answer.prompt
+    output = answer.n * _tokens(said)
+    usage = {
+        "promptTokenCount": prompt,
+        "candidatesTokenCount": output,
+        "totalTokenCount": prompt + output + answer.thought_tokens,
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": prompt}],
+    }
+    if answer.cached:
+        usage["cachedContentTokenCount"] = answer.cached
+    if answer.thought_tokens:
+        usage["thoughtsTokenCount"] = answer.thought_tokens
+    return usage | answer.details

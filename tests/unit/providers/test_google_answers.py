@@ -1,0 +1,239 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamRateLimited, UpstreamRefused, UpstreamTimeout
+from gateway.neutral.events import Failed, Finished, Silent, Started, collect
+from gateway.neutral.parts import Foreign, Image, Media, Reasoning, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.providers.google.generate import GoogleGenerate
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "google"
+TEXT_REPLY = (SAMPLES / "text_reply.json").read_bytes()
+SEARCH_REPLY = (SAMPLES / "search_reply.json").read_bytes()
+TOOLS_STREAM = (SAMPLES / "tools_stream.sse").read_bytes()
+PROTOCOL = GoogleGenerate(lambda secret: secret)
+SSE = {"content-type": "text/event-stream"}
+SIGNATURE = "+++//wABCg=="
+USAGE = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+
+
+class Reply:
+    """An upstream's answer from memory: whole, or in pieces where an exception is raised in its place."""
+
+    def __init__(self, *pieces: bytes | Exception, headers: dict | None = None) -> None:
+        self.status = 200
+        self.headers = SSE if headers is None else headers
+        self._pieces = pieces
+
+    def read_all(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def chunks(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    def close(self) -> None: ...
+
+
+def events(*pieces: bytes | Exception) -> list:
+    return [event for batch in PROTOCOL.read_stream(Reply(*pieces), False) for event in batch]
+
+
+def answer(*parts: dict, finish="STOP", **more) -> dict:
+    candidate = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
+    if finish:
+        candidate["finishReason"] = finish
+    return {"candidates": [candidate | more], "usageMetadata": USAGE, "modelVersion": "gemini-3-flash"}
+
+
+def chunk(*parts: dict, finish=None, **more) -> bytes:
+    return b"data: " + orjson.dumps(answer(*parts, finish=finish, **more)) + b"\r\n\r\n"
+
+
+def read(body: dict):
+    return PROTOCOL.read(Reply(orjson.dumps(body), headers={}), False)
+
+
+def test_whole_answer_is_read_into_disjoint_counts():
+    result = PROTOCOL.read(Reply(TEXT_REPLY, headers={}), False)
+    usage = Usage(
+        input=25, cache_read=52, input_audio=12, input_audio_cached=8, input_image=10, output=46, reasoning=30
+    )
+    assert result.usage == usage
+    assert usage.input_total + usage.output_total == 153
+    assert (result.model, result.upstream_id) == ("gemini-3-flash", "resp-1")
+
+
+def test_signature_stays_on_the_part_that_it_came_with():
+    parts = PROTOCOL.read(Reply(TEXT_REPLY, headers={}), False).choices[0].parts
+    assert parts == (
+        Reasoning("**Greeting**\n\nThe user says hello.", maker="google", summary=True),
+        Text("Hello there.", signature=SIGNATURE, maker="google"),
+    )
+
+
+def test_text_after_a_signature_is_a_part_of_its_own():
+    parts = read(answer({"text": "a", "thoughtSignature": SIGNATURE}, {"text": "b"})).choices[0].parts
+    assert parts == (Text("a", signature=SIGNATURE, maker="google"), Text("b"))
+
+
+def test_sources_are_cited_by_characters_of_the_text():
+    result = PROTOCOL.read(Reply(SEARCH_REPLY, headers={}), False)
+    text = result.choices[0].parts[0]
+    assert [(source.url[-1], text.text[source.start : source.end]) for source in text.sources[:3]] == [
+        ("a", "Zürich is in Switzerland."),
+        ("b", "Zürich is in Switzerland."),
+        ("b", "It has a lake."),
+    ]
+    assert text.sources[3] == Source("https://example.com/c", "c.example")
+    assert result.usage.searches == 2
+
+
+def test_older_models_pay_one_search_an_answer():
+    body = orjson.loads(SEARCH_REPLY) | {"modelVersion": "gemini-2.5-flash"}
+    assert read(body).usage.searches == 1
+
+
+def test_streamed_search_equals_the_whole_one():
+    body = orjson.loads(SEARCH_REPLY)
+    grounding = body["candidates"][0].pop("groundingMetadata")
+    text = body["candidates"][0]["content"]["parts"][0]["text"]
+    pieces = [chunk({"text": text[:9]}), chunk({"text": text[9:]}), chunk(finish="STOP", groundingMetadata=grounding)]
+    streamed = collect([events(*pieces)])
+    assert streamed.choices == PROTOCOL.read(Reply(SEARCH_REPLY, headers={}), False).choices
+    assert streamed.usage.searches == 2
+
+
+def test_image_foreign_parts_and_drafts():
+    draft = {"inlineData": {"mimeType": "image/png", "data": "AA=="}, "thought": True}
+    code = {"executableCode": {"language": "PYTHON", "code": "1+1"}}
+    image = {"inlineData": {"mimeType": "image/png", "data": "AQ=="}, "thoughtSignature": SIGNATURE}
+    parts = read(answer(draft, code, image)).choices[0].parts
+    assert parts == (Foreign("google", "executableCode", code), Image(Media("image/png", data="AQ==")))
+
+
+@pytest.mark.parametrize(
+    "reason", ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "MODEL_ARMOR"]
+)
+def test_refusing_finish_is_a_content_filter_even_without_content(reason):
+    assert read(answer(finish=reason)).choices[0].finish == "content_filter"
+    assert events(chunk(finish=reason))[-1].reason == "content_filter"
+
+
+def test_blocked_prompt_is_a_content_filter():
+    body = {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 3, "totalTokenCount": 3}}
+    result = read(body)
+    assert (result.choices[0].finish, result.choices[0].parts, result.usage.input) == ("content_filter", (), 3)
+    last = events(b"data: " + orjson.dumps(body) + b"\n\n")[-1]
+    assert (last.reason, last.usage.input) == ("content_filter", 3)
+
+
+@pytest.mark.parametrize(
+    "reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "NO_IMAGE", "MALFORMED_RESPONSE"]
+)
+def test_failed_finish_is_the_providers_failure(reason):
+    with pytest.raises(UpstreamFailed) as raised:
+        read(answer({"text": "x"}, finish=reason, finishMessage="print(look())"))
+    assert raised.value.details == {"responseText": f"{reason}: print(look())"}
+    last = events(chunk({"text": "x"}), chunk(finish=reason))[-1]
+    assert type(last.error) is UpstreamFailed and last.usage.output == 2
+
+
+def test_limited_account_is_refused_there():
+    with pytest.raises(UpstreamRefused):
+        read(answer(finish="PUP_LIMITED_DISABLED"))
+
+
+def test_length_and_calls_are_told():
+    assert read(answer({"text": "x"}, finish="MAX_TOKENS")).choices[0].finish == "length"
+    assert read(answer({"functionCall": {"name": "f"}})).choices[0].finish == "tool_calls"
+
+
+def test_call_without_id_and_arguments_gets_both():
+    call = read(answer({"functionCall": {"name": "f"}})).choices[0].parts[0]
+    assert call.id.startswith("call_") and len(call.id) == 37 and call.arguments == "{}"
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"7", b"{}", b'{"candidates":[]}', b'{"candidates":[7]}'])
+def test_answer_of_another_shape_is_the_providers_failure(body):
+    with pytest.raises(UpstreamFailed):
+        PROTOCOL.read(Reply(body, headers={}), False)
+
+
+def test_end_without_content_or_tokens_is_a_failure():
+    empty = answer({"text": ""}) | {"usageMetadata": {"promptTokenCount": 3, "totalTokenCount": 3}}
+    with pytest.raises(UpstreamFailed):
+        read(empty)
+    assert type(events(b"data: " + orjson.dumps(empty) + b"\n\n")[-1].error) is UpstreamFailed
+
+
+@pytest.mark.parametrize("size", [1, 3, 100, 10_000])
+def test_parallel_calls_in_fragments_keep_their_arguments_and_the_signature(size):
+    pieces = [TOOLS_STREAM[at : at + size] for at in range(0, len(TOOLS_STREAM), size)]
+    result = collect([events(*pieces)])
+    thought, first, second = result.choices[0].parts
+    assert thought == Reasoning("I will look.", maker="google", summary=True)
+    assert first == ToolCall("a1", "look", '{"at":"sky","n":1}', SIGNATURE, "google")
+    assert second.id.startswith("call_") and orjson.loads(second.arguments) == {"at": "sea ü"}
+    assert (result.choices[0].finish, result.usage.output, result.usage.reasoning) == ("tool_calls", 34, 12)
+
+
+def test_stream_cut_at_any_byte_never_looks_complete():
+    for at in range(len(TOOLS_STREAM) - len(b"\r\n\r\n")):
+        if TOOLS_STREAM[:at].count(b'"finishReason"') and TOOLS_STREAM[:at].endswith(b"}"):
+            continue
+        last = events(TOOLS_STREAM[:at])[-1]
+        assert isinstance(last, Failed) and isinstance(last.error, StreamTruncated), at
+
+
+def test_stream_broken_by_the_transport_tells_what_is_owed():
+    last = events(chunk({"text": "x"}), UpstreamTimeout("slow"))[-1]
+    assert type(last.error) is UpstreamTimeout and last.usage == Usage(input=3, output=2)
+
+
+def test_error_inside_a_stream_ends_it():
+    error = {"error": {"code": 429, "message": "Resource exhausted", "status": "RESOURCE_EXHAUSTED"}}
+    found = events(chunk({"text": "x"}), b"data: " + orjson.dumps(error) + b"\n\n", chunk({"text": "y"}, finish="STOP"))
+    assert type(found[-1].error) is UpstreamRateLimited
+    assert [type(event) for event in found].count(Failed) == 1
+
+
+def test_answer_that_is_no_stream_fails():
+    reply = Reply(b'{"error":{"code":503,"message":"overloaded"}}', headers={"content-type": "application/json"})
+    first, last = next(iter(PROTOCOL.read_stream(reply, False)))
+    assert type(first) is Started and type(last.error) is UpstreamFailed
+
+
+def test_silence_is_passed_on_and_usage_is_the_last_told():
+    found = events(chunk({"text": "a"}), b"", chunk({"text": "b"}, finish="STOP"))
+    assert any(isinstance(event, Silent) for event in found)
+    assert isinstance(found[-1], Finished) and found[-1].usage == Usage(input=3, output=2)
+
+
+@pytest.mark.parametrize(
+    ("usage", "headers", "tier"),
+    [
+        ({"trafficType": "ON_DEMAND_PRIORITY"}, {}, "priority"),
+        ({"serviceTier": "flex"}, {}, "flex"),
+        ({}, {"x-gemini-service-tier": "standard"}, "default"),
+        ({"trafficType": "PROVISIONED_THROUGHPUT"}, {}, ""),
+    ],
+)
+def test_served_tier_is_read(usage, headers, tier):
+    body = answer({"text": "x"}) | {"usageMetadata": USAGE | usage}
+    assert PROTOCOL.read(Reply(orjson.dumps(body), headers=headers), False).service_tier == tier
+
+
+def test_made_images_have_a_count_of_their_own():
+    usage = USAGE | {
+        "candidatesTokenCount": 1300,
+        "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 1290}],
+        "thoughtsTokenCount": 5,
+    }
+    found = read(answer({"text": "x"}) | {"usageMetadata": usage}).usage
+    assert (found.output, found.output_image, found.reasoning) == (15, 1290, 5)
