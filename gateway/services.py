@@ -13,7 +13,10 @@ from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Current
 from gateway.clock import Clock
 from gateway.control import Control
+from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache
 from gateway.engine.chat import ChatEngine
+from gateway.engine.decisions import Decisions
+from gateway.engine.exchange import Board, Exchange, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
 from gateway.engine.management import Management
 from gateway.engine.offers import Offers
 from gateway.engine.planning import Planner
@@ -24,7 +27,7 @@ from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
-from gateway.limits.rates import Rates
+from gateway.limits.rates import RateLimits, Rates
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
@@ -73,6 +76,8 @@ class Services:
     credentials: Credentials
     health: Health
     planner: Planner
+    decisions: Decisions
+    exchange: Exchange
     spending: Spending
     settlements: Settlements
     ledger: LedgerBook
@@ -90,6 +95,7 @@ class Services:
         self.control.start()
         self.counters.start()
         self.settlements.start()
+        self.exchange.start()
 
     def drain(self, leaving: bool = True) -> None:
         """The worker begins to leave: readiness says so, requests under way finish."""
@@ -101,6 +107,7 @@ class Services:
             return
         self._closed = True
         for step in (
+            self.exchange.stop,
             self.settlements.stop,
             lambda: self.journal.close(FLUSH_S),
             self.control.stop,
@@ -169,7 +176,9 @@ def build(settings: Settings) -> Services:
     credentials = Credentials(catalogue.current, settings.environment, provider_keys, secrets.hash_keys[0])
     health = Health(clock)
     protocols = _protocols()
-    sticky = Sticky(clock, settings.routing.sticky_ttl_s)
+    documents = Documents(database)
+    pins = RedisPins(redis) if redis else JournalPins(documents, database, journal, clock)
+    sticky = Sticky(clock, settings.routing.sticky_ttl_s, Pins(pins, clock))
     router = Router(
         catalogue.current,
         health,
@@ -189,7 +198,11 @@ def build(settings: Settings) -> Services:
     intents = Intents(words, control.node)
     recovery = Recovery(database, words, control, clock, settings.timeouts.request_s)
     spending = Spending(database, journal, control, clock, intents.claim)
-    settlements = Settlements(spending, Rates(), journal, intents, clock, SETTLE_S, (recovery.run,))
+    rates = Rates(RateLimits(database, control), clock, redis)
+    settlements = Settlements(spending, rates, journal, intents, clock, SETTLE_S, (recovery.run, rates.exchange))
+    decisions = Decisions(database, journal, clock, settings.routing.decision_days)
+    shelf = RedisShelf(redis) if redis else DocumentShelf(documents, database, settings.cache.max_bytes)
+    cache = ResponseCache(shelf, secrets.hash_keys[0], settings.cache)
     return Services(
         settings=settings,
         clock=clock,
@@ -197,7 +210,7 @@ def build(settings: Settings) -> Services:
         database=database,
         control=control,
         journal=journal,
-        documents=Documents(database),
+        documents=documents,
         redis=redis,
         transport=transport,
         catalogue=catalogue,
@@ -205,11 +218,13 @@ def build(settings: Settings) -> Services:
         credentials=credentials,
         health=health,
         planner=planner,
+        decisions=decisions,
+        exchange=Exchange(health, _board(settings, database, redis), (cache.trim, decisions.purge)),
         spending=spending,
         settlements=settlements,
         ledger=LedgerBook(database, control),
         budgets=Budgets(database, control),
-        chat=ChatEngine(planner, settlements, upstreams, clock, settings, secrets.hash_keys[0]),
+        chat=ChatEngine(planner, settlements, upstreams, clock, settings, secrets.hash_keys[0], decisions, cache),
         counters=counters,
         management=Management(
             database,
@@ -223,6 +238,14 @@ def build(settings: Settings) -> Services:
         sources=read_clients(loader.FOLDER / "clients.toml"),
         secrets=secrets,
     )
+
+
+def _board(settings: Settings, database: Database, redis: Redis | None) -> Board | None:
+    """Where workers tell each other of providers; a worker that is surely alone has nobody to tell."""
+    if redis is not None:
+        return RedisBoard(redis)
+    alone = database.kind == "sqlite" and settings.server.workers == 1
+    return None if alone else TableBoard(database)
 
 
 def _protocols() -> dict[str, Protocol]:

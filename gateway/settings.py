@@ -78,6 +78,13 @@ class Routing:
     exploration_rate: float
     sticky_ttl_s: float
     low_uptime_percent: float
+    decision_days: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    max_bytes: int
+    max_entry_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,7 @@ class Settings:
     security: Security
     catalogue: Catalogue
     routing: Routing
+    cache: Cache
     metering: Metering
     limits: Limits
     bootstrap: Bootstrap

@@ -10,11 +10,14 @@ from gateway.clock import Clock
 from gateway.engine import healing, streaming, whole
 from gateway.engine.attempts import Walk
 from gateway.engine.bounds import ask_for
+from gateway.engine.cache import ResponseCache
 from gateway.engine.context import RequestContext
+from gateway.engine.decisions import Decisions
 from gateway.engine.outcome import Outcome
-from gateway.engine.planning import Planner
+from gateway.engine.planning import Planned, Planner
 from gateway.engine.run import Run
 from gateway.engine.settlement import Settlements
+from gateway.engine.sharing import Asking, Maker, Sharing
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch
 from gateway.providers.upstream import Upstreams
@@ -64,6 +67,8 @@ class ChatEngine:
         clock: Clock,
         settings: Settings,
         fingerprint_key: bytes,
+        decisions: Decisions,
+        cache: ResponseCache,
     ) -> None:
         """`fingerprint_key` is a secret of the installation: what callers name goes upstream as its HMAC only."""
         self._planner = planner
@@ -72,12 +77,19 @@ class ChatEngine:
         self._clock = clock
         self._settings = settings
         self._fingerprint_key = fingerprint_key
+        self._decisions = decisions
+        self._cache = cache
+        self._sharing = Sharing(cache, settlements, decisions, clock, settings.timeouts.heartbeat_s)
 
     def generate(self, context: RequestContext, request: ChatRequest) -> Answer:
         """The whole answer, settled. Raises what the caller must be told."""
-        run = self._start(context, request, self._settings.timeouts.plain_s)
+        planned, request = self._plan(context, request)
+        asking, maker = self._asking(context, request, planned, self._settings.timeouts.plain_s)
+        if asking.key:
+            return Answer(*self._sharing.generate(asking, maker))
+        run = maker.admit()
         try:
-            return Answer(healing.heal_result(run, whole.answer(run)), run.outcome)
+            return Answer(maker.whole(run), run.outcome)
         finally:
             run.settlement.close()
 
@@ -87,21 +99,41 @@ class ChatEngine:
         Errors before the first batch are raised here; later ones come as a Failed event. A batch of Silent comes
         whenever nothing did for the heartbeat time; after one, failures come as events too.
         """
-        run = self._start(context, request, self._settings.timeouts.stream_s)
-        batches = healing.heal_stream(run, streaming.events(run))
+        planned, request = self._plan(context, request)
+        asking, maker = self._asking(context, request, planned, self._settings.timeouts.stream_s)
+        if asking.key:
+            batches, outcome = self._sharing.stream(asking, maker)
+        else:
+            run = maker.admit()
+            batches, outcome = maker.stream(run), run.outcome
         try:
             first = next(batches)
         except BaseException:
             batches.close()
             raise
-        return Stream(first, batches, run.outcome)
+        return Stream(first, batches, outcome)
 
-    def _start(self, context: RequestContext, request: ChatRequest, longest_s: float) -> Run:
+    def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[Planned, ChatRequest]:
+        """Where the request may go, and the request as it goes there."""
         if request.options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
         if healing.wanted_of(request) is not None:
             request = dataclasses.replace(request, native=None)
-        planned = self._planner.plan(context, request)
+        return self._planner.plan(context, request), request
+
+    def _asking(
+        self, context: RequestContext, request: ChatRequest, planned: Planned, longest_s: float
+    ) -> tuple[Asking, Maker]:
+        key = self._cache.key_of(context, request, planned.plan)
+        deadline = min(context.deadline, context.started + longest_s)
+        maker = Maker(
+            admit=lambda: self._admit(context, request, planned, deadline),
+            whole=lambda run: healing.heal_result(run, whole.answer(run)),
+            stream=lambda run: healing.heal_stream(run, streaming.events(run)),
+        )
+        return Asking(context, request, planned, key, deadline), maker
+
+    def _admit(self, context: RequestContext, request: ChatRequest, planned: Planned, deadline: float) -> Run:
         ask = ask_for(request, planned.mappings, self._settings.limits.default_max_output, context.at_us)
         needs = request.needs
         settlement = self._settlements.admit(
@@ -110,16 +142,17 @@ class ChatEngine:
         return Run(
             context=context,
             request=request,
-            outcome=Outcome(request, planned.plan.resolution.provider or None),
+            outcome=Outcome(request, planned.plan.resolution.provider or None, warnings=planned.warnings),
             planned=planned,
             walk=Walk(planned.groups, self._settings.routing.max_attempts),
             settlement=settlement,
             planner=self._planner,
             upstreams=self._upstreams,
             clock=self._clock,
-            deadline=min(context.deadline, context.started + longest_s),
+            deadline=deadline,
             drain_s=self._settings.metering.drain_s,
             patience_s=self._settings.timeouts.silence_s,
+            decisions=self._decisions,
         )
 
     def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:

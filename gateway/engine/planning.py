@@ -17,6 +17,7 @@ from gateway.providers.protocol import Credential, Target
 from gateway.routing.decision import Plan
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
+from gateway.routing.record import write_record
 from gateway.routing.sticky import read_session
 
 
@@ -35,7 +36,6 @@ class Planned:
     def platform_paid(self) -> bool:
         """Whether any target uses the platform's credential, so that the organization's credits pay."""
         return any(target.credential.source == PLATFORM for group in self.groups for target in group)
-
 
     def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
         """The request as `mapping` gets it: with the effort that an automatic choice sends, and a forced tool choice
@@ -94,7 +94,7 @@ class Planner:
 
     def explain(self, context: RequestContext, request: ChatRequest) -> dict:
         """The decision as data, without the random choice and without calling anybody."""
-        return self._decide(context, request, explore=False).record()
+        return write_record(self._decide(context, request, explore=False))
 
     def begun(self, target: Target) -> None:
         """An upstream call is about to start."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gateway.clock import Clock
 from gateway.engine.attempts import Walk, final_error
 from gateway.engine.context import RequestContext
+from gateway.engine.decisions import Decisions
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.engine.planning import Planned, Planner
 from gateway.engine.settlement import Settlement
@@ -35,6 +36,7 @@ class Run:
     deadline: float
     drain_s: float
     patience_s: float
+    decisions: Decisions
 
     def request_for(self, target: Target) -> ChatRequest:
         """The request as `target` gets it."""
@@ -61,6 +63,7 @@ class Run:
             self.planner.sampled(attempt, self.request.needs.stream)
         following = self.walk.after(error)
         if following is None or self.deadline <= self.clock.monotonic():
+            self.decisions.keep(self.context, self.planned.plan)
             raise final_error(self.outcome, error, self.walk.refusals) from error
         return following
 
@@ -68,6 +71,7 @@ class Run:
         """A good end: durable before the caller has the last bytes."""
         attempt.ended = self.clock.monotonic()
         attempt.status = OK
+        self.decisions.keep(self.context, self.planned.plan)  # in the settlement's commit, so before it
         self.settlement.settle(attempt)
         self.planner.sampled(attempt, self.request.needs.stream)
         self.planner.served(self.planned, attempt)
@@ -75,12 +79,14 @@ class Run:
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
         """The answer broke after it began: append and return, never wait."""
         self._note(attempt, "error", error)
+        self.decisions.keep(self.context, self.planned.plan)
         self.settlement.abandon(attempt)
         self.planner.sampled(attempt, self.request.needs.stream)
 
     def hung_up(self, attempt: Attempt) -> None:
         """The caller is gone: append and return, never wait."""
         self._note(attempt, "client_disconnect", Cancelled(GONE))
+        self.decisions.keep(self.context, self.planned.plan)
         self.settlement.abandon(attempt)
 
     def drains(self, target: Target) -> bool:

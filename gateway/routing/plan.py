@@ -1,7 +1,6 @@
 """The order in which to try providers for one request, and why."""
 
 from collections.abc import Callable
-from typing import Any
 
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest
@@ -99,12 +98,6 @@ class Router:
         if kind == "canonical":
             return self._finish(ask, table, sieve, entries)
         return self._plan_pinned(ask, table, sieve, entries)
-
-    def explain(
-        self, asked: str, needs: Needs, options: Options, allowed: Allowed | None, usable: Usable, **more: Any
-    ) -> dict[str, Any]:
-        """What `plan` decides for the same arguments, as its record."""
-        return self.plan(asked, needs, options, allowed, usable, **{**more, "explore": False}).record()
 
     def served(self, plan: Plan, chosen: Scored) -> None:
         """`chosen` of this plan answered: keep the session with it, and remember it for its project.

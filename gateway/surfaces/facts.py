@@ -21,7 +21,8 @@ class Facts:
     def __init__(self, context: RequestContext, outcome: Outcome, answer_id: str) -> None:
         self.context = context
         self.outcome = outcome
-        self.answer_id = answer_id
+        # An answer that is given again keeps the id that it was first given under.
+        self.answer_id = answer_id.replace(context.request_id, outcome.origin) if outcome.origin else answer_id
         self.created = context.at_us // SECOND_US
 
     @property

@@ -3,13 +3,16 @@
 from gateway.surfaces import health
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.exchange import Operation
-from gateway.surfaces.openai import chat, models
+from gateway.surfaces.openai import chat, explain, models
+from gateway.surfaces.responses import routes as responses
 
 SURFACES: dict[str, tuple[Operation, ...]] = {
     "health": health.OPERATIONS,
     "chat": chat.OPERATIONS,
     "messages": messages.OPERATIONS,
+    "responses": responses.OPERATIONS,
     "models": models.OPERATIONS,
+    "routing": explain.OPERATIONS,
 }
 
 

@@ -49,7 +49,11 @@ class World:
         self.catalogue = Catalogue(self.models, self.providers, {"nick": "m"}, "1")
         self.health = Health(self.clock)
         settings = Routing(
-            max_attempts=3, exploration_rate=self.exploration, sticky_ttl_s=3600, low_uptime_percent=90.0
+            max_attempts=3,
+            exploration_rate=self.exploration,
+            sticky_ttl_s=3600,
+            low_uptime_percent=90.0,
+            decision_days=7,
         )
         self.sticky = Sticky(self.clock, settings.sticky_ttl_s)
         random = (lambda: self.rolls.pop(0)) if self.rolls else (lambda: 0.999)

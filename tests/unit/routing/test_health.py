@@ -94,7 +94,7 @@ def test_rests_grow_with_every_failed_probe_up_to_a_minute(health, clock, mappin
     for _ in range(9):
         health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
         lengths.append(round(health.view("p/m", "p").rested_until - clock.monotonic()))
-        clock.advance(lengths[-1])
+        clock.advance(lengths[-1] + 0.001)
     assert lengths == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 

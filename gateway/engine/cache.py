@@ -1,0 +1,216 @@
+"""The response cache: complete answers of projects that asked for it, each project under a key of its own."""
+
+import hashlib
+import hmac
+import logging
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from gateway.accounts.authentication import Caller
+from gateway.engine.context import RequestContext
+from gateway.engine.recording import build, flatten
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatRequest
+from gateway.neutral.usage import Usage
+from gateway.routing.decision import Plan
+from gateway.settings import Cache
+from gateway.store import redis as store
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.store.redis import Redis
+
+log = logging.getLogger(__name__)
+
+FORM = 1  # of an entry; another release may write another one
+KIND = "response"
+LABEL = b"response-cache\0"
+LOCK_S = 30.0
+
+
+class Origin(NamedTuple):
+    """What is told of the answer when it is given again. `request` is the id of the request that it was made for,
+    `mapping` the key of the mapping that served it."""
+
+    request: str
+    mapping: str
+    usage: Usage | None
+    finish: str
+    service_tier: str
+    model: str
+    upstream_id: str
+
+
+class Entry(NamedTuple):
+    """An answer: its frames as (milliseconds after the frame before, bytes). A whole answer has one."""
+
+    origin: Origin
+    frames: list[tuple[int, bytes]]
+
+    @property
+    def size(self) -> int:
+        return sum(len(frame) for _, frame in self.frames)
+
+
+class Shelf(Protocol):
+    """Where entries lie. All may raise Unavailable. `lock` tells whether nobody else makes this answer now: None
+    where asking would cost more than it saves."""
+
+    def get(self, key: str) -> bytes | None: ...
+    def put(self, key: str, value: bytes, ttl_s: float) -> None: ...
+    def lock(self, key: str) -> bool | None: ...
+    def unlock(self, key: str) -> None: ...
+    def trim(self) -> None: ...
+
+
+class ResponseCache:
+    """One object serves all projects. A store that is away means misses, never an error."""
+
+    def __init__(self, shelf: Shelf, secret: bytes, settings: Cache) -> None:
+        self._shelf = shelf
+        self._secret = secret
+        self._most_bytes = settings.max_entry_bytes
+
+    def key_of(self, context: RequestContext, request: ChatRequest, plan: Plan) -> str:
+        """The key of what would answer this request; "" when it may neither be read from the cache nor kept.
+
+        An HMAC under a key that only this project has, over what was resolved (the model, and the provider where the
+        caller named one) and everything that shapes the answer (HTTP reference, 6.5): two projects can never meet.
+        Raises InvalidRequest for what is wrong inside the conversation.
+        """
+        if not is_cacheable(context):
+            return ""
+        options, resolution = request.options, plan.resolution
+        model = plan.first.candidate.model.id
+        parts = (
+            FORM,
+            (context.surface, context.operation, request.native.dialect if request.native else ""),
+            (model, resolution.provider, resolution.region),
+            request.needs.stream,
+            flatten(request.conversation()),
+            (options.service_tier, options.prompt_cache_key, options.prompt_cache_retention, options.heal),
+            (options.image_config, options.extra),
+        )
+        try:
+            text = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+        except TypeError:
+            return ""  # what cannot be compared is not cached
+        own = hmac.digest(self._secret, LABEL + context.caller.project_id.encode(), "sha256")
+        return hmac.new(own, text, hashlib.sha256).hexdigest()
+
+    def get(self, key: str) -> Entry | None:
+        """The entry, None for a miss."""
+        try:
+            payload = self._shelf.get(key)
+            return read_entry(payload) if payload else None
+        except GatewayError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            log.warning("an entry of the response cache could not be read; it counts as absent")
+            return None
+
+    def put(self, key: str, entry: Entry, ttl_s: float) -> None:
+        """Keep an entry, unless it is too large or the store is away."""
+        if entry.size > self._most_bytes:
+            return
+        try:
+            self._shelf.put(key, write_entry(entry), ttl_s)
+        except GatewayError:
+            return  # the next request asks the provider again
+
+    def lock(self, key: str) -> bool:
+        """Whether this worker shall make the answer; False while another one does."""
+        try:
+            return self._shelf.lock(key) is not False
+        except GatewayError:
+            return True
+
+    def unlock(self, key: str) -> None:
+        try:
+            self._shelf.unlock(key)
+        except GatewayError:
+            return  # it lapses by itself
+
+    def trim(self) -> None:
+        """Keep within the bound on disk."""
+        self._shelf.trim()
+
+
+def is_cacheable(context: RequestContext) -> bool:
+    """Whether the project wants its answers cached, the request does not object and no policy forbids it."""
+    caller = context.caller
+    return caller.cache_enabled and not context.no_cache and not _keeps_nothing(caller)
+
+
+def _keeps_nothing(caller: Caller) -> bool:
+    return any(level.policy is not None and level.policy.zero_data_retention for level in caller.rules)
+
+
+def write_entry(entry: Entry) -> bytes:
+    frames = [(gap_ms, orjson.Fragment(frame)) for gap_ms, frame in entry.frames]
+    return orjson.dumps((FORM, flatten(tuple(entry.origin)), frames))
+
+
+def read_entry(payload: bytes) -> Entry | None:
+    """None for an entry of another release; ValueError, KeyError or TypeError for none at all."""
+    form, origin, frames = orjson.loads(payload)
+    if form != FORM:
+        return None
+    return Entry(Origin(*build(origin)), [(gap_ms, orjson.dumps(frame)) for gap_ms, frame in frames])
+
+
+class RedisShelf:
+    """Entries in redis, which bounds its own memory."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    def get(self, key: str) -> bytes | None:
+        return self._redis.get(store.response(key))
+
+    def put(self, key: str, value: bytes, ttl_s: float) -> None:
+        self._redis.put(store.response(key), value, ttl_s)
+
+    def lock(self, key: str) -> bool | None:
+        return self._redis.put_if_absent(store.response(f"lock:{key}"), b"1", LOCK_S)
+
+    def unlock(self, key: str) -> None:
+        self._redis.delete(store.response(f"lock:{key}"))
+
+    def trim(self) -> None:
+        """Nothing to do: every entry has its end, and redis its own bound."""
+
+
+class DocumentShelf:
+    """Entries as documents, within `max_bytes` for the whole installation.
+
+    What there is is measured by `trim`; until the next one a worker adds at most a quarter of the bound.
+    """
+
+    def __init__(self, documents: Documents, database: Database, max_bytes: int) -> None:
+        self._documents = documents
+        self._database = database
+        self._max_bytes = max_bytes
+        self._room = max_bytes // 4
+
+    def get(self, key: str) -> bytes | None:
+        return self._documents.get(KIND, key)
+
+    def put(self, key: str, value: bytes, ttl_s: float) -> None:
+        if len(value) <= self._room:
+            self._room -= len(value)
+            self._documents.put(KIND, key, value, ttl_s)
+
+    def lock(self, key: str) -> bool | None:
+        return None
+
+    def unlock(self, key: str) -> None:
+        """Nothing was locked."""
+
+    def trim(self) -> None:
+        """Delete the entries that would lapse first until the rest fits. Unavailable when the store is away."""
+        sql = "SELECT count(*), coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
+        count, size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone())
+        bounds = {KIND: int(count * self._max_bytes / size)} if size > self._max_bytes else {}
+        self._documents.sweep(bounds)
+        self._room = self._max_bytes // 4

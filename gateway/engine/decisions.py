@@ -1,0 +1,100 @@
+"""The routing decision of each request, kept small, so that any of the last days can be explained."""
+
+from typing import Any
+
+import orjson
+
+from gateway.clock import Clock
+from gateway.engine.context import RequestContext
+from gateway.errors import NotFound, Unavailable
+from gateway.metering.models import CACHED
+from gateway.metering.recorder import UsageRecord, find, raw_id
+from gateway.routing.decision import Plan
+from gateway.routing.record import pack, unpack
+from gateway.store.database import Database
+from gateway.store.journal import Journal, Statement
+
+DAY_MS = 86_400_000
+OK = range(200, 300)
+PURGE_ROWS = 2_000
+PURGE_ROUNDS = 200
+RECORD = Statement(
+    "decision", "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
+)
+
+
+class Decisions:
+    """Kept for `keep_days` days (0: not at all), in the group commits that usage rows use anyway."""
+
+    def __init__(self, database: Database, journal: Journal, clock: Clock, keep_days: int) -> None:
+        self._database = database
+        self._journal = journal
+        self._clock = clock
+        self._keep_days = keep_days
+
+    def keep(self, context: RequestContext, plan: Plan) -> None:
+        """Record the plan of a request. Never waits and never fails: an explanation is no part of the books."""
+        if not self._keep_days:
+            return
+        request = bytes.fromhex(context.request_id)
+        try:
+            self._journal.append((RECORD, (request, raw_id(context.caller.project_id), orjson.dumps(pack(plan)))))
+        except Unavailable:
+            return
+
+    def find(self, project_id: str, request_id: str) -> dict[str, Any]:
+        """What was decided for a request of the project, and what became of it: the decision's members and
+        `attempts`. NotFound for another project's, an unknown and a forgotten one alike; Unavailable."""
+        missing = NotFound(
+            "There is no routing decision under this id in this project; they are kept for "
+            f"{self._keep_days} days and begin with the provider's first call."
+        )
+        try:
+            request = bytes.fromhex(request_id)
+        except ValueError:
+            raise missing from None
+        row = self._database.read(lambda: self._select(request))
+        if row is None or bytes(row[0]) != raw_id(project_id):
+            raise missing
+        try:
+            record = unpack(orjson.loads(bytes(row[1])))
+        except ValueError:
+            raise missing from None
+        return {**record, "attempts": [_write_attempt(one) for one in find(self._database, request_id)]}
+
+    def purge(self) -> int:
+        """Delete what is older than the days it is kept; how many. In small transactions, safe to repeat."""
+        oldest = (self._clock.now_us() // 1000 - self._keep_days * DAY_MS).to_bytes(6, "big") + bytes(10)
+        gone = 0
+        for _ in range(PURGE_ROUNDS):
+            count = self._database.write(lambda: self._delete(oldest))
+            gone += count
+            if count < PURGE_ROWS:
+                break
+        return gone
+
+    def _select(self, request: bytes) -> tuple | None:
+        return self._database.execute("SELECT project, record FROM decision WHERE request = ?", (request,)).fetchone()
+
+    def _delete(self, oldest: bytes) -> int:
+        # Ids begin with the milliseconds of their making (RFC 9562, version 7), so they are their own index by time.
+        sql = (
+            "DELETE FROM decision WHERE request IN "
+            f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {PURGE_ROWS})"
+        )
+        return self._database.execute(sql, (oldest,)).rowcount
+
+
+def _write_attempt(record: UsageRecord) -> dict[str, Any]:
+    region = record.details.get("region")
+    shown = {
+        "provider": record.provider,
+        "model": record.served,
+        "status_code": record.status,
+        "error": record.error or "none",
+        "succeeded": record.status in OK and record.error is None,
+        "duration_ms": record.duration_ms,
+    }
+    if record.flags & CACHED:
+        shown["cached"] = True
+    return shown | {"region": region} if region else shown

@@ -1,0 +1,144 @@
+"""One upstream answer on its way, shared by all of this worker who asked for the same."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gateway.clock import Clock
+from gateway.engine.cache import Entry
+from gateway.engine.outcome import Outcome
+from gateway.engine.recording import read_batch, write_batch
+from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
+from gateway.neutral.chat import ChatResult
+from gateway.neutral.events import Batch, Failed, Finished, Silent
+from gateway.threads import spawn
+
+ABANDONED = "The request that this one waited for was given up."
+
+
+class Flight:
+    """The answer is made in a greenlet of its own and ends early only when nobody reads it any more.
+
+    `frames` are (milliseconds after the frame before, bytes); what cannot be written as bytes stays as it is and makes
+    the flight `spoiled`: it can be read now, but not kept. `landed`: the whole answer is there and settled. `locked`:
+    other workers wait for it.
+    """
+
+    def __init__(self, clock: Clock, request_id: str, mappings: frozenset[str]) -> None:
+        """`mappings`: the keys of all mappings that may come to serve it."""
+        self._clock = clock
+        self.request_id = request_id
+        self._wake = threading.Event()
+        self._task: Any = None
+        self._at = 0.0
+        self.mappings = mappings
+        self.outcome: Outcome | None = None
+        self.frames: list[tuple[int, bytes | Batch]] = []
+        self.entry: Entry | None = None
+        self.result: ChatResult | None = None
+        self.failed: Failed | None = None
+        self.failure: Exception | None = None
+        self.landed = self.spoiled = self.locked = False
+        self.readers = 0
+
+    def start(self, outcome: Outcome, work: Callable[["Flight"], None]) -> None:
+        """Begin: `work` fills the flight and ends it. Whoever starts it must have joined it."""
+        self.outcome = outcome
+        self._at = self._clock.monotonic()
+        self._task = spawn(work, self)
+
+    def join(self) -> None:
+        """One more reader; `leave` when done."""
+        self.readers += 1
+
+    def leave(self) -> None:
+        """One reader less; without any the upstream call ends."""
+        self.readers -= 1
+        if self.readers <= 0 and not self.ended and self._task is not None:
+            self._task.kill(block=False)
+
+    @property
+    def ended(self) -> bool:
+        return self.landed or self.failure is not None
+
+    def add(self, frame: bytes | Batch) -> None:
+        now = self._clock.monotonic()
+        gap_ms = round((now - self._at) * 1000) if self.frames else 0
+        self._at = now
+        self.frames.append((gap_ms, frame))
+        self._tell()
+
+    def land(self, entry: Entry | None = None) -> None:
+        """The answer is whole; `entry` is it as others get it, None where they cannot."""
+        self.entry = entry
+        self.landed = True
+        self._tell()
+
+    def fail(self, error: Exception | None = None, event: Failed | None = None) -> None:
+        """End without a whole answer; `event` is what a stream that had begun ends with."""
+        self.failure = error or (event.error if event else UpstreamFailed(ABANDONED))
+        self.failed = event
+        self._tell()
+
+    def wait(self, seconds: float | None) -> None:
+        """Until the flight ended well. Raises what it failed with; UpstreamTimeout when `seconds` passed first."""
+        until = None if seconds is None else self._clock.monotonic() + seconds
+        while not self.ended:
+            left = None if until is None else until - self._clock.monotonic()
+            if left is not None and left <= 0:
+                raise UpstreamTimeout("The model did not answer in time.")
+            self._wake.wait(left)
+        if self.failure is not None:
+            raise self.failure
+
+    def batches(self, heartbeat_s: float) -> Iterator[Batch]:
+        """The stream from its beginning, then as it comes; Silent whenever nothing came for the heartbeat time.
+
+        A failure before the first batch is raised, a later one comes as a Failed event.
+        """
+        place, begun = 0, False
+        while True:
+            for _, frame in self.frames[place:]:
+                place += 1
+                begun = True
+                yield read_batch(frame) if isinstance(frame, bytes) else frame
+            if place < len(self.frames):
+                continue
+            if self.ended:
+                break
+            if not self._wake.wait(heartbeat_s):
+                begun = True
+                yield [Silent()]
+        if self.failure is not None:
+            if not begun or not isinstance(self.failure, GatewayError):
+                raise self.failure
+            yield [self.failed or Failed(self.failure)]
+
+    def _tell(self) -> None:
+        wake, self._wake = self._wake, threading.Event()
+        wake.set()
+
+
+def fly(flight: Flight, batches: Iterator[Batch], entry_of: Callable[[Flight], Entry]) -> None:
+    """Fill a flight from a stream and end it."""
+    for batch in batches:
+        last = batch[-1]
+        if type(last) is Failed:
+            if len(batch) > 1:
+                _add(flight, batch[:-1])
+            flight.fail(event=last)
+            return
+        _add(flight, batch)
+        if type(last) is Finished:
+            flight.land(None if flight.spoiled else entry_of(flight))
+            return
+
+
+def _add(flight: Flight, batch: Batch) -> None:
+    if all(type(event) is Silent for event in batch):
+        return  # every reader notices silence by itself
+    try:
+        flight.add(write_batch(batch))
+    except TypeError:
+        flight.spoiled = True
+        flight.add(batch)

@@ -1,0 +1,165 @@
+"""A decision as data: packed small enough to be kept of every request, and unpacked as the HTTP reference names it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gateway.money import usd_number
+from gateway.routing.candidates import Candidate
+from gateway.routing.decision import Plan
+from gateway.routing.plan import EXPLORED, FIRST, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
+from gateway.routing.score import DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, DEFAULT_UPTIME, Scored, weigh
+from gateway.routing.sieve import STAGES, Excluded
+
+FORM = 1
+KINDS = ("canonical", "pinned", "auto", "smart", "custom")
+REASONS = (PINNED, SINGLE, FIRST, PREFERRED, SESSION, WEIGHTED, EXPLORED, LOW_UPTIME)
+STREAM, IMAGE, NO_FALLBACK = 1, 2, 4
+# What a row of scores leaves out at its end: provider, score and price are always there.
+USUAL = ("", 0.0, 0.0, DEFAULT_UPTIME, DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, 1.0, 0, "", "")
+USUAL_EXCLUDED = ("", "", "")
+
+Packed = list[Any]
+
+
+def pack(plan: Plan) -> Packed:
+    """The decision as a short list of JSON-able values; `unpack` reads it.
+
+    Values are rounded as they are shown. Excluded candidates are grouped by their reason; a model is named once when
+    all candidates are of it.
+    """
+    ask, first = plan.ask, plan.first.candidate
+    flags = (STREAM if ask.needs.stream else 0) | (IMAGE if ask.needs.image_output else 0)
+    places = {id(one): place for place, one in enumerate(plan.ranked)}
+    order = [places[id(one)] for one in plan.order]
+    model = first.model.id
+    packed: Packed = [
+        FORM,
+        ask.asked,
+        KINDS.index(plan.resolution.kind),
+        REASONS.index(plan.reason),
+        ask.options.routing,
+        flags | (NO_FALLBACK if ask.no_fallback else 0),
+        "" if model == ask.asked else model,
+        [_pack_score(one, model) for one in plan.ranked],
+        [] if order == list(range(len(plan.ranked))) else order,
+        _pack_excluded(plan.excluded, model),
+    ]
+    if plan.waived:
+        packed.append(plan.waived)
+    return packed
+
+
+def unpack(packed: Sequence[Any]) -> dict[str, Any]:
+    """The decision as JSON-able data, names as in the HTTP reference, 5.5.
+
+    Beside them: `requestedModel`, `kind`, `weights`, `order` (mapping keys as tried), `excluded` (mapping, stage,
+    reason) and `waived`. `price` is USD per million units, `uptime` percent, `latency` ms, `throughput` tokens/s.
+    ValueError for a decision of another release.
+    """
+    if packed[0] != FORM:
+        raise ValueError("a decision of another release")
+    asked, kind, reason, strategy, flags, model, rows, order, groups, *waived = packed[1:]
+    model = model or asked
+    scores = [_unpack_score(row, model) for row in rows]
+    order = order or range(len(scores))
+    first = scores[order[0]]
+    record = {
+        "requestedModel": asked,
+        "kind": KINDS[kind],
+        "selectedModel": model,
+        "selectedProvider": first["providerId"],
+        "selectionReason": REASONS[reason],
+        "availableProviders": sorted({score["providerId"] for score in scores}),
+        "providerScores": scores,
+        "order": [_key_of(scores[place]) for place in order],
+        "excluded": list(_unpack_excluded(groups, model)),
+        "weights": weigh(strategy, bool(flags & STREAM), bool(flags & IMAGE))._asdict(),
+        "routing": strategy or "auto",
+    }
+    if "region" in first:
+        record["selectedRegion"] = first["region"]
+    if flags & NO_FALLBACK:
+        record["noFallback"] = True
+    if waived:
+        record["waived"] = list(waived[0])
+    return record
+
+
+def write_record(plan: Plan) -> dict[str, Any]:
+    """The decision as `unpack` gives it."""
+    return unpack(pack(plan))
+
+
+def _pack_score(scored: Scored, model: str) -> tuple:
+    entry = scored.entry
+    candidate = entry.candidate
+    row = (
+        candidate.provider.id,
+        round(scored.score, 6),
+        round(usd_number(entry.price), 6),
+        round(entry.uptime, 3),
+        round(entry.latency_ms, 1),
+        round(entry.throughput, 2),
+        candidate.provider.priority,
+        1 if candidate.figures.cache_read != candidate.figures.input else 0,
+        candidate.mapping.region,
+        _other(candidate, model),
+    )
+    return _trim(row, USUAL)
+
+
+def _unpack_score(row: Sequence[Any], model: str) -> dict[str, Any]:
+    provider, score, price, uptime, latency, throughput, priority, cached, region, other = _fill(row, USUAL)
+    shown = {
+        "providerId": provider,
+        "modelId": other or model,
+        "score": score,
+        "price": price,
+        "uptime": uptime,
+        "latency": latency,
+        "throughput": throughput,
+        "priority": priority,
+        "cacheSupported": bool(cached),
+    }
+    return shown | {"region": region} if region else shown
+
+
+def _pack_excluded(excluded: Iterable[Excluded], model: str) -> list[tuple]:
+    """(stage, reason, who) by stage and reason, in the order in which they first came; who is a provider's id, or
+    (provider, region, model)."""
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for one in excluded:
+        candidate = one.candidate
+        row = _trim((candidate.provider.id, candidate.mapping.region, _other(candidate, model)), USUAL_EXCLUDED)
+        groups.setdefault((one.stage, one.reason), []).append(row[0] if len(row) == 1 else row)
+    return [(STAGES.index(stage), reason, rows) for (stage, reason), rows in groups.items()]
+
+
+def _unpack_excluded(groups: Iterable[Sequence[Any]], model: str) -> Iterable[dict[str, Any]]:
+    for stage, reason, rows in groups:
+        for row in rows:
+            provider, region, other = _fill((row,) if isinstance(row, str) else row, USUAL_EXCLUDED)
+            shown = {"providerId": provider, "modelId": other or model, "stage": STAGES[stage], "reason": reason}
+            yield shown | {"region": region} if region else shown
+
+
+def _other(candidate: Candidate, model: str) -> str:
+    ident = candidate.model.id
+    return "" if ident == model else ident
+
+
+def _trim(row: tuple, usual: tuple) -> tuple:
+    end = len(row)
+    while end > 1 and row[end - 1] == usual[end - 1]:
+        end -= 1
+    return row[:end]
+
+
+def _fill(row: Sequence[Any], usual: tuple) -> tuple:
+    return (*row, *usual[len(row) :])
+
+
+def _key_of(score: dict[str, Any]) -> str:
+    region = score.get("region")
+    key = f"{score['providerId']}/{score['modelId']}"
+    return f"{key}:{region}" if region else key

@@ -1,0 +1,31 @@
+"""/v1/route/explain: where a request would go and why, and where a past one went."""
+
+from gateway.services import Services
+from gateway.surfaces import auth, replies
+from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.openai import chat_reader, chat_schema
+
+KIND = "route.explanation"
+
+
+def explain(services: Services, inbound: Inbound) -> Outbound:
+    """The plan for a chat completions body: scores, order, and who was left out and why. Nobody is called and nothing
+    is charged; a request that could not be served gets the error that it would get."""
+    context = auth.admit(services, inbound, "chat")
+    request = chat_reader.read(chat_schema.decode(inbound.body), inbound.body)
+    body = {"object": KIND, **services.planner.explain(context, request)}
+    return replies.json_reply(body, context.shown_id)
+
+
+def look_up(services: Services, inbound: Inbound) -> Outbound:
+    """The decision and the attempts of a past request of this project, by its log id. NotFound."""
+    caller = auth.caller_of(services, inbound)
+    log_id = inbound.params["log_id"]
+    body = {"object": KIND, "log_id": log_id, **services.decisions.find(caller.project_id, log_id)}
+    return replies.json_reply(body, inbound.shown_id)
+
+
+OPERATIONS = (
+    Operation("POST", "/v1/route/explain", explain, body="json"),
+    Operation("GET", "/v1/route/explain/<log_id>", look_up),
+)
