@@ -1,0 +1,19 @@
+"""What a message tells beside the answer, fixed."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.neutral.usage import Usage
+
+
+class MessageFacts:
+    answer_id = "msg_ours"
+    served = "acme/model-1:eu"
+    usage = Usage(input=30, cache_read=60, cache_write=5, cache_write_1h=10, output=50, reasoning=20, searches=2)
+    context = SimpleNamespace(shown_id="r1")
+
+    def cost(self) -> dict[str, Any]:
+        return {"cost": 0.5, "cost_details": {"total_cost": 0.5}}
+
+    def metadata(self) -> dict[str, Any]:
+        return {"request_id": "r1", "routing": []}
