@@ -16,6 +16,7 @@ HOUR_MS = 3_600_000
 SECOND_MS = 1_000
 # Each component may be rounded up by half a nano-dollar; a bound over all of them leaves room for that.
 ROUNDING_ROOM = 16
+ANY_TOKENS = 1 << 62  # more than any tier ends at
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,33 @@ def upper_bound(
         scaled = max(-(-tokens * numerator // (MILLION * denominator)), -(-tokens // MILLION))
         highest = max(highest, scaled + sum(_unit_parts(units, rates, image_key, video_key).values()))
     return highest + ROUNDING_ROOM if highest else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dearest:
+    """The most that anything costs at a mapping: n$ per request, and per million tokens in and out."""
+
+    fixed: int
+    input: int
+    output: int
+
+
+def dearest(mapping: Mapping, at_us: int, service_tier: str = "", media: bool = True, searches: int = 0) -> Dearest:
+    """Straight lines above every tier, peak and bucket that a request beginning at `at_us` may be billed at.
+
+    `fixed` holds the price of a request, of `searches` look-ups and room for rounding.
+    """
+    numerator, denominator = multiplier(mapping, service_tier)
+    units = Usage(searches=searches)
+    fixed = into = out = 0
+    for rates in reachable_rates(mapping, at_us, ANY_TOKENS):
+        fixed = max(fixed, sum(_unit_parts(units, rates, "", "").values()))
+        into = max(into, _dearest_input(rates, media))
+        out = max(out, _dearest_output(rates, media))
+    # A served tier below the asked one is never dearer, so the ordinary price is a floor of the bound.
+    into = max(into, -(-into * numerator // denominator))
+    out = max(out, -(-out * numerator // denominator))
+    return Dearest(fixed + ROUNDING_ROOM if fixed or into or out else 0, into, out)
 
 
 def _token_parts(usage: Usage, rates: Rates, numerator: int, denominator: int) -> dict[str, int]:

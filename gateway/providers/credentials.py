@@ -36,6 +36,7 @@ class Credentials:
         self._version = ""
         self._platform: dict[str, tuple[Credential, ...]] = {}
         self._places: dict[str, tuple[str, dict[str, str]]] = {}
+        self._targets: dict[tuple[str, str], Target] = {}
 
     def usable(self, caller: Caller) -> Callable[[Mapping], tuple[Credential, ...]]:
         """A function that gives the caller's credentials for a mapping, in the order in which to try them.
@@ -55,7 +56,16 @@ class Credentials:
         return find
 
     def target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
-        """Where a request with this credential goes."""
+        """Where a request with this credential goes. Those of the platform's keys are made once."""
+        if credential.source == BYOK:
+            return self._make_target(mapping, provider, credential)
+        name = (mapping.key, credential.ident)
+        found = self._targets.get(name)
+        if found is None or found.mapping is not mapping:
+            found = self._targets[name] = self._make_target(mapping, provider, credential)
+        return found
+
+    def _make_target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
         base_url, settings = ("", {}) if _is_custom(provider.id) else self._place(provider)
         own = credential.source == BYOK
         if mapping.region:
@@ -78,7 +88,7 @@ class Credentials:
         catalogue = self._catalogue()
         if catalogue.version != self._version:
             self._platform = {p.id: keys for p in catalogue.providers.values() if (keys := self._read(p))}
-            self._places = {}
+            self._places, self._targets = {}, {}
             self._version = catalogue.version
         return self._platform
 
