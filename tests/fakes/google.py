@@ -177,7 +177,9 @@ class FakeGoogle:
                 yield _checked(head | {"candidates": [candidate]})
         last: list[dict[str, Any]] = []
         for index in range(answer.n):
-            candidate = {"index": index} | ({"finishReason": answer.finish} if answer.finish_chunk else {})
+            candidate: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": ""}]}, "index": index}
+            if answer.finish_chunk:
+                candidate["finishReason"] = answer.finish
             last.append(candidate | ({"groundingMetadata": answer.grounding} if answer.grounding else {}))
         yield _checked(head | {"candidates": last} | ({"usageMetadata": call.usage} if answer.usage else {}))
 
@@ -286,6 +288,8 @@ def _joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _join_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
     last = parts[-1] if parts else {}
+    if not part.get("text", "x"):
+        return
     plain = last.keys() == {"text"} and "text" in part and not part.get("thought")
     if plain:
         parts[-1] = part | {"text": last["text"] + part["text"]}

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 from schema_samples import google_complaints, words_of
 
-PATH = re.compile(r"^/(v1beta|v1(?:/projects/[\w-]+/locations/[\w-]+)?/publishers/google)/models/([\w.@-]+):(\w+)$")
+PATH = re.compile(r"^/(v1beta|v1|v1(?:/projects/[\w-]+/locations/[\w-]+)?/publishers/google)/models/([\w.@-]+):(\w+)$")
 METHODS = ("generateContent", "streamGenerateContent")
 REFUSED_KEY = "AIza-revoked"
 MISSING_MODEL = "gemini-none"
@@ -20,6 +20,7 @@ JSON_SCHEMA_WORDS = {
     *("minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties"),
     *("required", "propertyOrdering"),
 }
+ALPHABET = str.maketrans("-_", "+/")
 NAME = re.compile(r"^[A-Za-z_][\w.:-]{0,127}$")
 CODES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}
 
@@ -80,7 +81,7 @@ def check_request(
     generation = float(match[1]) if (match := re.search(r"gemini-(\d+(?:\.\d+)?)", found[2])) else 2.0
     _check_tools(body, generation, "publishers" in found[1])
     _check_generation(body.get("generationConfig") or {}, body, generation)
-    check_turns(body["contents"])
+    check_turns(_merge_turns(body["contents"]))
     if generation >= 3:
         _check_signatures(body["contents"], signatures)
     return found[2], found[3] == METHODS[1], body
@@ -174,6 +175,17 @@ def _check_generation(config: dict[str, Any], body: dict[str, Any], generation: 
         raise Refused("Schema can be set only with a response mime type of application/json.")
 
 
+def _merge_turns(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Neighbours of one role are one turn: the official client sends a stream's pieces as they came."""
+    turns: list[dict[str, Any]] = []
+    for content in contents:
+        if turns and turns[-1].get("role") == content.get("role"):
+            turns[-1] = {**turns[-1], "parts": [*turns[-1].get("parts", ()), *content.get("parts", ())]}
+        else:
+            turns.append(content)
+    return turns
+
+
 def check_turns(contents: list[dict[str, Any]]) -> None:
     """Roles, and that each function call turn is followed by as many responses, by name and id."""
     if not contents:
@@ -235,5 +247,6 @@ def _check_signature(part: dict[str, Any], signatures: dict[str, str]) -> None:
     if signature is None or signature in NO_SIGNATURES:
         return
     owner = part["functionCall"]["name"] if "functionCall" in part else "text"
-    if signatures.get(signature) != owner:
+    # Bytes in JSON may be in either alphabet of base64 (proto3 JSON mapping); the official client sends the other.
+    if signatures.get(signature.translate(ALPHABET)) != owner:
         raise Refused("Corrupted thought signature.")

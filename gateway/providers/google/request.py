@@ -142,7 +142,7 @@ def _write_image_output(asked: dict[str, Any], config: Body, warnings: list[str]
 
 def _write_thinking(ask: ReasoningAsk, target: Target, traits: Traits, warnings: list[str]) -> Body:
     """`thinkingConfig`: a level for newer models, a budget for older ones or when the caller names one."""
-    if not target.mapping.reasoning:
+    if not target.mapping.reasoning or (makes_images(target.mapping) and not traits.levels):
         return {}
     shown = ask.show != "omitted"
     if ask.effort == "none" and not ask.budget or ask.enabled is False:
@@ -153,7 +153,7 @@ def _write_thinking(ask: ReasoningAsk, target: Target, traits: Traits, warnings:
     elif traits.levels:
         effort = ask.effort or _effort_of(ask.budget)
         if effort:
-            config["thinkingLevel"] = _level(effort, target.mapping.reasoning_efforts).upper()
+            config["thinkingLevel"] = _level(effort, target, traits).upper()
     elif ask.effort:
         config["thinkingBudget"] = _clamp(BUDGETS[ask.effort], traits)
     elif ask.enabled or ask.adaptive:
@@ -166,21 +166,19 @@ def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> B
     efforts = target.mapping.reasoning_efforts
     if traits.levels and "none" not in efforts:
         warnings.append(f"{target.mapping.key} cannot stop reasoning; it reasons as little as it can.")
-        return {"thinkingLevel": _level("minimal", efforts).upper()}
+        return {"thinkingLevel": _level("minimal", target, traits).upper()}
     if traits.pro and not traits.levels:
         warnings.append(f"{target.mapping.key} cannot stop reasoning; it reasons as little as it can.")
         return {"thinkingBudget": PRO_BUDGET[0]}
     return {"thinkingBudget": 0}
 
 
-def _level(effort: str, offered: tuple[str, ...]) -> str:
-    """The nearest level that the model offers; models that tell none know low and high at least."""
-    levels = [level for level in LEVELS if level in offered] or ["low", "medium", "high"]
-    if effort in levels:
-        return effort
+def _level(effort: str, target: Target, traits: Traits) -> str:
+    """The nearest level that the model offers."""
+    levels = [level for level in LEVELS if level in target.mapping.reasoning_efforts] or list(traits.usual_levels)
     rank = LOWER_EFFORTS.index(effort)
-    below = [level for level in levels if LOWER_EFFORTS.index(level) < rank]
-    return below[-1] if below else levels[0]
+    fitting = [level for level in levels if LOWER_EFFORTS.index(level) <= rank]
+    return fitting[-1] if fitting else levels[0]
 
 
 def _effort_of(budget: int | None) -> str:

@@ -7,6 +7,7 @@ from gateway.catalogue.entries import Mapping
 from gateway.providers.protocol import Target
 
 NUMBERED = re.compile(r"gemini-(\d+(?:\.\d+)?)")
+OPEN_THINKER = re.compile(r"gemma-([4-9]|\d\d)")  # the open family thinks by level from its fourth generation on
 FAMILY = "gemini"
 PRO = "-pro"
 LITE = "-lite"
@@ -23,6 +24,7 @@ class Traits:
     enterprise: bool
     pro: bool
     lite: bool
+    open: bool
 
     @property
     def signed(self) -> bool:
@@ -32,7 +34,16 @@ class Traits:
     @property
     def levels(self) -> bool:
         """Thinking is set by a level instead of a budget (guide, thinking)."""
-        return self.generation >= 3
+        return self.generation >= 3 or self.open
+
+    @property
+    def usual_levels(self) -> tuple[str, ...]:
+        """The levels of a model whose entry names none (guide, thinking levels by model)."""
+        if self.open:
+            return ("minimal", "high")
+        if self.pro:
+            return ("low", "high") if self.generation == 3 else ("low", "medium", "high")
+        return ("minimal", "low", "medium", "high")
 
     @property
     def json_schema(self) -> bool:
@@ -57,6 +68,7 @@ def traits_of(target: Target) -> Traits:
         enterprise=PUBLISHERS in f"{target.address}/",
         pro=PRO in name,
         lite=LITE in name,
+        open=bool(OPEN_THINKER.search(name)),
     )
 
 

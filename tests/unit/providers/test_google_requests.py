@@ -266,6 +266,25 @@ def test_reasoning_is_a_level_or_a_budget(model, asked, thinking):
     assert write(ask(reasoning=asked), at(model=model))["generationConfig"]["thinkingConfig"] == thinking
 
 
+@pytest.mark.parametrize(
+    ("model", "level"),
+    [
+        ("gemini-3-pro-preview", "LOW"),
+        ("gemini-3.1-pro", "MEDIUM"),
+        ("gemini-flash-latest", "MEDIUM"),
+        ("gemma-4-31b-it", "MINIMAL"),
+    ],
+)
+def test_level_of_a_model_whose_entry_names_none(model, level):
+    body = write(ask(reasoning=ReasoningAsk(effort="medium")), at(model=model, reasoning_efforts=()))
+    assert body["generationConfig"]["thinkingConfig"]["thinkingLevel"] == level
+
+
+def test_older_image_model_is_not_asked_to_think():
+    target = at(model="gemini-2.5-flash-image", operations=("chat", "images"))
+    assert "thinkingConfig" not in write(ask(), target)["generationConfig"]
+
+
 def test_model_that_cannot_stop_reasoning_is_told():
     assert "cannot stop reasoning" in warnings_of(ask(reasoning=ReasoningAsk(effort="none")))
 
