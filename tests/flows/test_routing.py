@@ -1,0 +1,288 @@
+"""Routing through the whole gateway: failover, keys that take turns, sessions, explanations, custom providers."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import httpx
+import openai
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from gateways import GatewayProcess, LocalGateway, free_port, local_gateway
+from openai import OpenAI
+from twins import write_twins
+
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.projects import ProjectChange, list_projects, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.metering.recorder import find
+from gateway.settings import Settings
+
+HELLO = [{"role": "user", "content": "Hello"}]
+SESSION = {"x-session-id": "conversation-1"}
+
+
+@pytest.fixture
+def other() -> Iterator[FakeOpenAI]:
+    with FakeOpenAI() as fake:
+        yield fake
+
+
+@pytest.fixture
+def twins(
+    settings: Callable[..., Settings], tmp_path: Path, upstream: FakeOpenAI, other: FakeOpenAI
+) -> Iterator[LocalGateway]:
+    """`twin` at north (`upstream`) and south (`other`)."""
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    with local_gateway(settings, **environment | {"NORTH_KEYS": "north-1,north-2,north-3"}) as running:
+        yield running
+
+
+@pytest.fixture
+def chat(twins: LocalGateway) -> Callable[..., Any]:
+    client = OpenAI(base_url=twins.url, api_key=twins.key, max_retries=0)
+
+    def ask(model: str = "twin", messages: list | None = None, session: str = "", **more: Any) -> Any:
+        headers = {"x-session-id": session} if session else {}
+        return client.chat.completions.create(
+            model=model, messages=messages or HELLO, extra_headers=headers | more.pop("headers", {}), **more
+        )
+
+    return ask
+
+
+def get(gateway: LocalGateway, path: str, key: str = "") -> httpx.Response:
+    with httpx.Client(trust_env=False) as http:
+        return http.get(gateway.address + path, headers={"Authorization": f"Bearer {key or gateway.key}"})
+
+
+def post(gateway: LocalGateway, path: str, body: dict, **headers: str) -> httpx.Response:
+    with httpx.Client(trust_env=False) as http:
+        return http.post(
+            gateway.address + path, json=body, headers={"Authorization": f"Bearer {gateway.key}", **headers}
+        )
+
+
+def keys_of(fake: FakeOpenAI) -> list[str]:
+    return [call.headers["authorization"].removeprefix("Bearer ") for call in fake.calls]
+
+
+def trail(answer: Any) -> list[tuple[str, int, bool]]:
+    return [(one["provider"], one["status_code"], one["succeeded"]) for one in answer.metadata["routing"]]
+
+
+def set_project(gateway: LocalGateway, **change: Any) -> str:
+    services = gateway.services
+    project = list_projects(services.database)[0]
+    update_project(services.database, services.control, project.id, ProjectChange(**change), actor="test")
+    return project.organization_id
+
+
+def test_the_cheapest_healthy_provider_serves(chat, upstream, other):
+    answer = chat()
+    assert answer.metadata["used_provider"] == "north" and (len(upstream.calls), len(other.calls)) == (1, 0)
+
+
+def test_a_failing_provider_is_passed_over_and_every_attempt_has_its_row(chat, twins, upstream):
+    upstream.script(Answer(status=500))
+    answer = chat()
+    assert trail(answer) == [("north", 500, False), ("south", 200, True)]
+    rows = find(twins.services.database, answer.metadata["log_id"])
+    assert [(row.provider, row.attempt, row.status, row.cost_nusd > 0) for row in rows] == [
+        ("north", 0, 500, False),
+        ("south", 1, 200, True),
+    ]
+
+
+def test_a_stream_that_fails_before_its_first_content_is_switched_unseen(chat, upstream):
+    upstream.script(Answer("Lost words", cut=0))
+    chunks = list(chat(stream=True))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert text == "Hello." and chunks[-1].metadata["used_provider"] == "south"
+
+
+def test_a_stream_that_fails_after_its_first_content_is_never_switched(chat, upstream, other):
+    upstream.script(Answer("A long answer that is cut somewhere", piece=2, cut=1500))
+    with pytest.raises(openai.APIError):
+        list(chat(stream=True))
+    assert other.calls == []
+
+
+def test_without_fallback_nobody_else_is_asked(chat, upstream, other):
+    upstream.script(Answer(status=500))
+    with pytest.raises(openai.APIStatusError) as caught:
+        chat(headers={"x-no-fallback": "true"})
+    assert caught.value.status_code == 502 and other.calls == []
+
+
+def test_a_named_provider_is_not_left_for_one_failure(chat, upstream, other):
+    upstream.script(Answer(status=500))
+    with pytest.raises(openai.InternalServerError):
+        chat(model="north/twin")
+    assert other.calls == []
+
+
+def test_the_keys_of_a_provider_take_turns(chat, upstream):
+    for _ in range(6):
+        chat()
+    assert keys_of(upstream) == ["north-1", "north-2", "north-3"] * 2
+
+
+def test_a_bad_key_is_passed_over_at_once_and_rests(chat, upstream):
+    upstream.script(Answer(status=401))
+    answer = chat()
+    assert trail(answer) == [("north", 401, False), ("north", 200, True)]
+    for _ in range(4):
+        chat()
+    assert keys_of(upstream).count("north-1") == 1
+
+
+def test_a_session_keeps_its_provider_and_its_key(chat, upstream):
+    for _ in range(4):
+        chat(session="s")
+    assert len(set(keys_of(upstream))) == 1
+
+
+def test_a_session_whose_provider_fails_is_served_and_moves(chat, upstream):
+    assert chat(session="s").metadata["used_provider"] == "north"
+    upstream.script(Answer(status=500))
+    assert chat(session="s").metadata["used_provider"] == "south"
+    assert chat(session="s").metadata["used_provider"] == "south"
+    assert chat(session="t").metadata["used_provider"] == "north"
+
+
+def test_a_session_survives_a_restart(settings, tmp_path, upstream, other):
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    upstream.script(Answer(status=500))
+    body = {"model": "twin", "messages": HELLO}
+    with local_gateway(settings, **environment) as first:
+        assert post(first, "/v1/chat/completions", body, **SESSION).json()["metadata"]["used_provider"] == "south"
+    with local_gateway(settings, **environment) as second:
+        second.key = first.key
+        answer = post(second, "/v1/chat/completions", body, **SESSION).json()
+    assert answer["metadata"]["used_provider"] == "south" and len(upstream.calls) == 1
+
+
+def test_a_request_is_explained_without_calling_anybody(twins, upstream, other):
+    found = post(twins, "/v1/route/explain", {"model": "twin", "messages": HELLO}).json()
+    assert found["order"] == ["north/twin", "south/twin"] and found["selectionReason"] == "weighted-score"
+    assert [row["providerId"] for row in found["providerScores"]] == ["north", "south"]
+    assert upstream.calls == other.calls == []
+
+
+def test_an_impossible_request_gets_the_error_that_it_would_get(twins):
+    body = {"model": "twin", "messages": HELLO, "max_tokens": 9000}
+    answers = [post(twins, path, body) for path in ("/v1/route/explain", "/v1/chat/completions")]
+    assert answers[0].status_code == answers[1].status_code == 400
+    assert answers[0].json()["error"]["message"] == answers[1].json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_any_past_decision_can_be_looked_up(chat, twins, upstream, stream):
+    upstream.script(Answer(status=503))
+    answer = chat(stream=stream)
+    log_id = (list(answer)[-1] if stream else answer).metadata["log_id"]
+    found = get(twins, f"/v1/route/explain/{log_id}").json()
+    assert found["log_id"] == log_id and found["order"] == ["north/twin", "south/twin"]
+    assert [(one["provider"], one["succeeded"]) for one in found["attempts"]] == [("north", False), ("south", True)]
+
+
+def test_a_request_that_all_providers_failed_is_explained_too(twins, upstream, other):
+    upstream.script(Answer(status=500))
+    other.script(Answer(status=500))
+    failed = post(twins, "/v1/chat/completions", {"model": "twin", "messages": HELLO})
+    assert failed.status_code == 502
+    twins.services.journal.flush(5)
+    execute = twins.services.database.execute
+    row = twins.services.database.read(lambda: execute("SELECT request FROM decision").fetchone())
+    found = get(twins, f"/v1/route/explain/{bytes(row[0]).hex()}").json()
+    assert [one["succeeded"] for one in found["attempts"]] == [False, False]
+
+
+@pytest.mark.parametrize("log_id", ["0" * 32, "nonsense", "0199"])
+def test_an_unknown_decision_is_not_found(twins, log_id):
+    assert get(twins, f"/v1/route/explain/{log_id}").status_code == 404
+
+
+def test_another_projects_decision_is_not_found(chat, twins):
+    log_id = chat().metadata["log_id"]
+    database = twins.services.database
+    database.write(lambda: database.execute("UPDATE decision SET project = ?", (b"\0" * 16,)))
+    assert get(twins, f"/v1/route/explain/{log_id}").status_code == 404
+
+
+@pytest.fixture
+def house(twins: LocalGateway, other: FakeOpenAI) -> LocalGateway:
+    """The organization's own provider `house` at `other`, in a project that uses own keys."""
+    organization = set_project(twins, mode="hybrid")
+    services = twins.services
+    CustomProviders(services.database, services.control).add(organization, "house", other.url, actor="test")
+    draft = ProviderKeyDraft("custom:house", "house-key")
+    ProviderKeys(services.database, services.control, services.secrets).add(organization, draft, actor="test")
+    return twins
+
+
+def test_a_custom_provider_gets_any_model_with_the_organizations_key_unbilled(house, chat, other):
+    answer = chat(model="house/llama-local", session="s")
+    assert other.calls[0].body["model"] == "llama-local" and keys_of(other) == ["house-key"]
+    assert answer.usage.cost == 0 and answer.metadata["used_provider"] == "custom:house"
+    assert answer.metadata["routing"][0]["credentialSource"] == "byok"
+
+
+def test_a_custom_provider_is_refused_in_a_project_that_spends_credits(house, chat):
+    set_project(house, mode="credits")
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(model="house/llama-local")
+    assert caught.value.code == "custom_provider_needs_own_keys"
+
+
+def test_a_custom_providers_own_list_of_models_binds_and_prices(house, chat, other):
+    services = house.services
+    models = [{"id": "big", "prices": {"prompt": "0.00001", "completion": "0.00001"}}]
+    organization = list_projects(services.database)[0].organization_id
+    providers = CustomProviders(services.database, services.control)
+    providers.remove(organization, "house", actor="test")
+    providers.add(organization, "house", other.url, models, actor="test")
+    draft = ProviderKeyDraft("custom:house", "house-key")
+    ProviderKeys(services.database, services.control, services.secrets).add(organization, draft, actor="test")
+    other.script(Answer("Hi", prompt=100, completion=10))
+    assert chat(model="house/big").usage.cost == pytest.approx(110 * 0.00001)
+    with pytest.raises(openai.BadRequestError, match="house/big"):
+        chat(model="house/small")
+
+
+def test_auto_sends_the_least_effort_where_the_model_reasons(settings, tmp_path, upstream, other):
+    more = 'reasoning = true\nreasoning_efforts = ["minimal", "low", "high"]'
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url, more)
+    with local_gateway(settings, GATEWAY_CATALOGUE_AUTO_MODELS="twin", **environment) as gateway:
+        for model in ("auto", "twin"):
+            post(gateway, "/v1/chat/completions", {"model": model, "messages": HELLO})
+    assert [call.body.get("reasoning_effort") for call in upstream.calls] == ["minimal", None]
+
+
+def test_a_forced_tool_choice_that_nobody_honours_becomes_auto(settings, tmp_path, upstream, other):
+    more = 'supported_tool_choices = ["auto", "none"]'
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url, more)
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    body = {"model": "twin", "messages": HELLO, "tools": [tool], "tool_choice": "required"}
+    with local_gateway(settings, **environment) as gateway:
+        answer = post(gateway, "/v1/chat/completions", body).json()
+    assert upstream.calls[0].body["tool_choice"] == "auto"
+    assert any("tool_choice" in text for text in answer["metadata"]["warnings"])
+
+
+def test_a_provider_that_dies_is_avoided_by_all_four_workers_within_two_seconds(process, tmp_path, other):
+    port = free_port()
+    environment = write_twins(tmp_path / "catalogue", f"http://127.0.0.1:{port}/v1", other.url)
+    gateway: GatewayProcess = process(workers=4, **environment)
+    body, failed = {"model": "twin", "messages": HELLO}, []
+    began = time.monotonic()
+    while time.monotonic() < began + 6:
+        status, answer = gateway.post("/v1/chat/completions", body)
+        assert status == 200 and answer["metadata"]["used_provider"] == "south"
+        failed += [time.monotonic() - began] * (len(answer["metadata"]["routing"]) - 1)
+        gevent.sleep(0.02)
+    # Afterwards only probes meet it, each after a longer rest.
+    assert failed and len([at for at in failed if at > 2]) <= 6
