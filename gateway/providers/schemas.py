@@ -29,6 +29,11 @@ SINGLE = (
 )
 BOOLEAN = ("additionalProperties", "unevaluatedProperties")
 LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+HOLDING = frozenset((*MAPS, *SINGLE, *LISTS))
+CHECKED = frozenset(("format", "minItems", "required", "enum", *LISTS, *MAPS))
+TRANSLATED = frozenset(
+    ("const", "nullable", "exclusiveMinimum", "exclusiveMaximum", "items", "prefixItems", "patternProperties")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,8 @@ class _Rewriter:
 
     def _translate(self, node: Schema) -> Schema:
         """Words that the grammar lacks as words that it has, where there are such."""
+        if node.keys().isdisjoint(TRANSLATED):
+            return node
         node = dict(node)
         allows = self._grammar.allows
         if "const" in node and not allows("const"):
@@ -218,8 +225,8 @@ class _Rewriter:
                 if word not in ANNOTATIONS and not word.startswith("x-"):
                     self._drop(word)
                 continue
-            if self._fits(word, value, node):
-                written[word] = self._write_value(word, value, active, depth)
+            if word not in CHECKED or self._fits(word, value, node):
+                written[word] = self._write_value(word, value, active, depth) if word in HOLDING else value
         if self._grammar.declared and "required" in written:
             names = [name for name in written["required"] if name in written.get("properties", ())]
             written["required"] = names
