@@ -53,7 +53,7 @@ def check_request(environ: Json, headers: dict[str, str], payload: bytes, sealed
 def _check_types(body: Json, items: list[Json]) -> None:
     checked = {**body}
     if items:
-        checked["input"] = [{"id": "x", **item} if item.get("type") in WITHOUT_ID else item for item in items]
+        checked["input"] = [_named(item) for item in items]
     if checked.get("tool_choice") == {"type": "web_search"}:
         del checked["tool_choice"]  # taken by the service, missing from its published types
     kind = ResponseCreateParamsStreaming if body.get("stream") else ResponseCreateParamsNonStreaming
@@ -63,6 +63,13 @@ def _check_types(body: Json, items: list[Json]) -> None:
         worst = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
         path = ".".join(str(step) for step in worst["loc"])
         raise Refused(f"Invalid value for '{path}': {worst['msg']}.", param=path, code="invalid_value") from None
+
+
+def _named(item: Json) -> Json:
+    """The item with the id and status that the published types want, where the service does without."""
+    if item.get("role") == "assistant" and isinstance(item.get("content"), list):
+        return {"id": "x", "status": "completed", **item}
+    return {"id": "x", **item} if item.get("type") in WITHOUT_ID else item
 
 
 def _exhaust(value: Any) -> None:

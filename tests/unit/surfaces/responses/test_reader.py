@@ -1,0 +1,219 @@
+from pathlib import Path
+
+import msgspec
+import orjson
+import pytest
+from fakes.responses_checks import check_request
+
+from gateway.dialects import responses as dialect
+from gateway.errors import InvalidRequest
+from gateway.neutral.chat import CustomTool, ForeignTool, FunctionTool, ToolChoice, WebSearch
+from gateway.neutral.parts import File, Foreign, Image, Reasoning, Text, ToolCall, ToolResult
+from gateway.surfaces.responses import items, reader, schema
+from gateway.surfaces.responses.seals import Marks, seal_marks, seal_reasoning, seal_summary
+
+AGENT = (Path(__file__).parents[3] / "samples" / "responses" / "agent_request.json").read_bytes()
+
+
+def turn(raw: bytes | None = None, history: list | None = None, **fields) -> reader.Turn:
+    body = schema.decode(raw or orjson.dumps({"model": "m", "input": "Hi"} | fields))
+    own = [items.user_text(body.input)] if isinstance(body.input, str) else body.input or []
+    return reader.read(body, history or [], own)
+
+
+def talk(*own: dict, **fields):
+    return turn(input=list(own), **fields).request.conversation()
+
+
+def native(made: reader.Turn) -> dict:
+    return orjson.loads(msgspec.json.encode(made.request.native.body))
+
+
+def test_a_recorded_agents_request_is_decoded_whole() -> None:
+    messages = turn(AGENT).request.conversation().messages
+    roles = [message.role for message in messages]
+    assert roles == ["system", "developer", "user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
+    assert messages[3].parts == (
+        Reasoning("I look.", sealed="gAAAA-old", maker="responses", summary=True),
+        ToolCall("call_1", "exec_command", '{"cmd":"ls"}'),
+    )
+    result = messages[4].parts[0]
+    assert result.name == "exec_command" and isinstance(result.parts[1], Image)
+    assert messages[5].parts == (ToolCall("call_2", "apply_patch", "*** Begin Patch", custom=True),)
+    assert messages[6].parts == (ToolResult("call_2", (Text("Done"),), name="apply_patch"),)
+
+
+def test_the_tools_of_a_recorded_agent_work_for_every_model() -> None:
+    talk = turn(AGENT).request.conversation()
+    command, patch, search = talk.tools
+    assert isinstance(command, FunctionTool) and command.strict is False
+    assert isinstance(patch, CustomTool) and patch.format["grammar"]["syntax"] == "lark"
+    assert search.name == "mcp__github__search"
+    assert turn(AGENT).names == {"mcp__github__search": ("mcp__github", "search")}
+    assert turn(AGENT).request.needs.maker_only == ""
+
+
+def test_needs_are_known_without_decoding() -> None:
+    needs = turn(AGENT).request.needs
+    assert (needs.stream, needs.tools, needs.vision, needs.reasoning, needs.effort) == (True, True, True, True, "high")
+    assert (needs.media, needs.messages, needs.web_search, needs.verbosity) == (2, 10, False, True)
+    assert needs.prompt_bytes > len("You are a coding agent.")
+
+
+def test_a_relayed_request_is_taken_by_the_strict_service() -> None:
+    body = native(turn(AGENT)) | {"model": "gpt-5", "store": False, "stream": True}
+    environ = {"PATH_INFO": "/v1/responses", "REQUEST_METHOD": "POST"}
+    body = check_request(environ, {"authorization": "Bearer x"}, orjson.dumps(body), {"gAAAA-old"})
+    assert not any("id" in item for item in body["input"])
+    assert "prompt_cache_key" not in body and "client_metadata" not in body
+    assert "mood" not in body["tools"][0]
+    assert body["input"][8]["phase"] == "final_answer"
+
+
+def test_text_is_counted_in_bytes() -> None:
+    assert turn(input="größe").request.needs.prompt_bytes == 7
+
+
+@pytest.mark.parametrize(
+    ("tool", "foreign"),
+    [
+        ({"type": "local_shell"}, "responses"),
+        ({"type": "apply_patch"}, "responses"),
+        ({"type": "mcp", "server_label": "x"}, "responses"),
+        ({"type": "tool_search"}, ""),
+        ({"type": "function", "name": "f"}, ""),
+    ],
+)
+def test_a_tool_that_only_this_dialect_has_says_so(tool: dict, foreign: str) -> None:
+    made = turn(tools=[tool])
+    assert made.request.needs.maker_only == foreign
+    assert native(made)["tools"][0].items() >= tool.items()
+
+
+def test_a_foreign_item_is_kept_whole_for_its_servers() -> None:
+    item = {"type": "shell_call", "id": "sh_1", "call_id": "c", "action": {"commands": ["ls"]}}
+    made = turn(input=[item, {"role": "user", "content": "x"}])
+    assert made.request.needs.maker_only == "responses"
+    part = made.request.conversation().messages[0].parts[0]
+    assert isinstance(part, Foreign) and part.body == {k: v for k, v in item.items() if k != "id"}
+
+
+def test_a_search_that_is_wanted_is_needed_and_one_of_stored_pages_is_an_offer() -> None:
+    wanted = turn(tools=[{"type": "web_search", "filters": {"allowed_domains": ["a.org"]}}])
+    assert wanted.request.needs.web_search
+    assert wanted.request.conversation().tools == (WebSearch(allowed_domains=("a.org",)),)
+    offered = turn(tools=[{"type": "web_search", "external_web_access": False}])
+    assert not offered.request.needs.web_search and not offered.request.conversation().tools
+
+
+def test_reasoning_of_another_maker_comes_back_byte_for_byte() -> None:
+    past = Reasoning("I thïnk", signature="SIG+/==", maker="anthropic")
+    item = {"type": "reasoning", "summary": [], "encrypted_content": seal_reasoning(past, "")}
+    made = turn(input=[item, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}])
+    assert made.request.conversation().messages[0].parts[0] == past
+    assert [one["type"] for one in native(made)["input"]] == ["message", "message"]
+
+
+def test_marks_come_back_on_the_parts_that_they_belong_to() -> None:
+    marks = seal_marks(Marks("google", "TEXT", {"c": "CALL"}))
+    made = talk(
+        {"role": "assistant", "content": "x"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "reasoning", "summary": [], "encrypted_content": marks},
+        {"type": "function_call_output", "call_id": "c", "output": "r"},
+    )
+    text, call = made.messages[0].parts
+    assert (text.signature, text.maker, call.signature, call.maker) == ("TEXT", "google", "CALL", "google")
+
+
+def test_a_summary_made_here_is_told_to_every_model() -> None:
+    item = {"type": "compaction", "encrypted_content": seal_summary("Long story.")}
+    made = turn(input=[item, {"role": "user", "content": "y"}])
+    assert made.request.conversation().messages[0].parts[0].text.endswith("Long story.")
+    assert native(made)["input"][0]["role"] == "developer"
+    assert made.request.needs.maker_only == ""
+
+
+def test_a_compaction_of_a_server_is_for_its_dialect_only() -> None:
+    made = turn(input=[{"type": "compaction", "encrypted_content": "gAAAA"}])
+    assert made.request.needs.maker_only == "responses"
+
+
+def test_a_seal_that_was_changed_on_its_way_is_refused_by_place() -> None:
+    item = {"type": "reasoning", "summary": [], "encrypted_content": dialect.write_seal("anthropic", "", "!!")}
+    with pytest.raises(InvalidRequest) as caught:
+        talk(item)
+    assert caught.value.param == "input.0.encrypted_content"
+
+
+def test_what_was_said_before_comes_first_and_is_stored_apart() -> None:
+    made = turn(history=[{"id": "msg_1", "type": "message", "role": "user", "content": "One"}], input="Two")
+    texts = [message.parts[0].text for message in made.request.conversation().messages]
+    assert texts == ["One", "Two"]
+    assert [item["content"][0]["text"] for item in made.items] == ["Two"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected", "forced"),
+    [
+        ("required", ToolChoice("required"), "required"),
+        ({"type": "function", "name": "f"}, ToolChoice("tool", "f"), "tool"),
+        ({"type": "custom", "name": "f"}, ToolChoice("tool", "f"), "tool"),
+        ({"type": "web_search"}, ToolChoice("web_search"), "web_search"),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"name": "f"}]}, ToolChoice("auto"), ""),
+    ],
+)
+def test_every_tool_choice_is_understood(choice, expected: ToolChoice, forced: str) -> None:
+    tools = [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]
+    made = turn(tools=tools, tool_choice=choice)
+    assert (made.request.conversation().tool_choice, made.request.needs.forced_tool) == (expected, forced)
+
+
+def test_files_and_pictures_are_decoded() -> None:
+    content = [
+        {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD"},
+        {"type": "input_file", "file_url": "https://a.org/b.pdf"},
+        {"type": "input_image", "image_url": "https://a.org/c.png", "detail": "high"},
+    ]
+    data, url, image = talk({"role": "user", "content": content}).messages[0].parts
+    assert isinstance(data, File) and (data.media.data, data.filename) == ("QUJD", "a.pdf")
+    assert (url.media.url, image.media.url, image.detail) == ("https://a.org/b.pdf", "https://a.org/c.png", "high")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input.0.arguments"),
+        ({"input": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, "input.0.content.0.type"),
+        ({"input": [{"role": "user", "content": 7}]}, "input.0.content"),
+        ({"input": [{"type": "message"}]}, "input.0.role"),
+        ({"input": [{}]}, "input.0.type"),
+        ({"tools": [{"type": "frob"}]}, "tools.0.type"),
+        ({"tools": [{"type": "function", "name": "f", "parameters": "x"}]}, "tools.0.parameters"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
+        ({"tool_choice": {"type": "frob"}}, "tool_choice.type"),
+        ({"temperature": 3}, "temperature"),
+        ({"reasoning": {"effort": "most"}}, "reasoning.effort"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"prompt": {"id": "p"}}, "prompt"),
+    ],
+)
+def test_what_is_wrong_is_named(fields: dict, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        turn(**fields)
+    assert caught.value.param.startswith(param)
+    assert len(caught.value.message) > 15
+
+
+@pytest.mark.parametrize("image", ["ftp://x", "data:image/png,raw", ""])
+def test_a_picture_that_is_none_is_named(image: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        talk({"role": "user", "content": [{"type": "input_image", "image_url": image}]})
+    assert caught.value.param.startswith("input.0.content.0")
+
+
+def test_tool_search_is_left_to_models_that_have_it() -> None:
+    tools = turn(tools=[{"type": "tool_search"}, {"type": "function", "name": "f", "defer_loading": True}])
+    search, function = tools.request.conversation().tools
+    assert isinstance(search, ForeignTool) and function.deferred

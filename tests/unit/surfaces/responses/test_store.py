@@ -1,0 +1,102 @@
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.engine.responses import StoredResponse, StoredResponses
+from gateway.errors import InvalidRequest, MethodNotAllowed, NotFound
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.surfaces.exchange import Inbound
+from gateway.surfaces.responses import routes, schema, store
+
+HEX = "1" * 32
+ANSWER = f"resp_{HEX}"
+MESSAGE = {"id": f"msg_{HEX}_0", "type": "message", "role": "assistant", "content": []}
+
+
+def caller(project: str = "p", kind: str = "user", key: str = "k") -> SimpleNamespace:
+    return SimpleNamespace(project_id=project, key_kind=kind, key_id=key)
+
+
+def body(**fields) -> schema.CompactBody:
+    return schema.CompactBody(model="m", **fields)
+
+
+@pytest.fixture
+def kept(database: Database) -> StoredResponses:
+    stored = StoredResponses(Documents(database))
+    own = store.label([{"type": "message", "role": "user", "content": "Hi"}], ANSWER)
+    stored.keep(caller(), StoredResponse({"id": ANSWER, "output": [MESSAGE]}, [], own))
+    return stored
+
+
+def test_a_turn_goes_on_from_all_that_was_said(kept: StoredResponses) -> None:
+    history, own = store.gather(body(previous_response_id=ANSWER, input="More"), kept, caller())
+    assert [item["id"] for item in history] == [f"msg_{HEX}_i0", f"msg_{HEX}_0"]
+    assert own[0]["content"][0]["text"] == "More"
+
+
+@pytest.mark.parametrize(
+    "other", [caller("q"), caller(kind="customer"), caller(kind="customer", key="z"), caller("p/k")]
+)
+def test_nobody_else_finds_it(kept: StoredResponses, other: SimpleNamespace) -> None:
+    for look in (kept.find, kept.delete):
+        with pytest.raises(NotFound):
+            look(other, ANSWER)
+    with pytest.raises(NotFound) as caught:
+        store.gather(body(previous_response_id=ANSWER), kept, other)
+    assert caught.value.code == "previous_response_not_found"
+
+
+def test_a_customers_key_finds_its_own_only(database: Database) -> None:
+    stored = StoredResponses(Documents(database))
+    stored.keep(caller(kind="customer"), StoredResponse({"id": ANSWER, "output": []}, [], []))
+    assert stored.find(caller(kind="customer"), ANSWER).response["id"] == ANSWER
+    with pytest.raises(NotFound):
+        stored.find(caller(kind="customer", key="other"), ANSWER)
+
+
+def test_what_was_deleted_is_gone(kept: StoredResponses) -> None:
+    kept.delete(caller(), ANSWER)
+    with pytest.raises(NotFound):
+        kept.find(caller(), ANSWER)
+
+
+@pytest.mark.parametrize("ident", [f"msg_{HEX}_0", f"msg_{HEX}_i0"])
+def test_a_reference_stands_for_its_item(kept: StoredResponses, ident: str) -> None:
+    for reference in ({"type": "item_reference", "id": ident}, {"id": ident}):
+        _, (item,) = store.gather(body(input=[reference]), kept, caller())
+        assert item["id"] == ident and item["type"] == "message"
+
+
+@pytest.mark.parametrize("ident", [f"msg_{HEX}_9", f"msg_{'2' * 32}_0", "msg_1", "rs_from_elsewhere"])
+def test_a_reference_to_nothing_is_named(kept: StoredResponses, ident: str) -> None:
+    with pytest.raises(NotFound) as caught:
+        store.gather(body(input=[{"type": "item_reference", "id": ident}]), kept, caller())
+    assert caught.value.param == "input.0.id"
+
+
+def listing(count: int) -> StoredResponse:
+    asked = [{"id": f"msg_{place}", "type": "message"} for place in range(count)]
+    return StoredResponse({"id": ANSWER, "output": []}, asked[:1], asked[1:])
+
+
+def test_the_list_is_newest_first_and_pages_on() -> None:
+    first = store.list_items(listing(3), {"limit": "2"}, sealed=False)
+    assert ([item["id"] for item in first["data"]], first["has_more"]) == (["msg_2", "msg_1"], True)
+    rest = store.list_items(listing(3), {"limit": "2", "after": first["last_id"]}, sealed=False)
+    assert ([item["id"] for item in rest["data"]], rest["has_more"]) == (["msg_0"], False)
+
+
+@pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "101"}, {"limit": "x"}, {"order": "up"}, {"after": "?"}])
+def test_a_list_that_cannot_be_is_refused(query: dict) -> None:
+    with pytest.raises(InvalidRequest):
+        store.list_items(listing(3), query, sealed=False)
+
+
+def test_a_websocket_is_refused_at_once_so_that_clients_use_http() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        routes.refuse_socket(None, Inbound("GET", "/v1/responses", {"upgrade": "WebSocket"}))
+    assert caught.value.status == 426
+    with pytest.raises(MethodNotAllowed):
+        routes.refuse_socket(None, Inbound("GET", "/v1/responses", {}))

@@ -1,0 +1,289 @@
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from gateway.dialects import responses as dialect
+from gateway.errors import StreamTruncated, Unavailable
+from gateway.neutral.chat import ChatResult, Choice, Native
+from gateway.neutral.events import (
+    BlockDone,
+    Failed,
+    Finished,
+    NativeChunk,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    Silent,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.parts import Image, Media, Reasoning, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
+from gateway.surfaces.responses import items, reader, schema, stream, writer
+
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+HEX = "0" * 32
+
+
+class Facts:
+    answer_id = f"resp_{HEX}"
+    created = 1_767_225_600
+    served = "acme/model-1:eu"
+    usage = Usage(input=30, cache_read=60, cache_write_1h=10, output=50, reasoning=20)
+    service_tier = "on_demand"
+    serving = SimpleNamespace(
+        target=SimpleNamespace(provider=SimpleNamespace(id="acme"), credential=SimpleNamespace(ident="k"))
+    )
+
+    def cost(self) -> dict[str, Any]:
+        return {"cost": 0.5, "cost_details": {"total_cost": 0.5}}
+
+    def metadata(self) -> dict[str, Any]:
+        return {"request_id": "r1", "routing": []}
+
+
+def turn(**fields) -> reader.Turn:
+    body = schema.decode(orjson.dumps({"model": "m", "input": "Hi"} | fields))
+    return reader.read(body, [], [items.user_text("Hi")])
+
+
+SEALED = turn(include=[dialect.ENCRYPTED])
+FINISHED = Finished("stop", Facts.usage)
+
+
+def write(*events, of: reader.Turn = SEALED, keep=lambda response: True) -> list[dict]:
+    """The events that a client gets, each one as its published type wants it, numbered without a gap."""
+    sent = b"".join(stream.frames(iter([[Started()], *([event] for event in events)]), of, Facts(), keep))
+    frames = [frame for frame in sent.split(b"\n\n") if frame and not frame.startswith(b":")]
+    got = [orjson.loads(frame.partition(b"\ndata: ")[2]) for frame in frames]
+    assert [frame.split(b"\n")[0][7:].decode() for frame in frames] == [event["type"] for event in got]
+    assert [event["sequence_number"] for event in got] == list(range(len(got)))
+    for event in got:
+        EVENT.validate_python(event)
+    return got
+
+
+def kinds(events: list[dict]) -> list[str]:
+    return [event["type"].removeprefix("response.") for event in events]
+
+
+def test_a_text_comes_in_the_order_that_clients_rely_on() -> None:
+    got = write(TextDelta("Hel"), TextDelta("lo"), FINISHED)
+    assert kinds(got) == [
+        "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
+        "output_text.done", "content_part.done", "output_item.done", "completed",
+    ]  # fmt: skip
+    final = Response.model_validate(got[-1]["response"])
+    assert final.output_text == "Hello"
+    assert len({event["item_id"] for event in got if "item_id" in event}) == 1
+
+
+def test_reasoning_then_calls_side_by_side_in_the_order_that_clients_rely_on() -> None:
+    got = write(
+        ReasoningDelta("Hm", maker="anthropic"),
+        ReasoningDelta(signature="SIG", maker="anthropic"),
+        BlockDone(0),
+        ToolCallDelta(1, id="a", name="f"),
+        ToolCallDelta(2, id="b", name="g"),
+        ToolCallDelta(1, '{"x":'),
+        ToolCallDelta(2, "{}"),
+        ToolCallDelta(1, "1}"),
+        Finished("tool_calls", Facts.usage),
+    )
+    assert kinds(got)[2:9] == [
+        "output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta",
+        "reasoning_summary_text.done", "reasoning_summary_part.done", "output_item.done", "output_item.added",
+    ]  # fmt: skip
+    thought, first, second = got[-1]["response"]["output"]
+    assert (first["arguments"], second["arguments"]) == ('{"x":1}', "{}")
+    seal = dialect.read_seal(thought["encrypted_content"])
+    assert seal.maker == "anthropic"
+
+
+def test_a_call_without_arguments_gets_an_empty_object() -> None:
+    got = write(ToolCallDelta(0, id="a", name="f"), Finished("tool_calls"))
+    assert [e["delta"] for e in got if e["type"].endswith("arguments.delta")] == ["{}"]
+    assert got[-1]["response"]["output"][0]["arguments"] == "{}"
+
+
+def test_a_tool_of_a_namespace_is_called_by_both_its_names() -> None:
+    tools = [
+        {"type": "namespace", "name": "mcp__git", "description": "", "tools": [{"type": "function", "name": "log"}]}
+    ]
+    got = write(ToolCallDelta(0, id="a", name="mcp__git__log"), Finished("tool_calls"), of=turn(tools=tools))
+    item = got[-1]["response"]["output"][0]
+    assert (item["namespace"], item["name"]) == ("mcp__git", "log")
+
+
+def test_a_custom_call_streams_its_input() -> None:
+    got = write(ToolCallDelta(0, "*** Begin", "a", "patch", custom=True), Finished("tool_calls"))
+    assert "custom_tool_call_input.delta" in kinds(got)
+    assert got[-1]["response"]["output"][0]["input"] == "*** Begin"
+
+
+def test_blocks_of_text_and_refusal_are_parts_of_one_message() -> None:
+    got = write(TextDelta("a", 0), TextDelta("b", 1), RefusalDelta("No.", 2), FINISHED)
+    (message,) = got[-1]["response"]["output"]
+    assert [part.get("text") or part.get("refusal") for part in message["content"]] == ["a", "b", "No."]
+    assert "refusal.done" in kinds(got)
+
+
+def test_sources_are_annotations_wherever_they_come() -> None:
+    source = Source("https://a.org", "A", start=0, end=2)
+    got = write(TextDelta("Hello"), SourceFound(source, 0), ToolCallDelta(1, id="c", name="f"), SourceFound(source))
+    assert kinds(got).count("output_text.annotation.added") == 2
+    got = write(TextDelta("Hello"), SourceFound(Source("https://a.org")), FINISHED)
+    (note,) = got[-1]["response"]["output"][0]["content"][0]["annotations"]
+    assert (note["start_index"], note["end_index"]) == (0, 5)
+
+
+def test_a_servers_search_and_a_picture_are_items() -> None:
+    got = write(
+        ToolCallDelta(0, '{"query": "oslo"}', "s", "web_search", executed="provider"),
+        PartFound(Image(Media("image/png", data="QUJD")), 1),
+        FINISHED,
+    )
+    search, image = got[-1]["response"]["output"]
+    assert (search["action"]["query"], image["result"]) == ("oslo", "QUJD")
+    assert "web_search_call.completed" in kinds(got)
+
+
+def test_sealed_content_is_shown_to_those_who_asked_and_stored_for_all() -> None:
+    stored: list[dict] = []
+    events = (
+        ReasoningDelta("Hm", "SIG", maker="anthropic"),
+        TextDelta("x", 1, signature="T", maker="google"),
+        FINISHED,
+    )
+    got = write(*events, of=turn(), keep=lambda response: bool(stored.append(response)) or True)
+    assert "gw1." not in str(got)
+    assert [item["type"] for item in got[-1]["response"]["output"]] == ["reasoning", "message"]
+    assert [item["type"] for item in stored[0]["output"]] == ["reasoning", "message", "reasoning"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "why"),
+    [("length", "incomplete", "max_output_tokens"), ("content_filter", "incomplete", "content_filter"),
+     ("refusal", "incomplete", "content_filter"), ("stop_sequence", "completed", None)],
+)  # fmt: skip
+def test_every_end_has_its_status(reason, status, why) -> None:
+    got = write(TextDelta("x"), Finished(reason, Facts.usage))
+    response = got[-1]["response"]
+    assert (got[-1]["type"], response["status"]) == (f"response.{status}", status)
+    assert (response["incomplete_details"] or {}).get("reason") == why
+    assert response["output"][0]["status"] == status
+    assert response["usage"]["output_tokens_details"]["reasoning_tokens"] == 20
+
+
+def test_a_broken_answer_never_looks_whole() -> None:
+    got = write(TextDelta("Hel"), Failed(StreamTruncated("Cut."), Facts.usage))
+    assert kinds(got)[-2:] == ["failed", "error"]
+    response = got[-2]["response"]
+    assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
+    assert response["usage"]["output_tokens"] == 50
+    assert got[-1]["error"]["code"] == got[-1]["code"] == "stream_truncated"
+
+
+def test_a_failure_before_any_content_is_told_in_order_too() -> None:
+    assert kinds(write(Silent(), Failed(StreamTruncated("Cut.")))) == ["created", "in_progress", "failed", "error"]
+
+
+def test_an_error_out_of_the_engine_ends_the_stream_as_failed() -> None:
+    def batches():
+        yield [TextDelta("x")]
+        raise Unavailable()
+
+    sent = b"".join(stream.frames(batches(), SEALED, Facts(), lambda response: True))
+    assert b"event: response.failed" in sent and b"response.completed" not in sent
+
+
+def test_silence_is_a_comment() -> None:
+    assert list(stream.frames(iter([[Silent()]]), SEALED, Facts(), lambda response: True)) == [b": keep-alive\n\n"]
+
+
+def test_what_could_not_be_stored_says_so() -> None:
+    got = write(TextDelta("x"), FINISHED, keep=lambda response: False)
+    assert got[-1]["response"]["store"] is False
+
+
+def test_nothing_is_stored_unasked() -> None:
+    def keep(response: dict) -> bool:
+        raise AssertionError("stored")
+
+    assert write(TextDelta("x"), FINISHED, of=turn(store=False), keep=keep)[-1]["response"]["store"] is False
+
+
+def relayed(kind: str, **members) -> NativeChunk:
+    return NativeChunk("responses", {"type": f"response.{kind}", "sequence_number": 77, **members}, True)
+
+
+def test_relayed_events_come_under_our_ids_numbers_and_seals() -> None:
+    item = {"type": "reasoning", "id": "rs_theirs", "summary": []}
+    got = write(
+        relayed("output_item.added", output_index=0, item=item),
+        relayed("reasoning_summary_text.delta", output_index=0, item_id="rs_theirs", summary_index=0, delta="Hm"),
+        relayed("output_item.done", output_index=0, item={**item, "encrypted_content": "gAAAA"}),
+        FINISHED,
+    )
+    assert got[3]["item_id"] == got[2]["item"]["id"] == f"rs_{HEX}_0"
+    seal = dialect.read_seal(got[-1]["response"]["output"][0]["encrypted_content"])
+    assert (seal.payload, seal.origin) == ("gAAAA", dialect.origin_of("acme", "k"))
+
+
+PARTS = (
+    Reasoning("Hm", "SIG", maker="anthropic"),
+    Text("Hello", sources=(Source("https://a.org", "A", start=0, end=1),)),
+    ToolCall("a", "f", '{"x":1}'),
+)
+
+
+def test_a_whole_answer_is_what_its_stream_would_have_made() -> None:
+    whole = writer.reply(ChatResult((Choice(PARTS, "tool_calls"),), Facts.usage), SEALED, Facts(), lambda r: True)
+    streamed = write(
+        ReasoningDelta("Hm", "SIG", maker="anthropic"),
+        BlockDone(0),
+        TextDelta("Hello", 1),
+        SourceFound(PARTS[1].sources[0], 1),
+        ToolCallDelta(2, '{"x":1}', "a", "f"),
+        Finished("tool_calls", Facts.usage),
+    )[-1]["response"]
+    assert whole == streamed
+    Response.model_validate(whole, strict=True)
+
+
+def test_a_relayed_whole_answer_keeps_the_upstreams_items_and_nothing_else_of_it() -> None:
+    item = {"type": "message", "id": "msg_theirs", "role": "assistant", "status": "completed",
+            "phase": "final_answer", "content": [{"type": "output_text", "text": "Hi", "annotations": []}]}  # fmt: skip
+    body = {"id": "resp_theirs", "model": "secret", "output": [item], "metadata": {"theirs": "x"}}
+    result = ChatResult((Choice((Text("Hi"),), "stop"),), Facts.usage, native=Native("responses", body))
+    whole = writer.reply(result, SEALED, Facts(), lambda response: True)
+    assert whole["output"] == [{**item, "id": f"msg_{HEX}_0"}]
+    assert (whole["model"], whole["metadata"]) == ("acme/model-1:eu", {})
+    assert "theirs" not in str(whole).replace("msg_theirs", "theirs")
+
+
+def test_the_response_repeats_its_request() -> None:
+    asked = turn(
+        instructions="Be brief.", tools=[{"type": "function", "name": "f", "parameters": {}}], tool_choice="required",
+        text={"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}, metadata={"a": "b"},
+        reasoning={"effort": "low"}, temperature=0.5, max_output_tokens=99,
+    )  # fmt: skip
+    whole = writer.reply(ChatResult((Choice((Text("x"),), "stop"),)), asked, Facts(), lambda response: True)
+    answer = Response.model_validate(whole)
+    assert (answer.instructions, answer.tool_choice, answer.metadata) == ("Be brief.", "required", {"a": "b"})
+    assert (answer.text.format.name, answer.reasoning.effort, answer.max_output_tokens) == ("n", "low", 99)
+    assert answer.service_tier == "default"  # a tier by a name that is not of this dialect
+
+
+def test_facts_of_ours_stand_where_sdks_let_them() -> None:
+    whole = writer.reply(ChatResult((Choice((Text("x"),), "stop"),)), replace(SEALED), Facts(), lambda response: True)
+    answer = Response.model_validate(whole)
+    assert (answer.usage.cost, answer.llmgateway["request_id"]) == (0.5, "r1")
+    assert answer.usage.input_tokens == 100
