@@ -163,7 +163,7 @@ def _check_sampling(body: dict[str, Any]) -> None:
     if body["max_tokens"] < 1:
         raise Refused("max_tokens: Input should be greater than or equal to 1")
     for name in SAMPLING:
-        if name in body and body["model"].startswith(ADAPTIVE_ONLY):
+        if (name, body.get(name, 1)) != ("temperature", 1) and name in body and body["model"].startswith(ADAPTIVE_ONLY):
             raise Refused(f"`{name}` is deprecated for this model.")
     for name in ("temperature", "top_p"):
         if body.get(name) is not None and not 0 <= body[name] <= 1:

@@ -1,6 +1,7 @@
 """Messages through the whole gateway, with the official SDK: the sandbox and a strict fake of another format."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import anthropic
 import httpx2
@@ -9,6 +10,7 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from gateways import LocalGateway
 
+SAMPLES = Path(__file__).parents[1] / "samples" / "anthropic"
 HELLO = [{"role": "user", "content": "Hello"}]
 OPENAI = "openai/gpt-4o-mini"
 WEATHER = {
@@ -107,6 +109,17 @@ def test_a_body_of_the_other_format_is_shown_the_way(gateway: LocalGateway) -> N
     with httpx2.Client(trust_env=False) as http:
         reply = http.post(f"{gateway.url}/messages", content=orjson.dumps(body), headers=headers)
     assert reply.status_code == 400 and "/v1/chat/completions" in reply.json()["error"]["message"]
+
+
+def test_an_agents_session_runs_over_another_format(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    body = (SAMPLES / "agent_request.json").read_bytes().replace(b"MODEL", OPENAI.encode()).replace(b"32000", b"9000")
+    headers = {"authorization": f"Bearer {gateway.key}", "content-type": "application/json", "anthropic-beta": "new-1"}
+    with httpx2.Client(trust_env=False) as http:
+        reply = http.post(f"{gateway.url}/messages?beta=true", content=body, headers=headers)
+    assert reply.status_code == 200 and b"event: message_stop" in reply.content, reply.text
+    sent = upstream.calls[0].body
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["Read", "Search"]
+    assert "iVBORw0KGgo=" in str(sent["messages"])
 
 
 def test_tokens_are_counted_without_any_upstream(claude: anthropic.Anthropic, upstream: FakeOpenAI) -> None:

@@ -12,9 +12,9 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers.anthropic import hosts
 from gateway.providers.anthropic.reply import read_result
-from gateway.providers.anthropic.request import write_body
+from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body
 from gateway.providers.anthropic.stream import StreamReader
-from gateway.providers.anthropic.thinking import LEAST_BUDGET
+from gateway.providers.anthropic.thinking import ADAPTIVE, LEAST_BUDGET, forms_of
 from gateway.providers.failures import classify, diagnose, explain, retry_after
 from gateway.providers.protocol import Call, Reply, Target
 
@@ -46,7 +46,9 @@ class AnthropicMessages:
         return self._finish(body, request, target, warnings)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted."""
+        """The call with the caller's own body, retargeted; written anew where this target would refuse it as it is."""
+        if not _fits(native.body, request, target):
+            return self.write(request, target)
         body = dict(native.body)
         cap = target.output_cap
         if cap is not None and body["max_tokens"] > cap:
@@ -87,6 +89,17 @@ class AnthropicMessages:
         headers["content-type"] = "application/json"
         headers["accept"] = "text/event-stream" if stream else "application/json"
         return Call("POST", hosts.locate(target, stream), headers, json.encode(body), stream, tuple(warnings))
+
+
+def _fits(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
+    """Whether the target takes a body of its own format: media by address, a thinking budget, sampling."""
+    if request.needs.media and not hosts.takes_addresses(target):
+        return False
+    if getattr(body.get("thinking"), "budget_tokens", None) is not None and forms_of(target) == ADAPTIVE:
+        return False
+    # 1 is the temperature that models with one sampling have, and is taken.
+    wished = [name for name in SAMPLING if name in body and (name, body[name]) != ("temperature", 1)]
+    return not (wished and has_fixed_sampling(target))
 
 
 def _cap(body: dict[str, Any], cap: int) -> None:

@@ -30,6 +30,7 @@ CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fence."
 TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only"}
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
+SAMPLING = ("temperature", "top_p", "top_k")
 NO_SAMPLING = "no_sampling"  # quirk of models whose sampling is fixed
 
 
@@ -161,18 +162,14 @@ def _write_format(
 
 def _write_sampling(talk: Conversation, target: Target, body: dict[str, Any], warnings: list[str]) -> None:
     sampling = talk.sampling
-    # Models that think adaptively and no other way have one sampling.
-    fixed = NO_SAMPLING in target.quirks or (target.mapping.reasoning and forms_of(target) == ADAPTIVE)
-    for name in ("temperature", "top_p", "top_k"):
-        value = getattr(sampling, name)
-        if value is None:
-            continue
-        if fixed:
-            warnings.append(f"{name} is fixed for {target.mapping.key} and was left out.")
-        elif name == "top_p" and "temperature" in body:
-            warnings.append("Of temperature and top_p this provider takes one: temperature.")
-        else:
-            body[name] = value
+    wished = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
+    if has_fixed_sampling(target):
+        told = [name for name in wished if (name, wished[name]) != ("temperature", 1)]
+        warnings += [f"{name} is fixed for {target.mapping.key} and was left out." for name in told]
+        wished = {}
+    if "temperature" in wished and wished.pop("top_p", None) is not None:
+        warnings.append("Of temperature and top_p this provider takes one: temperature.")
+    body.update(wished)
     if "temperature" in body:
         body["temperature"] = _clamp_temperature(body["temperature"], target)
     for name in ("frequency_penalty", "presence_penalty"):
@@ -183,6 +180,11 @@ def _write_sampling(talk: Conversation, target: Target, body: dict[str, Any], wa
         body["stop_sequences"] = stop
     if sampling.output_effort:
         _write_output_effort(sampling.output_effort, target, body, warnings)
+
+
+def has_fixed_sampling(target: Target) -> bool:
+    """Whether the model refuses sampling: those that think adaptively and no other way do."""
+    return NO_SAMPLING in target.quirks or (target.mapping.reasoning and forms_of(target) == ADAPTIVE)
 
 
 def _clamp_temperature(value: float, target: Target) -> float:

@@ -451,6 +451,18 @@ def test_newer_members_of_tools_stay_away_from_hosts_that_lack_them():
     assert orjson.loads(call.body)["tools"] == [{"name": "f", "input_schema": {"type": "object"}}]
 
 
+@pytest.mark.parametrize(
+    "more", [{"thinking": EnabledThinking(2000)}, {"temperature": 0.5}, {"top_k": 3}], ids=lambda more: next(iter(more))
+)
+def test_a_native_body_that_the_model_would_refuse_is_written_anew(more: dict):
+    body = {"max_tokens": 9000, "messages": [{"role": "user", "content": "hi"}], **more}
+    sampling = Sampling(9000, more.get("temperature"), top_k=more.get("top_k"))
+    request = asking(sampling=sampling, reasoning=ReasoningAsk(budget=2000 if "thinking" in more else None))
+    sent = accepted(PROTOCOL.relay(Native("anthropic", body), request, target(NEW)))
+    assert not {"temperature", "top_k"} & sent.keys()
+    assert sent.get("thinking", {}).get("type") == ("adaptive" if "thinking" in more else None)
+
+
 # Refusals.
 
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import msgspec
 import orjson
 import pytest
@@ -9,6 +11,7 @@ from gateway.neutral.parts import CacheMark, File, Foreign, Image, Media, Reason
 from gateway.surfaces.anthropic import reader, schema
 from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal, write_seal
 
+SAMPLES = Path(__file__).parents[3] / "samples" / "anthropic"
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 TOOL = {"name": "f", "input_schema": {"type": "object", "properties": {}}}
 
@@ -245,3 +248,14 @@ def test_tolerated_roles_are_understood():
     roles = [{"role": "system", "content": "s"}, {"role": "function", "content": "f"}]
     talk = read([*roles, {"role": "tool", "tool_call_id": "t", "content": "r"}]).conversation().messages
     assert [message.role for message in talk] == ["system", "user", "tool"]
+
+
+def test_an_agents_request_is_relayed_without_what_nobody_knows():
+    raw = (SAMPLES / "agent_request.json").read_bytes()
+    request = reader.read(schema.decode(raw))
+    native = orjson.loads(msgspec.json.encode(request.native.body))
+    known = orjson.loads(raw)
+    known["tools"][0].pop("mood")
+    known["messages"][2]["content"][0].pop("is_error")
+    assert native == {name: value for name, value in known.items() if name not in ("model", "stream")}
+    assert request.options.session == "7c1e" and request.needs.vision and not request.needs.reasoning
