@@ -1,0 +1,192 @@
+"""The response cache through the whole gateway: same answer, no cost, one upstream call, never another project's."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gevent
+import httpx
+import openai
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from gateways import LocalGateway, local_gateway
+from openai import OpenAI
+
+from gateway.accounts.keys import Draft, create
+from gateway.accounts.projects import ProjectChange, create_project, list_projects, update_project
+from gateway.metering.models import CACHED
+from gateway.metering.recorder import find
+from gateway.settings import Settings
+
+MODEL = "openai/gpt-4o-mini"
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(params=["documents", "redis"])
+def cached(request, settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator[LocalGateway]:
+    """A gateway whose first project caches, in the database and in redis."""
+    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
+    if request.param == "redis":
+        environment["REDIS_URL"] = request.getfixturevalue("redis_url")
+    with local_gateway(settings, **environment) as running:
+        project = list_projects(running.services.database)[0]
+        switch(running, project.id)
+        yield running
+
+
+def switch(gateway: LocalGateway, project_id: str, **more: Any) -> None:
+    services = gateway.services
+    change = ProjectChange(cache_enabled=True, cache_ttl_s=60, **more)
+    update_project(services.database, services.control, project_id, change, actor="test")
+
+
+def raw(gateway: LocalGateway, key: str = "", messages: list | None = None, **more: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key or gateway.key}", **more.pop("headers", {})}
+    body = {"model": MODEL, "messages": messages or HELLO, **more}
+    with httpx.Client(trust_env=False) as http:
+        return http.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20)
+
+
+def unique() -> list[dict]:
+    """A prompt that no other test of this session's redis has used."""
+    return [{"role": "user", "content": f"Hello at {time.time_ns()}"}]
+
+
+def streamed(gateway: LocalGateway, messages: list) -> tuple[str, Any]:
+    client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    chunks = list(client.chat.completions.create(model=MODEL, messages=messages, stream=True))
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks), chunks[-1]
+
+
+def test_a_repeated_request_costs_nothing_and_tells_so(cached, upstream):
+    messages = unique()
+    first, second = (raw(cached, messages=messages) for _ in range(2))
+    one, two = first.json(), second.json()
+    assert len(upstream.calls) == 1
+    assert (two["id"], two["choices"], two["usage"]["total_tokens"]) == (
+        one["id"],
+        one["choices"],
+        one["usage"]["total_tokens"],
+    )
+    assert one["usage"]["cost"] > 0 and two["usage"]["cost"] == 0
+    assert two["metadata"]["cached"] is True and "cached" not in one["metadata"]
+    assert second.headers["x-llmgateway-cache"] == "HIT" and "x-llmgateway-cache" not in first.headers
+    assert two["metadata"]["log_id"] != one["metadata"]["log_id"]
+
+
+def test_a_replay_has_its_own_row_at_no_cost(cached):
+    messages = unique()
+    raw(cached, messages=messages)
+    log_id = raw(cached, messages=messages).json()["metadata"]["log_id"]
+    (row,) = find(cached.services.database, log_id)
+    assert row.flags & CACHED and row.cost_nusd == 0 and row.output > 0
+
+
+def test_a_stream_is_given_again_chunk_by_chunk(cached, upstream):
+    upstream.script(Answer("Good day to you all.", piece=4, gap_s=0.02))
+    messages = unique()
+    text, tail = streamed(cached, messages)
+    began = time.monotonic()
+    again, other = streamed(cached, messages)
+    assert again == text == "Good day to you all." and len(upstream.calls) == 1
+    assert other.metadata["cached"] is True and other.usage.cost == 0
+    assert (other.id, other.usage.total_tokens) == (tail.id, tail.usage.total_tokens)
+    assert 0.05 < time.monotonic() - began < 2
+
+
+def test_no_cache_neither_reads_nor_writes(cached, upstream):
+    messages = unique()
+    for _ in range(2):
+        raw(cached, messages=messages, headers={"x-no-cache": "true"})
+    raw(cached, messages=messages)
+    raw(cached, messages=messages, headers={"x-no-cache": "true"})
+    assert len(upstream.calls) == 4
+
+
+@pytest.mark.parametrize(
+    "more", [{"temperature": 0.5}, {"max_tokens": 7}, {"n": 2}, {"stream": True}, {"prompt_cache_key": "k"}]
+)
+def test_what_shapes_the_answer_is_part_of_the_key(cached, upstream, more):
+    messages = unique()
+    upstream.script(Answer("a"), Answer("b", n=more.get("n", 1)))
+    raw(cached, messages=messages)
+    assert raw(cached, messages=messages, **more).status_code == 200
+    assert len(upstream.calls) == 2
+
+
+@pytest.mark.parametrize("answer", [Answer(status=500), Answer("Half an ans", cut=1100)])
+def test_a_failed_or_broken_answer_is_not_kept(cached, upstream, answer):
+    messages = unique()
+    upstream.script(answer)
+    with pytest.raises(openai.APIError):
+        streamed(cached, messages)
+    assert streamed(cached, messages)[0] == "Hello." and len(upstream.calls) == 2
+
+
+def test_two_projects_never_share_an_answer(cached, upstream):
+    services = cached.services
+    mine = list_projects(services.database)[0]
+    other = create_project(services.database, services.control, mine.organization_id, "Other", actor="test")
+    switch(cached, other.id)
+    key = new_key(cached, other.id)
+    messages = unique()
+    assert [raw(cached, one, messages).status_code for one in (cached.key, key, cached.key, key)] == [200] * 4
+    assert len(upstream.calls) == 2
+
+
+def new_key(gateway: LocalGateway, project_id: str) -> str:
+    services = gateway.services
+    member = services.authentication.caller(gateway.key).member_id
+    draft = Draft(project_id, member, "Second")
+    return create(services.database, services.control, services.secrets.hash_keys, draft, actor="test").token
+
+
+def test_identical_requests_at_once_make_one_upstream_call(cached, upstream):
+    upstream.script(Answer("Once.", silence_s=0.3))
+    messages = unique()
+    jobs = [gevent.spawn(raw, cached, messages=messages) for _ in range(8)]
+    gevent.joinall(jobs, timeout=10)
+    texts = {job.value.json()["choices"][0]["message"]["content"] for job in jobs}
+    assert texts == {"Once."} and len(upstream.calls) == 1
+    assert sum(job.value.json()["usage"]["cost"] > 0 for job in jobs) == 1
+
+
+def test_followers_of_a_stream_get_it_as_it_comes(cached, upstream):
+    upstream.script(Answer("One two three four", piece=3, gap_s=0.05, silence_s=0.2))
+    messages = unique()
+    jobs = [gevent.spawn(streamed, cached, messages) for _ in range(5)]
+    gevent.joinall(jobs, timeout=10)
+    assert {job.value[0] for job in jobs} == {"One two three four"} and len(upstream.calls) == 1
+    assert len({job.value[1].id for job in jobs}) == 1
+
+
+def test_the_one_who_asked_first_may_hang_up_and_the_others_read_on(cached, upstream):
+    upstream.script(Answer("One two three four five six", piece=3, gap_s=0.05))
+    messages = unique()
+    client = OpenAI(base_url=cached.url, api_key=cached.key, max_retries=0)
+    leader = client.chat.completions.create(model=MODEL, messages=messages, stream=True)
+    next(iter(leader))
+    follower = gevent.spawn(streamed, cached, messages)
+    gevent.sleep(0.1)
+    leader.close()
+    assert follower.get(timeout=10)[0] == "One two three four five six" and len(upstream.calls) == 1
+
+
+def test_when_all_hang_up_the_upstream_call_ends(cached, upstream):
+    upstream.script(Answer("word " * 400, piece=3, gap_s=0.05))
+    client = OpenAI(base_url=cached.url, api_key=cached.key, max_retries=0)
+    stream = client.chat.completions.create(model=MODEL, messages=unique(), stream=True)
+    next(iter(stream))
+    stream.close()
+    until = time.monotonic() + 3
+    while not upstream.calls[0].hung_up and time.monotonic() < until:
+        gevent.sleep(0.05)
+    assert upstream.calls[0].hung_up
+
+
+def test_who_waited_for_a_failed_answer_asks_for_themselves(cached, upstream):
+    upstream.script(Answer(status=500, silence_s=0.3))
+    messages = unique()
+    jobs = [gevent.spawn(raw, cached, messages=messages) for _ in range(3)]
+    gevent.joinall(jobs, timeout=10)
+    assert sorted(job.value.status_code for job in jobs) == [200, 200, 502]
