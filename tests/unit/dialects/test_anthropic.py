@@ -1,0 +1,53 @@
+import pytest
+from anthropic.types import Usage as WireUsage
+
+from gateway.dialects import anthropic as dialect
+from gateway.errors import InvalidRequest, Overloaded, SpendingLimitReached, UpstreamTimeout
+from gateway.neutral.usage import Usage
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (402, "billing_error"), (413, "request_too_large"), (422, "invalid_request_error")]
+    + [(502, "api_error"), (503, "api_error"), (504, "timeout_error"), (529, "overloaded_error")],
+)
+def test_every_status_has_a_type(status: int, kind: str):
+    assert dialect.error_type(status) == kind
+
+
+@pytest.mark.parametrize(
+    "error", [InvalidRequest("x", param="a.b"), SpendingLimitReached("x"), UpstreamTimeout("x"), Overloaded("x")]
+)
+def test_the_envelope_has_type_message_param_and_code(error):
+    body = dialect.error_body(error, "r1")
+    assert (body["type"], body["request_id"]) == ("error", "r1")
+    inner = body["error"]
+    assert inner["message"] == "x" and inner["code"] == error.code and inner["param"] == error.param
+
+
+def test_details_never_replace_the_envelopes_own_members():
+    error = InvalidRequest("x", details={"message": "y", "usedProvider": "p"})
+    inner = dialect.error_body(error, "r1")["error"]
+    assert (inner["message"], inner["usedProvider"]) == ("x", "p")
+
+
+def test_usage_comes_back_as_it_went():
+    usage = Usage(input=10, cache_read=20, cache_write=3, cache_write_1h=4, output=50, reasoning=30, searches=2)
+    wire = dialect.write_usage(usage)
+    WireUsage.model_validate(wire)
+    assert dialect.read_usage(wire) == usage
+
+
+def test_written_tokens_without_a_lifetime_count_for_five_minutes():
+    wire = {"input_tokens": 1, "output_tokens": 2, "cache_creation_input_tokens": 9}
+    assert dialect.read_usage(wire) == Usage(input=1, output=2, cache_write=9)
+
+
+@pytest.mark.parametrize("wire", [None, {}, [], {"service_tier": "standard"}])
+def test_no_usage_is_none(wire):
+    assert dialect.read_usage(wire) is None
+
+
+def test_odd_counts_are_nothing():
+    wire = {"input_tokens": -5, "output_tokens": "7", "cache_read_input_tokens": True, "server_tool_use": []}
+    assert dialect.read_usage(wire) == Usage()
