@@ -30,6 +30,7 @@ from gateway.providers.sse import EventReader
 OPENING = ("response.created", "response.in_progress", "response.queued")
 GOOD_ENDS = ("response.completed", "response.incomplete")
 BAD_ENDS = ("response.failed", "response.cancelled")
+ANSWERED = ("function_call", "custom_tool_call")  # calls that are answered by their call_id
 NO_STREAM = "The provider did not answer with an event stream."
 DONE = b"[DONE]"
 Wire = dict[str, Any]
@@ -45,6 +46,7 @@ class StreamReader:
         self._content = False
         self._calls = False
         self._done: set[int] = set()  # output items that came whole
+        self._call_ids: dict[int, str] = {}
 
     def read(self, reply: Reply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
@@ -116,12 +118,15 @@ class StreamReader:
             batch.append(Started(text_of(response.get("model")), text_of(response.get("id"))))
 
     def _note(self, wire: Wire, kind: str) -> None:
+        """Note what ends with an item, and see that a call has one and the same id in all its events."""
+        if not kind.startswith("response.output_item."):
+            return
+        item, index = wire["item"], wire["output_index"]
+        if item["type"] in ANSWERED:
+            item["call_id"] = self._call_ids.setdefault(index, call_id_of(item))
         if kind == "response.output_item.done":
-            item = wire["item"]
-            self._done.add(wire["output_index"])
+            self._done.add(index)
             self._calls = self._calls or item["type"] in dialect.CALLS
-            if "call" in item["type"]:
-                call_id_of(item)
 
     def _add(self, wire: Wire, kind: str, batch: Batch) -> None:
         before = len(batch)
