@@ -17,6 +17,7 @@ from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.decisions import Decisions
 from gateway.engine.exchange import Board, Exchange, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
+from gateway.engine.idempotency import Idempotency
 from gateway.engine.management import Management
 from gateway.engine.offers import Offers
 from gateway.engine.planning import Planner
@@ -33,10 +34,7 @@ from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.sources import Sources, read_clients
 from gateway.providers.credentials import Credentials
-from gateway.providers.openai.chat import OpenAIChat
-from gateway.providers.protocol import Protocol
-from gateway.providers.sandbox.server import SandboxServer
-from gateway.providers.upstream import Local, Network, Upstreams
+from gateway.providers.registry import make_protocols, make_upstreams
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
 from gateway.routing.sticky import Sticky
@@ -48,7 +46,7 @@ from gateway.store.installation import Secrets, load_secrets
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal
 from gateway.store.redis import Redis, open_redis
-from gateway.threads import Threads, pause
+from gateway.threads import Threads
 from gateway.transport import Transport
 
 log = logging.getLogger("gateway")
@@ -80,6 +78,7 @@ class Services:
     exchange: Exchange
     spending: Spending
     settlements: Settlements
+    idempotency: Idempotency
     ledger: LedgerBook
     budgets: Budgets
     chat: ChatEngine
@@ -175,7 +174,7 @@ def build(settings: Settings) -> Services:
     provider_keys = ProviderKeys(database, control, secrets)
     credentials = Credentials(catalogue.current, settings.environment, provider_keys, secrets.hash_keys[0])
     health = Health(clock)
-    protocols = _protocols()
+    protocols = make_protocols(transport, clock)
     documents = Documents(database)
     pins = RedisPins(redis) if redis else JournalPins(documents, database, journal, clock)
     sticky = Sticky(clock, settings.routing.sticky_ttl_s, Pins(pins, clock))
@@ -189,7 +188,7 @@ def build(settings: Settings) -> Services:
         clock,
         {name: protocol.dialect for name, protocol in protocols.items()},
     )
-    upstreams = _upstreams(settings, clock, transport, protocols)
+    upstreams = make_upstreams(protocols, transport, clock, settings.timeouts)
     counters = Counters(Path(settings.database.data_dir) / "metrics")
     custom_providers = CustomProviders(database, control)
     offers = Offers(custom_providers, provider_keys)
@@ -222,6 +221,7 @@ def build(settings: Settings) -> Services:
         exchange=Exchange(health, _board(settings, database, redis), (cache.trim, decisions.purge)),
         spending=spending,
         settlements=settlements,
+        idempotency=Idempotency(documents, database, journal, settlements, control, clock, secrets.hash_keys[0]),
         ledger=LedgerBook(database, control),
         budgets=Budgets(database, control),
         chat=ChatEngine(planner, settlements, upstreams, clock, settings, secrets.hash_keys[0], decisions, cache),
@@ -246,14 +246,3 @@ def _board(settings: Settings, database: Database, redis: Redis | None) -> Board
         return RedisBoard(redis)
     alone = database.kind == "sqlite" and settings.server.workers == 1
     return None if alone else TableBoard(database)
-
-
-def _protocols() -> dict[str, Protocol]:
-    """Every wire format that upstreams may speak, by the name that catalogue entries use."""
-    openai = OpenAIChat()
-    return {"openai": openai, "sandbox": openai}
-
-
-def _upstreams(settings: Settings, clock: Clock, transport: Transport, protocols: dict[str, Protocol]) -> Upstreams:
-    sandbox = Local(SandboxServer(clock, pause), settings.timeouts.heartbeat_s)
-    return Upstreams(protocols, Network(transport), {"sandbox": sandbox}, settings.timeouts.heartbeat_s)

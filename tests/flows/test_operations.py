@@ -34,8 +34,10 @@ def test_the_health_report_has_exactly_the_documented_shape(gateway: LocalGatewa
     }
 
 
-def test_a_database_that_is_away_is_reported_unless_it_is_skipped(gateway: LocalGateway) -> None:
-    gateway.services.database = Away()
+def test_a_database_that_is_away_is_reported_unless_it_is_skipped(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.services, "database", Away())
     answer = get(gateway, "/")
     assert answer.status_code == 503
     assert answer.json()["message"] == "Service Unavailable - Database is unavailable"

@@ -1,0 +1,142 @@
+"""The Anthropic format upstream through the whole gateway: from its own surface and from OpenAI's."""
+
+from collections.abc import Callable, Iterator
+
+import anthropic
+import httpx2
+import pytest
+from fakes.anthropic import Answer, FakeAnthropic
+from fakes.anthropic_checks import sign
+from gateways import LocalGateway, local_gateway
+from openai import OpenAI
+
+from gateway.settings import Settings
+
+MODEL = "anthropic/claude-sonnet-4-5"
+HELLO = [{"role": "user", "content": "Hello"}]
+THINKING = {"type": "enabled", "budget_tokens": 2000}
+WEATHER = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+FUNCTION = {"type": "function", "function": {"name": "weather", "parameters": WEATHER["input_schema"]}}
+
+
+@pytest.fixture
+def maker() -> Iterator[FakeAnthropic]:
+    with FakeAnthropic() as fake:
+        yield fake
+
+
+@pytest.fixture
+def house(settings: Callable[..., Settings], maker: FakeAnthropic) -> Iterator[LocalGateway]:
+    """A gateway whose provider `anthropic` is the strict fake."""
+    environment = {"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": maker.url}
+    with local_gateway(settings, **environment) as running:
+        yield running
+
+
+@pytest.fixture
+def claude(house: LocalGateway) -> Iterator[anthropic.Anthropic]:
+    with httpx2.Client(trust_env=False) as http:
+        yield anthropic.Anthropic(base_url=house.address, api_key=house.key, max_retries=0, http_client=http)
+
+
+@pytest.fixture
+def openai(house: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+
+
+def ask(claude: anthropic.Anthropic, streamed: bool, **asked) -> anthropic.types.Message:
+    asked = {"model": MODEL, "max_tokens": 4000, "messages": HELLO} | asked
+    if not streamed:
+        return claude.messages.create(**asked)
+    with claude.messages.stream(**asked) as stream:
+        return stream.get_final_message()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_thinking_comes_back_byte_for_byte_in_a_tool_loop(
+    claude: anthropic.Anthropic, maker: FakeAnthropic, streamed: bool
+) -> None:
+    maker.script(Answer(thinking="I must look.", redacted="gAAA==", tools=(("weather", '{"city": "Oslo"}'),)))
+    first = ask(claude, streamed, thinking=THINKING, tools=[WEATHER])
+    assert first.stop_reason == "tool_use"
+    result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "Rain."}
+    talk = [*HELLO, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+    assert ask(claude, streamed, messages=talk, thinking=THINKING, tools=[WEATHER]).content[0].text == "Hello."
+    back = maker.calls[1].body["messages"][1]["content"]
+    assert back[0] == {"type": "thinking", "thinking": "I must look.", "signature": sign("I must look.")}
+    assert back[1] == {"type": "redacted_thinking", "data": "gAAA=="}
+
+
+def test_usage_and_price_are_those_of_the_upstream(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
+    maker.script(Answer("Hi", input=1000, output=100, cache_read=5000, cache_5m=200, cache_1h=300))
+    usage = claude.messages.create(model=MODEL, max_tokens=50, messages=HELLO).usage
+    assert (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (1000, 5000, 500)
+    # claude-sonnet-4-5: 3, 15, 0.30, 3.75 and 6 dollars a million tokens.
+    assert usage.cost == pytest.approx(0.003 + 0.0015 + 0.0015 + 0.00075 + 0.0018)
+
+
+def test_openai_callers_who_drop_the_thinking_go_on(openai: OpenAI, maker: FakeAnthropic) -> None:
+    maker.script(Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
+    asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "high", "max_completion_tokens": 30_000}
+    first = openai.chat.completions.create(messages=HELLO, **asked).choices[0]
+    assert first.finish_reason == "tool_calls" and first.message.reasoning == "I must look."
+    call = first.message.tool_calls[0].model_dump()
+    talk = [*HELLO, {"role": "assistant", "tool_calls": [call]}]
+    talk.append({"role": "tool", "tool_call_id": call["id"], "content": "Rain."})
+    again = openai.chat.completions.create(messages=talk, **asked)
+    assert again.choices[0].message.content == "Hello." and "thinking" in again.metadata["warnings"][0]
+    assert maker.calls[1].body["thinking"] == {"type": "disabled"}
+
+
+def test_openai_callers_who_keep_the_details_think_on(openai: OpenAI, maker: FakeAnthropic) -> None:
+    maker.script(Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
+    asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "high", "max_completion_tokens": 30_000}
+    message = openai.chat.completions.create(messages=HELLO, **asked).choices[0].message
+    talk = [*HELLO, message.model_dump(exclude_none=True)]
+    talk.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Rain."})
+    assert openai.chat.completions.create(messages=talk, **asked).choices[0].message.content == "Hello."
+    assert maker.calls[1].body["messages"][1]["content"][0]["signature"] == sign("I must look.")
+
+
+def test_openai_streams_show_reasoning_text_and_calls(openai: OpenAI, maker: FakeAnthropic) -> None:
+    maker.script(Answer("Sunny.", thinking="hm", tools=(("weather", '{"city": "Oslo"}'),), fragment=5))
+    asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "low", "stream": True}
+    chunks = list(openai.chat.completions.create(messages=HELLO, **asked))
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert "".join(delta.content or "" for delta in deltas) == "Sunny."
+    assert "".join(getattr(delta, "reasoning", None) or "" for delta in deltas) == "hm"
+    pieces = [call.function.arguments for delta in deltas for call in delta.tool_calls or ()]
+    assert "".join(pieces) == '{"city": "Oslo"}'
+
+
+@pytest.mark.parametrize("cut", [200, 700, 1100, 1400])
+def test_a_cut_stream_always_raises(claude: anthropic.Anthropic, maker: FakeAnthropic, cut: int) -> None:
+    maker.script(*[Answer("A long enough answer to be cut somewhere.", cut=cut)] * 4)
+    with pytest.raises(anthropic.APIError):
+        ask(claude, True)
+
+
+def test_an_error_event_after_content_is_passed_on(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
+    maker.script(Answer("Hello there, long enough", error_at=6))
+    with pytest.raises(anthropic.APIStatusError):
+        ask(claude, True)
+
+
+def test_an_overloaded_upstream_is_the_providers_fault(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
+    maker.script(*[Answer(status=529)] * 4)
+    with pytest.raises(anthropic.InternalServerError) as failed:
+        ask(claude, False)
+    assert failed.value.body["error"]["type"] == "api_error"
+
+
+def test_a_refused_request_keeps_the_upstreams_words(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
+    maker.script(Answer(status=400))
+    with pytest.raises(anthropic.BadRequestError) as failed:
+        ask(claude, False)
+    assert "prompt is too long" in failed.value.body["error"]["message"]
+
+
+def test_an_unknown_opt_in_does_not_reach_the_upstream(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
+    betas = "made-up-2030-01-01,context-1m-2025-08-07"
+    claude.messages.create(model=MODEL, max_tokens=9, messages=HELLO, extra_headers={"anthropic-beta": betas})
+    assert maker.calls[0].headers["anthropic-beta"] == "context-1m-2025-08-07"
