@@ -2,7 +2,7 @@
 
 GatewayError
 ├── caller's fault: InvalidRequest (400) ─ ContentRefused, UnknownModel, NotSupported, RequestTooLarge (413),
-│   │               UnsupportedMediaType (415)
+│   │               UnsupportedMediaType (415), IdempotencyKeyReused (422)
 │   ├── Unauthenticated (401), Forbidden (403), NotFound (404), Conflict (409), Gone (410)
 │   ├── SpendingLimitReached (402), OutOfCredits (402)
 │   └── RateLimited (429)
@@ -10,7 +10,7 @@ GatewayError
 │   │                 UpstreamRefused (credential, funding, unknown there), StreamTruncated
 │   └── NoProviderLeft (503)
 ├── Cancelled (499): the caller hung up
-└── gateway's fault: Unavailable (503), Internal (500)
+└── gateway's fault: Unavailable (503), Internal (500), Interrupted (500)
 
 `kind` is what a dialect maps to its own words; `code` is the stable name listed in docs/errors.md; `blame` alone
 decides whether another provider is tried. Statuses follow the HTTP reference of the product.
@@ -22,7 +22,7 @@ class GatewayError(Exception):
 
     `param` names the offending field ("" when none), `retry_after` is seconds, `status` and `code` may be
     narrowed per instance, `details` are extra members of the error object (strings), `upstream_status` the
-    status that the provider answered (0 when it answered none).
+    status that the provider answered (0 when it answered none), `headers` are added to the answer.
     """
 
     kind = "internal"
@@ -40,6 +40,7 @@ class GatewayError(Exception):
         retry_after: float | None = None,
         details: dict[str, str] | None = None,
         upstream_status: int = 0,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -47,6 +48,7 @@ class GatewayError(Exception):
         self.retry_after = retry_after
         self.details = details
         self.upstream_status = upstream_status
+        self.headers = headers
         if code is not None:
             self.code = code
         if status is not None:
@@ -83,6 +85,12 @@ class RangeNotSatisfiable(InvalidRequest):
     kind, status, code = "range_not_satisfiable", 416, "range_not_satisfiable"
 
 
+class IdempotencyKeyReused(InvalidRequest):
+    """The same Idempotency-Key came with another request."""
+
+    status, code = 422, "idempotency_key_reused"
+
+
 class Unauthenticated(GatewayError):
     kind, status, code, blame = "unauthenticated", 401, "invalid_api_key", "caller"
 
@@ -101,6 +109,12 @@ class MethodNotAllowed(GatewayError):
 
 class Conflict(GatewayError):
     kind, status, code, blame = "conflict", 409, "conflict", "caller"
+
+
+class IdempotencyInFlight(Conflict):
+    """The first request under the same Idempotency-Key is not answered yet."""
+
+    code = "idempotency_in_flight"
 
 
 class Gone(GatewayError):
@@ -175,3 +189,9 @@ class Overloaded(GatewayError):
 
 class Internal(GatewayError):
     """Shown for an unexpected exception; the log has the cause under the request id."""
+
+
+class Interrupted(GatewayError):
+    """The request under this Idempotency-Key began and its answer is lost; it is not done again."""
+
+    kind, code = "unavailable", "interrupted"

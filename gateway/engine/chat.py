@@ -142,7 +142,12 @@ class ChatEngine:
         return Run(
             context=context,
             request=request,
-            outcome=Outcome(request, planned.plan.resolution.provider or None, warnings=planned.warnings),
+            outcome=Outcome(
+                request,
+                planned.plan.resolution.provider or None,
+                warnings=planned.warnings,
+                standings=settlement.standings,
+            ),
             planned=planned,
             walk=Walk(planned.groups, self._settings.routing.max_attempts),
             settlement=settlement,

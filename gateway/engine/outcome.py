@@ -12,6 +12,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.limits.rates import Standing
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
@@ -64,7 +65,8 @@ class Outcome:
     """All attempts of a request, the serving one last. `requested_provider` None: the caller named none.
 
     `healing` names the strategies by which the answer's text was made JSON. Of a `cached` answer `origin` is the id of
-    the request that it was made for; its one attempt tells who served that and stands for no call.
+    the request that it was made for; its one attempt tells who served that and stands for no call. `standings` tell
+    where the caller stands with its rate limits.
     """
 
     request: ChatRequest
@@ -74,6 +76,7 @@ class Outcome:
     cached: bool = False
     healing: tuple[str, ...] = ()
     origin: str = ""
+    standings: tuple[Standing, ...] = ()
 
     @property
     def serving(self) -> Attempt:

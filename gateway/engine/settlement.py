@@ -57,6 +57,7 @@ class Settlements:
         self.clock, self.wait_s = clock, wait_s
         self._chores = chores
         self._posting: deque[tuple[Ticket, bytes, int]] = deque()
+        self._watched: dict[bytes, int] = {}
         self._stopping = threading.Event()
         self._task: Any = None
 
@@ -85,6 +86,18 @@ class Settlements:
             raise
         terms = Terms(context, bytes.fromhex(context.request_id), prompt_bytes, asked, streamed)
         return Settlement(self, terms, ask, reservation, slot)
+
+    def watch(self, request_id: str) -> None:
+        """Count the upstream calls of a request from now on, until `unwatch`."""
+        self._watched[bytes.fromhex(request_id)] = 0
+
+    def unwatch(self, request_id: str) -> int:
+        """How many upstream calls it made."""
+        return self._watched.pop(bytes.fromhex(request_id), 0)
+
+    def count_call(self, request: bytes, number: int) -> None:
+        if request in self._watched:
+            self._watched[request] += number
 
     def start(self) -> None:
         """Tend the leases from now on."""
@@ -174,12 +187,14 @@ class Settlement:
         self._reservation.check()
         payload = self._intent(attempt, target)
         self._house.intents.begin(self._terms.request, attempt, payload)
+        self._house.count_call(self._terms.request, 1)
         self._open[attempt] = target
 
     def unused(self, attempt: Attempt) -> None:
         """The attempt was never sent: nothing is recorded of it."""
         if self._open.pop(attempt.number, None) is not None:
             self._house.intents.void(self._terms.request, attempt.number)
+            self._house.count_call(self._terms.request, -1)
 
     def failed(self, attempt: Attempt) -> None:
         """Record a failed attempt, at no cost unless its usage is known, without waiting for its row. What it cost is

@@ -233,7 +233,9 @@ class Sharing:
     def _replay(self, asking: Asking, entry: Entry) -> tuple[ChatResult, Outcome]:
         origin = entry.origin
         outcome = self._outcome(asking, self._target_of(asking, origin.mapping), origin.request)
-        self._enter(asking).release()
+        slot = self._enter(asking)
+        outcome.standings = slot.standings
+        slot.release()
         self._finish(asking, outcome, origin)
         result = read_result(entry.frames[0][1])
         outcome.warnings.extend(result.warnings)

@@ -198,7 +198,7 @@ class Rates:
             reset = math.ceil(window.start + WINDOW_S - now)
         # A prompt larger than a whole minute's tokens may go when nothing else does.
         if amount == 0 or used + min(wanted, amount) > amount:
-            raise _refusal(rule, reset)
+            raise _refusal(rule, reset, now)
         return Standing(rule.kind, rule.amount, max(0, int((amount - used - wanted) * self._share)), reset)
 
     def _count(self, rule: Rule, guess: int, now: float) -> None:
@@ -287,8 +287,11 @@ def _policy(standing: Standing) -> str:
     return f'"{standing.kind}";q={standing.amount};w={WINDOW_S}{unit}'
 
 
-def _refusal(rule: Rule, reset_s: int) -> RateLimited:
+def _refusal(rule: Rule, reset_s: int, now_s: float) -> RateLimited:
     wait = max(1, reset_s)
+    standing = Standing(rule.kind, rule.amount, 0, wait)
     return RateLimited(
-        f"The {rule.scope} may make {rule.amount} {NAMES[rule.kind]}; try again in {wait} s.", retry_after=float(wait)
+        f"The {rule.scope} may make {rule.amount} {NAMES[rule.kind]}; try again in {wait} s.",
+        retry_after=float(wait),
+        headers=tuple(headers((standing,), int(now_s * SECOND_US))),
     )

@@ -6,6 +6,7 @@ from gateway.catalogue.prices import FREE, Charge
 from gateway.clock import SECOND_US, Clock
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt, Outcome
+from gateway.limits import rates
 from gateway.money import format_usd, usd_number
 from gateway.neutral.usage import NOTHING, Usage
 
@@ -111,6 +112,8 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     ]
     if outcome.cached:
         headers.append(("x-llmgateway-cache", "HIT"))
+    if outcome.standings:
+        headers += rates.headers(outcome.standings, clock.now_us())
     if streamed:
         return headers
     spent_ms = (clock.monotonic() - context.started) * 1000 - sum(one.duration_ms for one in outcome.attempts)

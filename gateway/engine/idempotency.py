@@ -1,0 +1,277 @@
+"""Idempotency-Key: the first request under a key is done once, every later one gets the same bytes and costs nothing.
+
+A request with a key runs to its end even when its caller hangs up, because the caller is about to ask for it again.
+"""
+
+import hashlib
+import hmac
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import orjson
+
+from gateway.accounts.authentication import Caller
+from gateway.clock import SECOND_US, Clock
+from gateway.control import Control
+from gateway.engine.settlement import Settlements
+from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.store.journal import Journal, Statement
+from gateway.threads import Job, spawn
+
+HEADER = "Idempotency-Key"
+KIND = "idempotency"
+FORM = 1  # of a document; another release may write another one
+KEPT_S = 24 * 3600.0
+LONGEST_KEY = 255
+# Answers above this are not kept; the largest made of a request are pictures, a few megabytes each.
+MOST_BYTES = 48 << 20
+TRIES = 3
+WAIT_S = 5.0
+LABEL = b"idempotency\0"
+FIRST_ERROR = 400
+NO_RETRY = (("x-should-retry", "false"),)  # what the official clients of two large APIs obey
+# Why there is no answer to give again.
+CRASHED, TOO_LARGE, NOT_KEPT = "crashed", "too large", "not kept"
+REASONS = {
+    CRASHED: "The first request under this Idempotency-Key was interrupted and its answer is lost.",
+    TOO_LARGE: "The first request under this Idempotency-Key was answered; the answer was too large to be kept.",
+    NOT_KEPT: "The first request under this Idempotency-Key was answered; your organization keeps no answers.",
+}
+ANEW = "It is not done again, because it may have been billed: use another Idempotency-Key to send it anew."
+
+Headers = list[tuple[str, str]]
+
+
+class Reply(NamedTuple):
+    """An answer of any surface. `replayed`: it was made for an earlier request under the same key."""
+
+    status: int
+    headers: Headers
+    body: bytes | Iterator[bytes]
+    replayed: bool = False
+
+
+class Keyed(NamedTuple):
+    """A request under a key: `route` is method and path, `content` all that makes it this request and no other."""
+
+    caller: Caller
+    key: str
+    route: str
+    content: tuple[bytes, ...]
+    request_id: str
+
+
+class _Claim(NamedTuple):
+    place: str
+    print: str
+    request_id: str
+    keeps: bool
+
+
+class Idempotency:
+    """One per worker. Nothing is remembered of a request that was refused before anything was sent upstream."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        database: Database,
+        journal: Journal,
+        settlements: Settlements,
+        control: Control,
+        clock: Clock,
+        secret: bytes,
+    ) -> None:
+        self._documents, self._journal, self._settlements = documents, journal, settlements
+        self._control, self._clock, self._secret = control, clock, secret
+        self._running: set[str] = set()
+        # SQLite's clock is the process's; a server's own is asked where the row is written.
+        self._local = database.kind == "sqlite"
+        end = "?" if self._local else f"{database.moment_sql()} + ?"
+        self._keep = Statement(
+            "idempotency_keep",
+            f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) "
+            "ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
+            ordered=True,
+        )
+        self._forget = Statement("idempotency_forget", "DELETE FROM document WHERE kind = ? AND key = ?", ordered=True)
+
+    def answer(self, keyed: Keyed, make: Callable[[], Reply]) -> Reply:
+        """What `make` answers, or what it answered to the first request under this key.
+
+        InvalidRequest (no proper key), IdempotencyKeyReused (another request), IdempotencyInFlight, Interrupted (its
+        worker died, or the answer could not be kept), Unavailable. `make` turns its own errors into replies.
+        """
+        found = self._claim(keyed)
+        if isinstance(found, Reply):
+            return found
+        return Job(self._make, found, make).result()
+
+    def _claim(self, keyed: Keyed) -> _Claim | Reply:
+        claim = _Claim(
+            self._digest(keyed.caller.key_id.encode(), keyed.route.encode(), _check(keyed.key).encode()),
+            self._digest(*keyed.content),
+            keyed.request_id,
+            not any(level.policy is not None and level.policy.zero_data_retention for level in keyed.caller.rules),
+        )
+        value = _write(claim, "running", owner=self._control.epoch)
+        for _ in range(TRIES):
+            # Before the document is there, so that no reader takes it for one that nobody works on.
+            mine = claim.place not in self._running
+            self._running.add(claim.place)
+            try:
+                stored = mine and self._documents.put_if_absent(KIND, claim.place, value, KEPT_S)
+            except BaseException:
+                self._running.discard(claim.place)
+                raise
+            if stored:
+                return claim
+            if mine:
+                self._running.discard(claim.place)
+            known = self._documents.get(KIND, claim.place)
+            if known is not None:
+                return self._read(claim, known)
+            if not mine:
+                break
+        raise IdempotencyInFlight(_in_flight(), retry_after=1.0)
+
+    def _read(self, claim: _Claim, value: bytes) -> Reply:
+        head, body = _split(value)
+        if head["print"] != claim.print:
+            raise IdempotencyKeyReused(
+                f"This {HEADER} was used for another request; use a new one for each request.", param=HEADER
+            )
+        if head["state"] == "running":
+            if self._is_running(claim.place, head["owner"]):
+                raise IdempotencyInFlight(_in_flight(), retry_after=1.0)
+            value = self._documents.get(KIND, claim.place) or value  # it may have ended while its owner was looked up
+            head, body = _split(value)
+        if head["state"] != "kept":
+            raise Interrupted(f"{REASONS[head.get('reason', CRASHED)]} {ANEW}", headers=NO_RETRY)
+        return Reply(head["status"], [tuple(pair) for pair in head["headers"]], zlib.decompress(body), replayed=True)
+
+    def _is_running(self, place: str, owner: int) -> bool:
+        if place in self._running:
+            return True
+        return owner != self._control.epoch and owner in self._control.live_epochs()
+
+    def _make(self, claim: _Claim, make: Callable[[], Reply]) -> Reply:
+        self._settlements.watch(claim.request_id)
+        try:
+            reply = make()
+        except BaseException:
+            self._lose(claim, CRASHED)
+            raise
+        if isinstance(reply.body, bytes):
+            self._end(claim, reply, reply.body)
+            return reply
+        spool = _Spool()
+        spawn(self._record, claim, reply, reply.body, spool)
+        return reply._replace(body=spool.read())
+
+    def _record(self, claim: _Claim, reply: Reply, pieces: Iterator[bytes], spool: "_Spool") -> None:
+        """Read a stream to its end, for its caller and for those who ask again."""
+        try:
+            for piece in pieces:
+                spool.write(piece)
+            self._end(claim, reply, b"".join(spool.pieces))
+        except Exception as error:
+            self._lose(claim, CRASHED)
+            spool.error = error
+        finally:
+            self._running.discard(claim.place)
+            close = getattr(pieces, "close", None)
+            if close is not None:
+                close()
+            spool.end()
+
+    def _end(self, claim: _Claim, reply: Reply, body: bytes) -> None:
+        """Keep the answer, unless nothing was sent upstream for it and it is a refusal."""
+        calls = self._settlements.unwatch(claim.request_id)
+        if reply.status >= FIRST_ERROR and not calls:
+            self._post(claim, (self._forget, (KIND, claim.place)))
+        elif len(body) > MOST_BYTES:
+            self._store(claim, _write(claim, "lost", reason=TOO_LARGE))
+        elif not claim.keeps:
+            self._store(claim, _write(claim, "lost", reason=NOT_KEPT))
+        else:
+            kept = _write(claim, "kept", status=reply.status, headers=reply.headers)
+            self._store(claim, kept + zlib.compress(body, 1))
+
+    def _lose(self, claim: _Claim, reason: str) -> None:
+        self._settlements.unwatch(claim.request_id)
+        self._store(claim, _write(claim, "lost", reason=reason))
+
+    def _store(self, claim: _Claim, value: bytes) -> None:
+        begin = self._clock.now_us() if self._local else 0
+        self._post(claim, (self._keep, (KIND, claim.place, value, begin + round(KEPT_S * SECOND_US))))
+
+    def _post(self, claim: _Claim, row: tuple[Statement, tuple]) -> None:
+        """Write through the journal, which outlasts an outage of the store; what was paid for is not refused for it."""
+        try:
+            self._journal.append(row).wait(WAIT_S)
+        except GatewayError:
+            pass  # the claim stands, so the request is not done again
+        finally:
+            self._running.discard(claim.place)
+
+    def _digest(self, *parts: bytes) -> str:
+        """A keyed hash in which no part can be taken for the next one's beginning."""
+        summed = hmac.new(self._secret, LABEL, hashlib.sha256)
+        for part in parts:
+            summed.update(len(part).to_bytes(8, "big") + part)
+        return summed.hexdigest()
+
+
+class _Spool:
+    """A stream's bytes between the greenlet that makes them and the caller, who may leave."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.error: Exception | None = None
+        self._ended = False
+        self._more = threading.Event()
+
+    def write(self, piece: bytes) -> None:
+        self.pieces.append(piece)
+        self._more.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._more.set()
+
+    def read(self) -> Iterator[bytes]:
+        place = 0
+        while True:
+            while place < len(self.pieces):
+                yield self.pieces[place]
+                place += 1
+            if self._ended:
+                break
+            self._more.wait()
+            self._more.clear()
+        if self.error is not None:
+            raise self.error
+
+
+def _check(key: str) -> str:
+    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
+        raise InvalidRequest(f"An {HEADER} has 1 to {LONGEST_KEY} printable ASCII characters.", param=HEADER)
+    return key
+
+
+def _in_flight() -> str:
+    return f"The first request under this {HEADER} is not answered yet; ask again for its answer."
+
+
+def _write(claim: _Claim, state: str, **more: object) -> bytes:
+    head = {"form": FORM, "state": state, "print": claim.print, "request": claim.request_id, **more}
+    return orjson.dumps(head) + b"\n"
+
+
+def _split(value: bytes) -> tuple[dict, bytes]:
+    head, _, body = value.partition(b"\n")
+    return orjson.loads(head), body

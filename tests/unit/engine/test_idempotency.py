@@ -1,0 +1,192 @@
+from collections.abc import Callable, Iterator
+
+import gevent
+import pytest
+from unit.engine.conftest import Account, attempt_at, target
+
+from gateway.accounts.authentication import Caller
+from gateway.engine.idempotency import Idempotency, Keyed, Reply
+from gateway.errors import IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest, Unavailable
+from gateway.limits.asks import Ask
+from gateway.store.documents import Documents
+
+GOOD = Reply(200, [("Content-Type", "application/json")], b'{"a": 1}')
+
+
+class Shop:
+    """One worker's idempotency, with a caller who has a key."""
+
+    def __init__(self, house, caller: Caller) -> None:
+        self.house, self.caller = house, caller
+        self.documents = Documents(house.database)
+        self.once = Idempotency(
+            self.documents, house.database, house.journal, house.settlements, house.control, house.clock, b"secret"
+        )
+
+    def ask(self, make: Callable[[], Reply], key: str = "k", body: bytes = b"{}", request: str = "ab" * 16) -> Reply:
+        return self.once.answer(Keyed(self.caller, key, "POST /v1/x", (body,), request), make)
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return Account().context().caller
+
+
+@pytest.fixture
+def shop(house, caller) -> Shop:
+    return Shop(house(), caller)
+
+
+@pytest.fixture
+def other(house, shop, caller) -> Shop:
+    """Another worker on the same store."""
+    return Shop(house(), caller)
+
+
+def never() -> Reply:
+    raise AssertionError("it is done a second time")
+
+
+def test_every_worker_gives_the_first_answer_again(shop: Shop, other: Shop) -> None:
+    first = shop.ask(lambda: GOOD)
+    again = other.ask(never)
+    assert not first.replayed and again.replayed
+    assert again[:3] == first[:3]
+
+
+def test_a_stream_is_passed_on_as_it_comes_and_kept_whole(shop: Shop, other: Shop) -> None:
+    seen = []
+
+    def pieces() -> Iterator[bytes]:
+        for piece in (b"one ", b"two ", b"three"):
+            yield piece
+            gevent.sleep(0.02)
+            seen.append(piece)
+
+    body = shop.ask(lambda: Reply(200, [], pieces())).body
+    assert next(body) == b"one " and seen == []
+    assert b"".join(body) == b"two three"
+    assert other.ask(never).body == b"one two three"
+
+
+def test_a_stream_goes_on_when_its_reader_leaves(shop: Shop, other: Shop) -> None:
+    body = shop.ask(lambda: Reply(200, [], slow())).body
+    next(body)
+    body.close()
+    with pytest.raises(IdempotencyInFlight):
+        other.ask(never)
+    gevent.sleep(0.4)
+    assert other.ask(never).body == b"aaaaa"
+
+
+def slow() -> Iterator[bytes]:
+    for _ in range(5):
+        yield b"a"
+        gevent.sleep(0.03)
+
+
+def test_a_stream_that_fails_inside_is_told_and_never_done_again(shop: Shop, other: Shop) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"a"
+        raise ValueError("a mistake of ours")
+
+    body = shop.ask(lambda: Reply(200, [], broken())).body
+    with pytest.raises(ValueError):
+        list(body)
+    with pytest.raises(Interrupted):
+        other.ask(never)
+
+
+def test_another_request_under_the_key_is_refused(shop: Shop) -> None:
+    shop.ask(lambda: GOOD)
+    with pytest.raises(IdempotencyKeyReused):
+        shop.ask(never, body=b'{"b": 2}')
+    assert not shop.ask(lambda: GOOD, key="k2", body=b'{"b": 2}').replayed
+
+
+def test_a_second_one_in_flight_is_told_so_by_every_worker(shop: Shop, other: Shop) -> None:
+    def make() -> Reply:
+        gevent.sleep(0.3)
+        return GOOD
+
+    first = gevent.spawn(shop.ask, make)
+    gevent.sleep(0.1)
+    for one in (shop, other):
+        with pytest.raises(IdempotencyInFlight) as raised:
+            one.ask(never)
+        assert raised.value.retry_after == 1.0
+    assert not first.get().replayed
+
+
+def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
+    def make() -> Reply:
+        gevent.sleep(0.2)
+        return GOOD
+
+    first = gevent.spawn(shop.ask, make)
+    gevent.sleep(0.05)
+    first.kill()
+    gevent.sleep(0.4)
+    assert shop.ask(never).replayed
+
+
+def test_an_owner_that_died_leaves_an_error_and_no_second_call(shop: Shop, other: Shop) -> None:
+    gevent.spawn(shop.ask, lambda: gevent.sleep(60))
+    gevent.sleep(0.2)
+    shop.house.stop()
+    for _ in range(2):
+        with pytest.raises(Interrupted) as raised:
+            other.ask(never)
+    assert raised.value.code == "interrupted" and ("x-should-retry", "false") in raised.value.headers
+
+
+@pytest.mark.parametrize("status", [400, 402, 429, 503])
+def test_a_refusal_without_an_upstream_call_is_not_kept(shop: Shop, status: int) -> None:
+    assert shop.ask(lambda: Reply(status, [], b"no")).status == status
+    assert not shop.ask(lambda: GOOD).replayed
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_an_error_is_kept_when_something_was_sent_upstream(shop: Shop, account: Account, sent: bool) -> None:
+    def fail() -> Reply:
+        settlement = shop.house.admit(account, Ask(0, 0, 0, True), credits=False)
+        settlement.begin(0, target())
+        if not sent:
+            settlement.unused(attempt_at(target()))
+        settlement.close()
+        return Reply(502, [], b"all failed")
+
+    context = account.context()
+    account.context = lambda: context
+    first = shop.ask(fail, request=context.request_id)
+    again = shop.ask(lambda: GOOD, request=context.request_id)
+    assert first.body == b"all failed" and again.replayed is sent
+    assert again.status == (502 if sent else 200)
+
+
+def test_an_answer_lives_a_day(shop: Shop, clock) -> None:
+    shop.ask(lambda: GOOD)
+    sql = "SELECT expires_at FROM document WHERE kind = 'idempotency'"
+    ends = shop.house.database.read(lambda: shop.house.database.execute(sql).fetchone()[0])
+    assert abs(ends - shop.house.database.now_us() - 24 * 3600 * 10**6) < 60 * 10**6
+
+
+def test_a_store_that_is_away_refuses_before_anything_is_done(shop: Shop) -> None:
+    shop.documents._database = Away()
+    with pytest.raises(Unavailable):
+        shop.ask(never)
+    assert shop.once._running == set()
+
+
+class Away:
+    def write(self, work: object) -> None:
+        raise Unavailable
+
+    def moment_sql(self) -> str:
+        return "0"
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "ä", "a\nb"])
+def test_an_improper_key_is_refused(shop: Shop, key: str) -> None:
+    with pytest.raises(InvalidRequest):
+        shop.ask(never, key=key)
