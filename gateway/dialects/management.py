@@ -13,3 +13,8 @@ def error_body(error: GatewayError, request_id: str) -> dict:
         "param": error.param,
         "requestId": request_id,
     }
+
+
+def sign_in_error_body(error: GatewayError, request_id: str) -> dict:
+    """The same with the code as `error`: what clients of the sign-in routes look at (`account_deactivated` …)."""
+    return {**error_body(error, request_id), "error": error.code}

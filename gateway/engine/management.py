@@ -7,7 +7,7 @@ from gateway import ids, money
 from gateway.accounts import audit, keys, members, organizations, projects, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.custom_providers import CustomProviders
-from gateway.accounts.devices import Devices
+from gateway.accounts.devices import DeviceRequest, Devices
 from gateway.accounts.invitations import Invitations
 from gateway.accounts.passwords import hash_password
 from gateway.accounts.provider_keys import ProviderKeys
@@ -27,6 +27,8 @@ from gateway.threads import Threads
 # Wrong passwords: of one address from one place, of one address, from one place.
 SIGN_IN_SPAN_S = 900
 SIGN_IN_GATES = (("address and place", 10), ("address", 100), ("place", 50))
+MINUTE_S = 60
+DEVICE_DECISIONS = 30  # a minute, by one user
 
 LedgerKind = Literal["grant", "refund", "adjustment"]
 
@@ -103,6 +105,16 @@ class Management:
             raise
         members.set_password(self._database, self._control, self._threads, user_id, new, actor=user_id)
         self.sessions.close_others(user_id, kept_session)
+
+    def find_device(self, user_code: str, user_id: str) -> DeviceRequest:
+        """A device's request, as its approver looks it up. NotFound, RateLimited (who guesses codes is slow)."""
+        self.throttle.take(Gate("device codes, looked up", user_id, DEVICE_DECISIONS, MINUTE_S))
+        return self.devices.find(user_code)
+
+    def decide_device(self, user_code: str, user_id: str, approve: bool) -> DeviceRequest:
+        """Approve or deny it. NotFound, Conflict (decided already), RateLimited."""
+        self.throttle.take(Gate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S))
+        return self.devices.decide(user_code, user_id, approve)
 
     def create_organization(self, name: str, user_id: str, email: str) -> organizations.OrganizationInfo:
         """An organization with a first project, owned by a user."""

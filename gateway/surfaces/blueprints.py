@@ -4,17 +4,24 @@ from collections.abc import Callable, Iterable
 
 from flask import Blueprint, Response, request
 
+from gateway.engine.idempotency import Keyed, Reply
 from gateway.errors import GatewayError
 from gateway.services import Services
-from gateway.surfaces import replies
+from gateway.surfaces import auth, replies
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.wsgi import read_inbound
+
+KEY_HEADER = "idempotency-key"
+# What a header says of the first request and would be wrong of a later one, and how those of rate limits begin.
+OF_THE_FIRST = {"x-request-id", "request-id", "x-llmgateway-cost", "x-llmgateway-overhead-ms"}
+OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its dialect; nothing escapes."""
     handler, dialect = operation.handler, operation.dialect
     count, name = services.counters.add, f"{operation.method} {operation.path}"
+    notices = replies.deprecation_headers(operation.deprecated) if operation.deprecated else []
 
     def handle(inbound: Inbound) -> Outbound:
         try:
@@ -24,9 +31,53 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         except Exception as error:
             outbound = replies.crash_reply(inbound, error, dialect, inbound.shown_id)
         count("requests_total", (name, str(outbound.status)))
+        if notices:
+            outbound.headers = [*outbound.headers, *notices]
         return outbound
 
-    return handle
+    if not operation.paid:
+        return handle
+    return lambda inbound: (
+        _once(services, dialect, inbound, handle) if KEY_HEADER in inbound.headers else handle(inbound)
+    )
+
+
+def _once(services: Services, dialect: str, inbound: Inbound, handle: Callable[[Inbound], Outbound]) -> Outbound:
+    """The answer to a request with an Idempotency-Key: made now, or the one that was made before."""
+
+    def make() -> Reply:
+        outbound = handle(inbound)
+        return Reply(outbound.status, outbound.headers, outbound.body)
+
+    try:
+        caller = auth.caller_of(services, inbound)
+        route = f"{inbound.method} {inbound.path}"
+        keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _content(inbound), inbound.request_id)
+        reply = services.idempotency.answer(keyed, make)
+    except GatewayError as error:
+        return replies.error_reply(error, dialect, inbound.shown_id)
+    if not reply.replayed:
+        return Outbound(reply.status, reply.headers, reply.body)
+    return Outbound(reply.status, _replayed_headers(reply, inbound.shown_id), reply.body)
+
+
+def _content(inbound: Inbound) -> tuple[bytes, ...]:
+    """All that makes a request this one. A form's boundary is new each time it is sent, so it does not count."""
+    kind, _, boundary = inbound.header("content-type").partition("boundary=")
+    body = inbound.body.replace(boundary.strip('"').encode(), b"") if boundary else inbound.body
+    chosen = [f"{name}:{value}".encode() for name, value in sorted(inbound.headers.items()) if name.startswith("ai-")]
+    return (body, kind.encode(), inbound.query.encode(), *chosen)
+
+
+def _replayed_headers(reply: Reply, shown_id: str) -> list[tuple[str, str]]:
+    kept = [
+        (name, value)
+        for name, value in reply.headers
+        if name.lower() not in OF_THE_FIRST and not name.lower().startswith(OF_RATES)
+    ]
+    own = [("x-request-id", shown_id), ("x-llmgateway-cost", "0"), ("idempotent-replayed", "true")]
+    # Asking again under the same key can only bring the same error.
+    return [*kept, *own, ("x-should-retry", "false")] if reply.status >= 500 else [*kept, *own]
 
 
 def blueprint(name: str, services: Services, operations: Iterable[Operation]) -> Blueprint:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
 
 from gateway import ids
@@ -59,12 +59,43 @@ Handler = Callable[["Services", Inbound], Outbound]
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """What the API description says of an operation beside its line in the table.
+
+    `request` and `query` are the classes that check body and parameters (marshmallow schemas, or a msgspec struct),
+    `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
+    `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without) or "none".
+    """
+
+    summary: str
+    tag: str = ""
+    request: type | None = None
+    query: type | None = None
+    answer: type | dict[str, Any] | None = None
+    success: tuple[int, ...] = (200,)
+    errors: tuple[int, ...] = ()
+    access: Literal["session", "key", "optional", "none"] = "key"
+    media: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Deprecated:
+    """An operation that will go: the day from which it counts as deprecated, the day of its end ("" = not decided),
+    both "YYYY-MM-DD", and the address of what to use instead."""
+
+    since: str
+    sunset: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One line of a surface's table.
 
     `path` may hold `<name>` variables, given in Inbound.params. `hot` operations are also answered by the express
     lane (their path has no variable). `dialect` names the error envelope. `body` is what a POST must carry:
     "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the admission.
+    `about` is for the API description; `deprecated` adds the headers of docs/versioning.md to every answer.
     """
 
     method: str
@@ -74,3 +105,5 @@ class Operation:
     body: Literal["json", "form", "any", "none"] = "none"
     hot: bool = False
     paid: bool = False
+    about: About | None = None
+    deprecated: Deprecated | None = None

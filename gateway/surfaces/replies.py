@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
 
 import orjson
 
 from gateway.dialects import anthropic, management, openai
 from gateway.errors import GatewayError, Internal
-from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.exchange import Deprecated, Inbound, Outbound
 
 log = logging.getLogger("gateway")
 
@@ -20,6 +22,7 @@ ENVELOPES: dict[str, Callable[[GatewayError, str], dict]] = {
     "openai": openai.error_body,
     "anthropic": anthropic.error_body,
     "management": management.error_body,
+    "sign-in": management.sign_in_error_body,
 }
 
 
@@ -38,7 +41,7 @@ def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | 
 
 def error_reply(error: GatewayError, dialect: str, request_id: str = "") -> Outbound:
     """`error` in the caller's dialect, with Retry-After when it is known."""
-    headers = []
+    headers = list(error.headers)
     if error.retry_after is not None:
         headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
     if dialect == "anthropic":
@@ -52,6 +55,20 @@ def crash_reply(inbound: Inbound, error: BaseException, dialect: str, request_id
     return error_reply(
         Internal("Something went wrong on our side; the operator's log has the cause."), dialect, request_id
     )
+
+
+def deprecation_headers(deprecated: Deprecated) -> list[tuple[str, str]]:
+    """`Deprecation` (RFC 9745), `Sunset` (RFC 8594) once an end is set, and the `Link` that tells what to do."""
+    headers = [("Deprecation", f"@{int(_midnight(deprecated.since).timestamp())}")]
+    if deprecated.sunset:
+        headers.append(("Sunset", format_datetime(_midnight(deprecated.sunset), usegmt=True)))
+    if deprecated.link:
+        headers.append(("Link", f'<{deprecated.link}>; rel="deprecation"; type="text/html"'))
+    return headers
+
+
+def _midnight(day: str) -> datetime:
+    return datetime.fromisoformat(day).replace(tzinfo=UTC)
 
 
 def _identity(request_id: str) -> list[tuple[str, str]]:

@@ -1,0 +1,218 @@
+"""`GET /activity` and `/activity/sources`: usage by hour or day, as the public client prints it (facts A.5, A.7)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.accounts.keys import KeyInfo, list_keys
+from gateway.accounts.members import list_members
+from gateway.accounts.projects import list_projects
+from gateway.clock import to_iso
+from gateway.metering.activity import Dimension, Figures, Place, Row, measure
+from gateway.money import usd_number
+from gateway.surfaces.exchange import Inbound, Operation
+from gateway.surfaces.management import shapes
+from gateway.surfaces.management.described import managed
+from gateway.surfaces.management.windows import HOUR_US, LONGEST_DAYS, RANGES, Window, read_window
+from gateway.surfaces.schemas import Body, Choice, Counted, Text, read_query
+from gateway.surfaces.visitor import MANAGERS, Visitor
+
+TAG = "Activity"
+UNKNOWN = "unknown"  # the source of requests that recorded none
+DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "member"}
+BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
+
+Describe = Callable[[tuple[Any, ...]], dict[str, Any]]
+
+
+class ActivityQuery(Body):
+    projectId = Text(1, 80)
+    apiKeyId = Text(1, 80)
+    groupBy = Choice(tuple(DIMENSIONS), load_default="model")
+    timeRange = Choice(tuple(RANGES))
+    days = Counted(1, LONGEST_DAYS)
+    first = Text(10, 10, data_key="from")
+    last = Text(10, 10, data_key="to")
+    timezone = Text(1, 64, load_default="UTC")
+
+
+class SourcesQuery(Body):
+    projectId = Text(1, 80, required=True)
+    timeRange = Choice(("1h", "4h", "24h", "7d", "30d"))
+    first = Text(10, 10, data_key="from")
+    last = Text(10, 10, data_key="to")
+
+
+def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Usage of a project or of all accessible ones; a developer's own keys only."""
+    given = read_query(ActivityQuery, inbound)
+    window = read_window(given, visitor.services.clock.now_us())
+    places = _places(visitor, given.get("projectId"))
+    keys = _keys(visitor, places)
+    key_id = given.get("apiKeyId", "")
+    if key_id and key_id not in keys:
+        visitor.key(key_id)
+        places = []
+    rows = measure(visitor.services.database, places, window.span, DIMENSIONS[given["groupBy"]], key_id)
+    describe = _describer(visitor, given["groupBy"], keys)
+    body: dict[str, Any] = {"activity": write_rows(rows, window, given["groupBy"], describe)}
+    if "timeRange" in given:
+        body["granularity"] = window.granularity
+    return body
+
+
+def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Which apps used a project, dearest first."""
+    given = read_query(SourcesQuery, inbound)
+    window = read_window(given, visitor.services.clock.now_us())
+    project = visitor.project(given["projectId"], *MANAGERS)
+    rows = measure(visitor.services.database, [Place((project.id,))], window.span, "source")
+    found: dict[str, Row] = {}
+    for row in rows:
+        name = row.value[0] or UNKNOWN
+        known = found.setdefault(name, Row(0, (name,)))
+        known.figures.add(row.figures)
+        known.last_us = max(known.last_us, row.last_us)
+    ranked = sorted(found.values(), key=lambda row: (-row.figures.cost_nusd, row.value))
+    return {"sources": [_write_source(row) for row in ranked]}
+
+
+def write_rows(rows: list[Row], window: Window, group: str, describe: Describe) -> list[dict[str, Any]]:
+    """One object for each hour or day that has rows, and for each of the window's own when it is padded."""
+    totals: dict[str, Figures] = {label: Figures() for label in window.padding}
+    parts: dict[str, dict[tuple[Any, ...], Figures]] = {}
+    for row in rows:
+        label = window.label(row.step)
+        totals.setdefault(label, Figures()).add(row.figures)
+        parts.setdefault(label, {}).setdefault(row.value, Figures()).add(row.figures)
+    written = []
+    for label in sorted(totals):
+        breakdown = [{**describe(value), **_write_short(f)} for value, f in parts.get(label, {}).items()]
+        breakdown.sort(key=lambda item: (-item["cost"], item["id"]))
+        empty = {"modelBreakdown": [], "apiKeyBreakdown": []}
+        written.append({"date": label, **write_figures(totals[label]), **empty, BREAKDOWNS[group]: breakdown})
+    return written
+
+
+def write_figures(figures: Figures) -> dict[str, Any]:
+    """All figures as numbers, money in USD; rates in percent of requests."""
+    count = figures.requests
+    usd = usd_number
+    return {
+        **_write_short(figures),
+        **_write_split(figures),
+        "errorCount": figures.errors,
+        "clientErrorCount": figures.client_errors,
+        "errorRate": _percent(figures.errors, count),
+        "cacheCount": figures.cached_requests,
+        "cacheRate": _percent(figures.cached_requests, count),
+        "reasoningTokens": figures.reasoning_tokens,
+        "cachedTokens": figures.cached_tokens,
+        "cacheWriteTokens": figures.cache_write_tokens,
+        "inputCost": usd(figures.input_nusd),
+        "outputCost": usd(figures.output_nusd),
+        "cachedInputCost": usd(figures.cached_nusd),
+        "cacheWriteInputCost": usd(figures.cache_write_nusd),
+        "requestCost": usd(figures.request_nusd),
+        "imageInputCost": usd(figures.image_input_nusd),
+        "imageOutputCost": usd(figures.image_output_nusd),
+        "audioInputCost": usd(figures.audio_input_nusd),
+        "audioOutputCost": usd(figures.audio_output_nusd),
+        "videoOutputCost": usd(figures.video_output_nusd),
+        "dataStorageCost": 0.0,
+        "creditsDataStorageCost": 0.0,
+        "apiKeysDataStorageCost": 0.0,
+        "discountSavings": 0.0,
+    }
+
+
+def _write_short(figures: Figures) -> dict[str, Any]:
+    return {
+        "requestCount": figures.requests,
+        "inputTokens": figures.input_tokens,
+        "outputTokens": figures.output_tokens,
+        "totalTokens": figures.input_tokens + figures.output_tokens,
+        "cost": usd_number(figures.cost_nusd),
+    }
+
+
+def _write_split(figures: Figures) -> dict[str, Any]:
+    return {
+        "creditsRequestCount": figures.requests - figures.byok_requests,
+        "apiKeysRequestCount": figures.byok_requests,
+        "creditsCost": usd_number(figures.cost_nusd - figures.byok_nusd),
+        "apiKeysCost": usd_number(figures.byok_nusd),
+    }
+
+
+def _write_source(row: Row) -> dict[str, Any]:
+    last = to_iso(row.last_us // HOUR_US * HOUR_US)
+    figures = row.figures
+    return {"source": row.value[0], **_write_short(figures), **_write_split(figures), "lastUsedAt": last}
+
+
+def _percent(part: int, whole: int) -> float:
+    return part / whole * 100 if whole else 0.0
+
+
+def _places(visitor: Visitor, project_id: str | None) -> list[Place]:
+    """What the visitor may see: whole projects as owner or admin, else what their own keys did there."""
+    if project_id is not None:
+        project = visitor.project(project_id)
+        return [_place(visitor, project.organization_id, (project.id,))]
+    projects: dict[str, list[str]] = {}
+    for project in list_projects(visitor.services.database, list(visitor.memberships)):
+        projects.setdefault(project.organization_id, []).append(project.id)
+    return [_place(visitor, organization_id, tuple(ids)) for organization_id, ids in projects.items()]
+
+
+def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...]) -> Place:
+    mine = visitor.member(organization_id)
+    return Place(project_ids, "" if mine.role in MANAGERS else mine.id)
+
+
+def _keys(visitor: Visitor, places: list[Place]) -> dict[str, KeyInfo]:
+    """The keys of the places by id, deleted ones too: their history counts."""
+    found = [
+        key
+        for place in places
+        for key in list_keys(
+            visitor.services.database, project_ids=place.project_ids, member_id=place.member_id, deleted=True
+        )
+    ]
+    return {key.id: key for key in found}
+
+
+def _describer(visitor: Visitor, group: str, keys: Mapping[str, KeyInfo]) -> Describe:
+    if group == "model":
+        return lambda value: {"id": value[0], "provider": value[1]}
+    if group == "apiKey":
+        return lambda value: _describe_key(f"key_{value[0].hex()}", keys)
+    people = {
+        one.id: one
+        for organization_id in visitor.memberships
+        for one in list_members(visitor.services.database, organization_id)
+    }
+
+    def describe(value: tuple[Any, ...]) -> dict[str, Any]:
+        member = people.get(f"member_{value[0].hex()}")
+        if member is None:
+            return {"id": f"member_{value[0].hex()}", "description": "", "email": ""}
+        return {"id": member.user_id, "description": member.name or member.email, "email": member.email}
+
+    return describe
+
+
+def _describe_key(key_id: str, keys: Mapping[str, KeyInfo]) -> dict[str, Any]:
+    return {"id": key_id, "description": keys[key_id].description if key_id in keys else key_id}
+
+
+NUMBERS = dict.fromkeys(("requestCount", "inputTokens", "outputTokens", "totalTokens", "cost"), "number")
+ROW = shapes.shape(date="string", errorCount="number", modelBreakdown=["object"], apiKeyBreakdown=["object"], **NUMBERS)
+SOURCE = shapes.shape(source="string", lastUsedAt="string", **NUMBERS)
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG, query=ActivityQuery,
+            answer=shapes.shape(activity=[ROW])),
+    managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG, query=SourcesQuery,
+            answer=shapes.shape(sources=[SOURCE])),
+)  # fmt: skip

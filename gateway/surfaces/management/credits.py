@@ -1,0 +1,148 @@
+"""`/orgs/…/credits` and `/orgs/…/audit`: the prepaid balance with its ledger, and who changed what."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.accounts import audit
+from gateway.accounts.audit import Entry
+from gateway.clock import to_iso
+from gateway.engine.management import Posting
+from gateway.errors import Forbidden
+from gateway.money import format_usd
+from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.management import shapes
+from gateway.surfaces.management.described import managed
+from gateway.surfaces.management.written import show_balance
+from gateway.surfaces.schemas import Body, Choice, Counted, Moment, Text, Usd, read_body, read_query
+from gateway.surfaces.visitor import Visitor
+
+CREDITS, AUDIT = "Credits", "Audit log"
+PAGE = 100
+EXPORT_PAGE = 1000
+NDJSON = "application/x-ndjson"
+
+
+class HistoryQuery(Body):
+    limit = Counted(1, 1000, load_default=PAGE)
+    before = Moment()
+
+
+class NewPosting(Body):
+    amount = Usd(signed=True, required=True)
+    kind = Choice(("grant", "refund", "adjustment"), load_default="grant")
+    note = Text(0, 255, load_default="")
+    reference = Text(0, 128, load_default="")
+
+
+class AuditQuery(Body):
+    limit = Counted(1, 1000, load_default=PAGE)
+    before = Counted(1, 2**62)
+
+
+def show_credits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """What came in, what was spent of it, what running requests hold, and the difference of the first two."""
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    return show_balance(visitor.services.management.ledger.balance(organization_id))
+
+
+def list_history(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """The newest entries of the ledger; usage is posted hour by hour once it is closed."""
+    given = read_query(HistoryQuery, inbound)
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    found = visitor.services.management.ledger.entries(organization_id, given["limit"], given.get("before"))
+    entries = [
+        {
+            "id": row.id,
+            "kind": row.kind,
+            "amount": format_usd(row.amount_nusd),
+            "reference": row.ref,
+            "note": row.note,
+            "at": to_iso(row.at),
+        }
+        for row in found
+    ]
+    return {"history": entries}
+
+
+def post(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Add credits, once for each reference. Only who runs the installation may: credits stand for their money."""
+    given = read_body(NewPosting, inbound)
+    if not visitor.is_operator():
+        raise Forbidden("Credits are granted by the owners of this installation's first organization.")
+    organization_id = inbound.params["organization_id"]
+    management = visitor.services.management
+    posting = Posting(given["kind"], given["amount"] or 0, given["note"], given["reference"])
+    posted = management.post_credits(organization_id, posting, actor=visitor.user_id)
+    return {"posted": posted, **show_balance(management.ledger.balance(organization_id))}
+
+
+def list_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """The newest changes first; `next` is the `before` of the following page, null at the end."""
+    given = read_query(AuditQuery, inbound)
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    found = audit.list_entries(
+        visitor.services.database, organization_id, limit=given["limit"], before=given.get("before", 0)
+    )
+    more = found[-1].seq if len(found) == given["limit"] else None
+    return {"entries": [show_entry(entry) for entry in found], "next": more}
+
+
+def export_audit(visitor: Visitor, inbound: Inbound) -> Outbound:
+    """Every change as a line of JSON, newest first."""
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    headers = [
+        ("Content-Type", NDJSON),
+        ("Cache-Control", "no-store"),
+        ("Content-Disposition", f'attachment; filename="audit-{organization_id}.ndjson"'),
+    ]
+    return Outbound(200, headers, _lines(visitor, organization_id))
+
+
+def verify_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Walk the whole chain of hashes, which runs through all organizations."""
+    visitor.member(inbound.params["organization_id"], "owner")
+    checked, problems = audit.verify(visitor.services.database)
+    return {"valid": not problems, "checked": checked, "problems": problems}
+
+
+def show_entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "seq": entry.seq,
+        "at": to_iso(entry.at_us),
+        "actor": entry.actor,
+        "action": entry.action,
+        "subject": entry.subject,
+        "detail": orjson.loads(entry.detail),
+    }
+
+
+def _lines(visitor: Visitor, organization_id: str) -> Iterator[bytes]:
+    before = 0
+    while True:
+        page = audit.list_entries(visitor.services.database, organization_id, limit=EXPORT_PAGE, before=before)
+        if not page:
+            return
+        yield b"".join(orjson.dumps(show_entry(entry)) + b"\n" for entry in page)
+        before = page[-1].seq
+
+
+ORG = "/orgs/<organization_id>"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", f"{ORG}/credits", show_credits, "Show the credit balance", tag=CREDITS, answer=shapes.BALANCE),
+    managed("GET", f"{ORG}/credits/history", list_history, "List ledger entries", tag=CREDITS, query=HistoryQuery,
+            answer=shapes.shape(history=[shapes.LEDGER_ENTRY])),
+    managed("POST", f"{ORG}/credits", post, "Grant, refund or adjust credits", tag=CREDITS, request=NewPosting,
+            answer={"allOf": [shapes.BALANCE, shapes.shape(posted="boolean")]}),
+    managed("GET", f"{ORG}/audit", list_audit, "List changes", tag=AUDIT, query=AuditQuery,
+            answer=shapes.shape(entries=[shapes.AUDIT_ENTRY], next="integer?")),
+    managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT, media=NDJSON),
+    managed("GET", f"{ORG}/audit/verify", verify_audit, "Verify the chain of changes", tag=AUDIT,
+            answer=shapes.shape(valid="boolean", checked="integer", problems=["string"])),
+)  # fmt: skip

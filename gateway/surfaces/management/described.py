@@ -1,0 +1,57 @@
+"""Lines of the management tables: an operation together with what the API description says of it."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from gateway.errors import InvalidRequest
+from gateway.services import Services
+from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
+from gateway.surfaces.visitor import View, signed_in
+
+Access = Literal["session", "none"]
+ALWAYS = (400, 503)
+WITH_SESSION = (401, 403, 404)
+WITH_BODY = (409, 413, 415)
+
+
+def managed(
+    method: str,
+    path: str,
+    view: View,
+    summary: str,
+    *,
+    tag: str,
+    request: type | None = None,
+    query: type | None = None,
+    answer: dict[str, Any] | None = None,
+    success: int = 200,
+    errors: tuple[int, ...] = (),
+    media: str = "application/json",
+) -> Operation:
+    """An operation for signed-in visitors."""
+    statuses = {*ALWAYS, *WITH_SESSION, *errors, *(WITH_BODY if method != "GET" else ())}
+    about = About(summary, tag, request, query, answer, (success,), tuple(sorted(statuses)), "session", media)
+    return Operation(method, path, signed_in(view), "management", body="json" if request else "none", about=about)
+
+
+def public(
+    method: str,
+    path: str,
+    handler: Callable[[Services, Inbound], Outbound],
+    summary: str,
+    *,
+    request: type | None = None,
+    answer: dict[str, Any] | None = None,
+    errors: tuple[int, ...] = (),
+) -> Operation:
+    """A sign-in operation, for whoever asks."""
+    statuses = {*ALWAYS, *errors, *((403, 413, 415) if method != "GET" else ())}
+    about = About(summary, "Sign-in", request, None, answer, (200,), tuple(sorted(statuses)), "none")
+    return Operation(method, path, handler, "sign-in", body="json" if request else "none", about=about)
+
+
+def require_some(values: dict[str, Any]) -> dict[str, Any]:
+    """InvalidRequest unless there is something to change."""
+    if not values:
+        raise InvalidRequest("Give at least one thing to change.")
+    return values

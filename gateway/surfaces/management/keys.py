@@ -1,0 +1,141 @@
+"""`/keys/api`: API keys, as the public client makes, lists, limits, rolls and deletes them (facts A.3 to A.7)."""
+
+from typing import Any
+
+from gateway.accounts import keys
+from gateway.accounts.keys import Change, Draft, Expiry, KeyInfo
+from gateway.accounts.projects import list_projects
+from gateway.surfaces.exchange import Inbound, Operation
+from gateway.surfaces.management import shapes
+from gateway.surfaces.management.described import managed, require_some
+from gateway.surfaces.management.limits import FIELDS, LimitChange, read_limits
+from gateway.surfaces.management.written import show_key
+from gateway.surfaces.schemas import Body, Choice, Moment, Text, Usd, Whole, read_body, read_query
+from gateway.surfaces.visitor import MANAGERS, Visitor
+
+TAG = "API keys"
+STATES = {"active": "activate", "inactive": "deactivate"}
+
+
+class NewKey(Body):
+    description = Text(1, 1000, required=True)
+    projectId = Text(1, 80, required=True)
+    kind = Choice(("user", "customer"), load_default="user")
+    expiresAt = Moment(allow_none=True)
+    usageLimit = Usd(allow_none=True)
+    periodUsageLimit = Usd(allow_none=True)
+    periodUsageDurationValue = Whole(1, 8760, allow_none=True)
+    periodUsageDurationUnit = Choice(("hour", "day", "week", "month"), allow_none=True)
+
+
+class KeyChange(Body):
+    status = Choice(tuple(STATES))
+    expiresAt = Moment(allow_none=True)
+    description = Text(1, 1000)
+
+
+class KeyQuery(Body):
+    projectId = Text(1, 80)
+    filter = Choice(("mine", "all"))
+
+
+def create(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Make a key of the visitor's own; the answer is the only place where its token appears."""
+    given = read_body(NewKey, inbound)
+    project = visitor.project(given["projectId"])
+    member = visitor.member(project.organization_id)
+    draft = Draft(project.id, member.id, given["description"], given["kind"], given.get("expiresAt"))
+    limits = read_limits({name: given[name] for name in FIELDS if name in given})
+    made = visitor.services.management.create_key(draft, limits, actor=visitor.user_id)
+    return {"apiKey": {**_show(visitor, made.info), "token": made.token}}
+
+
+def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Keys of the chosen project, else of every accessible one: all of them for owners and admins, else one's own."""
+    given = read_query(KeyQuery, inbound)
+    if "projectId" in given:
+        project = visitor.project(given["projectId"])
+        projects = {project.organization_id: [project.id]}
+    else:
+        projects = _projects(visitor)
+    found: list[KeyInfo] = []
+    for organization_id, project_ids in projects.items():
+        mine = visitor.member(organization_id)
+        everyone = mine.role in MANAGERS and given.get("filter") != "mine"
+        member_id = "" if everyone else mine.id
+        found += keys.list_keys(visitor.services.database, project_ids=project_ids, member_id=member_id)
+    statuses = visitor.services.management.budgets.statuses([key.id for key in found])
+    return {"apiKeys": [show_key(key, statuses[key.id]) for key in found], "userRole": _role(visitor, projects)}
+
+
+def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    given = require_some(read_body(KeyChange, inbound))
+    key = visitor.key(inbound.params["key_id"])
+    change = Change(
+        STATES.get(given.get("status", ""), ""),
+        given.get("description"),
+        Expiry(given["expiresAt"]) if "expiresAt" in given else None,
+    )
+    changed = visitor.services.management.update_key(key, change, actor=visitor.user_id)
+    return {"message": "API key updated.", "apiKey": _show(visitor, changed)}
+
+
+def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Merge limits; another period begins the period's usage anew."""
+    given = require_some(read_body(LimitChange, inbound))
+    key = visitor.key(inbound.params["key_id"])
+    management = visitor.services.management
+    limits = read_limits(given, management.budgets.status(key.id).limits)
+    management.set_key_limits(key, limits, actor=visitor.user_id)
+    return {"message": "API key limits updated.", "apiKey": _show(visitor, key)}
+
+
+def roll(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """A new token; the old one is refused everywhere when this answers."""
+    key = visitor.key(inbound.params["key_id"])
+    made = visitor.services.management.roll_key(key.id, actor=visitor.user_id)
+    return {"message": "API key rolled.", "apiKey": {**_show(visitor, made.info), "token": made.token}}
+
+
+def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Delete a key for good; its history stays."""
+    key = visitor.key(inbound.params["key_id"])
+    services = visitor.services
+    keys.delete(services.database, services.control, key.id, actor=visitor.user_id)
+    return {"message": "API key deleted."}
+
+
+def _show(visitor: Visitor, key: KeyInfo) -> dict[str, Any]:
+    return show_key(key, visitor.services.management.budgets.status(key.id))
+
+
+def _projects(visitor: Visitor) -> dict[str, list[str]]:
+    """Organization → its projects, for every organization of the visitor."""
+    found: dict[str, list[str]] = {organization_id: [] for organization_id in visitor.memberships}
+    for project in list_projects(visitor.services.database, list(found)):
+        found[project.organization_id].append(project.id)
+    return found
+
+
+def _role(visitor: Visitor, organization_ids: object) -> str:
+    """The strongest role among the organizations in question; developer without any."""
+    roles = {visitor.memberships[one].role for one in visitor.memberships if one in organization_ids}  # type: ignore[operator]
+    return next((role for role in MANAGERS if role in roles), "developer")
+
+
+ANSWER = shapes.shape(message="string", apiKey=shapes.KEY)
+WITH_TOKEN = {"allOf": [shapes.KEY, shapes.shape(token="string")]}
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG, query=KeyQuery,
+            answer=shapes.shape(apiKeys=[shapes.KEY], userRole="string")),
+    managed("POST", "/keys/api", create, "Make an API key", tag=TAG, request=NewKey,
+            answer=shapes.shape(apiKey=WITH_TOKEN)),
+    managed("PATCH", "/keys/api/<key_id>", update, "Activate, deactivate, rename or re-date an API key", tag=TAG,
+            request=KeyChange, answer=ANSWER),
+    managed("PATCH", "/keys/api/limit/<key_id>", set_limits, "Set an API key's spending limits", tag=TAG,
+            request=LimitChange, answer=ANSWER),
+    managed("POST", "/keys/api/<key_id>/roll", roll, "Give an API key a new token", tag=TAG,
+            answer=shapes.shape(message="string", apiKey=WITH_TOKEN)),
+    managed("DELETE", "/keys/api/<key_id>", delete, "Delete an API key", tag=TAG, answer=shapes.DONE),
+)  # fmt: skip

@@ -1,0 +1,174 @@
+"""`/orgs/…/members`, `invitations`, `teams`: who belongs to an organization, and what each may spend."""
+
+from typing import Any
+
+from gateway.accounts import members
+from gateway.accounts.members import ROLES, MemberInfo
+from gateway.errors import Forbidden, NotFound
+from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.management import shapes
+from gateway.surfaces.management.described import managed, require_some
+from gateway.surfaces.management.limits import LimitChange, read_limits
+from gateway.surfaces.management.written import show_invitation, show_member, show_team
+from gateway.surfaces.replies import json_reply
+from gateway.surfaces.schemas import Body, Choice, Text, read_body
+from gateway.surfaces.visitor import Visitor
+
+TAG = "Members"
+
+
+class MemberChange(Body):
+    role = Choice(ROLES)
+    status = Choice(("active", "inactive"))
+
+
+class NewInvitation(Body):
+    email = Text(3, required=True)
+    role = Choice(ROLES, load_default="developer")
+
+
+class NewTeam(Body):
+    name = Text(1, 255, required=True)
+
+
+def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    found = members.list_members(visitor.services.database, organization_id)
+    statuses = visitor.services.management.budgets.statuses([one.id for one in found])
+    return {"members": [show_member(one, statuses[one.id]) for one in found]}
+
+
+def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Change a role, or switch a member with all their keys off or on. One active owner always stays."""
+    given = require_some(read_body(MemberChange, inbound))
+    member = _other(visitor, inbound)
+    _check_role(visitor, member.organization_id, given.get("role", ""))
+    active = given["status"] == "active" if "status" in given else None
+    return {"member": _update(visitor, member, role=given.get("role"), active=active)}
+
+
+def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Switch a member and all their keys off; their history stays. An invitation lets them in again."""
+    _update(visitor, _other(visitor, inbound), active=False)
+    return {"message": "Member removed."}
+
+
+def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    given = require_some(read_body(LimitChange, inbound))
+    member = _other(visitor, inbound)
+    management = visitor.services.management
+    limits = read_limits(given, management.budgets.status(member.id).limits)
+    management.set_member_limits(member, limits, actor=visitor.user_id)
+    return {"member": _show(visitor, member)}
+
+
+def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
+    """Invite an address for a week. The token is shown here only: pass it on to the person."""
+    given = read_body(NewInvitation, inbound)
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    _check_role(visitor, organization_id, given["role"])
+    made = visitor.services.management.invitations.invite(
+        organization_id, given["email"], given["role"], actor=visitor.user_id
+    )
+    body = {"invitation": {**show_invitation(made.info), "token": made.token}}
+    return json_reply(body, inbound.shown_id, 201)
+
+
+def list_invitations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    found = visitor.services.management.invitations.list_invitations(organization_id)
+    return {"invitations": [show_invitation(one) for one in found]}
+
+
+def revoke_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    visitor.services.management.invitations.revoke(
+        organization_id, inbound.params["invitation_id"], actor=visitor.user_id
+    )
+    return {"message": "Invitation revoked."}
+
+
+def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    return {"teams": [show_team(one) for one in members.list_teams(visitor.services.database, organization_id)]}
+
+
+def create_team(visitor: Visitor, inbound: Inbound) -> Outbound:
+    name = read_body(NewTeam, inbound)["name"]
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    services = visitor.services
+    made = members.create_team(services.database, services.control, organization_id, name, actor=visitor.user_id)
+    return json_reply({"team": show_team(made)}, inbound.shown_id, 201)
+
+
+def join_team(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Put a member into a team: its access rules hold for their keys."""
+    return _set_team(visitor, inbound, True)
+
+
+def leave_team(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    return _set_team(visitor, inbound, False)
+
+
+def _set_team(visitor: Visitor, inbound: Inbound, belongs: bool) -> dict[str, Any]:
+    organization_id, team_id = inbound.params["organization_id"], inbound.params["team_id"]
+    member = _other(visitor, inbound)
+    services = visitor.services
+    if team_id not in {team.id for team in members.list_teams(services.database, organization_id)}:
+        raise NotFound(f"There is no team {team_id} in this organization.")
+    members.set_team_member(services.database, services.control, team_id, member.id, belongs, actor=visitor.user_id)
+    return {"message": "Team updated."}
+
+
+def _other(visitor: Visitor, inbound: Inbound) -> MemberInfo:
+    return visitor.other_member(inbound.params["organization_id"], inbound.params["member_id"])
+
+
+def _check_role(visitor: Visitor, organization_id: str, role: str) -> None:
+    if role == "owner" and visitor.member(organization_id).role != "owner":
+        raise Forbidden("Only an owner may make an owner.")
+
+
+def _update(visitor: Visitor, member: MemberInfo, **change: Any) -> dict[str, Any]:
+    services = visitor.services
+    changed = members.update_member(
+        services.database, services.control, member.organization_id, member.id, actor=visitor.user_id, **change
+    )
+    return _show(visitor, changed)
+
+
+def _show(visitor: Visitor, member: MemberInfo) -> dict[str, Any]:
+    return show_member(member, visitor.services.management.budgets.status(member.id))
+
+
+ONE = shapes.shape(member=shapes.MEMBER)
+WITH_TOKEN = {"allOf": [shapes.INVITATION, shapes.shape(token="string")]}
+ORG = "/orgs/<organization_id>"
+MEMBER = f"{ORG}/members/<member_id>"
+IN_TEAM = f"{ORG}/teams/<team_id>/members/<member_id>"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", f"{ORG}/members", list_members, "List members", tag=TAG,
+            answer=shapes.shape(members=[shapes.MEMBER])),
+    managed("PATCH", MEMBER, update, "Change a member's role or status", tag=TAG, request=MemberChange, answer=ONE),
+    managed("DELETE", MEMBER, remove, "Remove a member", tag=TAG, answer=shapes.DONE),
+    managed("PATCH", f"{MEMBER}/limit", set_limits, "Set a member's spending limits", tag=TAG, request=LimitChange,
+            answer=ONE),
+    managed("GET", f"{ORG}/invitations", list_invitations, "List pending invitations", tag=TAG,
+            answer=shapes.shape(invitations=[shapes.INVITATION])),
+    managed("POST", f"{ORG}/invitations", invite, "Invite a person", tag=TAG, request=NewInvitation,
+            answer=shapes.shape(invitation=WITH_TOKEN), success=201),
+    managed("DELETE", f"{ORG}/invitations/<invitation_id>", revoke_invitation, "Revoke an invitation", tag=TAG,
+            answer=shapes.DONE),
+    managed("GET", f"{ORG}/teams", list_teams, "List teams", tag=TAG, answer=shapes.shape(teams=[shapes.TEAM])),
+    managed("POST", f"{ORG}/teams", create_team, "Make a team", tag=TAG, request=NewTeam,
+            answer=shapes.shape(team=shapes.TEAM), success=201),
+    managed("PUT", IN_TEAM, join_team, "Put a member into a team", tag=TAG, answer=shapes.DONE),
+    managed("DELETE", IN_TEAM, leave_team, "Take a member out of a team", tag=TAG, answer=shapes.DONE),
+)  # fmt: skip

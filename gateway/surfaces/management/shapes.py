@@ -1,0 +1,151 @@
+"""JSON schemas of what the management API answers, in the words of the API description."""
+
+from typing import Any
+
+TYPES = {"string", "number", "integer", "boolean", "object", "array"}
+
+
+def shape(**members: Any) -> dict[str, Any]:
+    """An object with exactly these required members: a type's name ("string?" may be null), another schema, or
+    [schema] for a list of them."""
+    return {
+        "type": "object",
+        "properties": {name: _read(value) for name, value in members.items()},
+        "required": list(members),
+    }
+
+
+def named(title: str, /, **members: Any) -> dict[str, Any]:
+    """The same as a component of the description."""
+    return {"title": title, **shape(**members)}
+
+
+def _read(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {"type": "array", "items": _read(value[0])}
+    if isinstance(value, dict):
+        return value
+    name = value.removesuffix("?")
+    return {"type": [name, "null"] if value.endswith("?") else name}
+
+
+USER = named("User", id="string", email="string", name="string")
+SESSION = named("Session", user=USER, session=shape(id="string", createdAt="string", expiresAt="string"))
+SIGNED_IN = named("SignedIn", token="string", user=USER, session=SESSION["properties"]["session"])
+DONE = named("Done", message="string")
+LIMITS = {
+    "usage": "string",
+    "usageLimit": "string?",
+    "periodUsageLimit": "string?",
+    "periodUsageDurationValue": "integer?",
+    "periodUsageDurationUnit": "string?",
+    "currentPeriodUsage": "string",
+    "currentPeriodStartedAt": "string?",
+    "currentPeriodResetAt": "string?",
+}
+ORGANIZATION = named(
+    "Organization",
+    id="string",
+    name="string",
+    plan="string",
+    status="string",
+    role="string",
+    credits="string?",
+    createdAt="string",
+)
+MEMBER = named(
+    "Member", id="string", userId="string", email="string", name="string", role="string", status="string", **LIMITS
+)
+TEAM = named("Team", id="string", organizationId="string", name="string")
+INVITATION = named(
+    "Invitation",
+    id="string",
+    organizationId="string",
+    organizationName="string",
+    email="string",
+    role="string",
+    status="string",
+    createdAt="string",
+    expiresAt="string",
+)
+PROJECT = named(
+    "Project",
+    id="string",
+    organizationId="string",
+    name="string",
+    mode="string",
+    status="string",
+    cachingEnabled="boolean",
+    cacheDurationSeconds="integer",
+    retention="string",
+    retentionDays="integer",
+    cacheMarkers="string",
+    routing="string",
+    hasCallbackSecret="boolean",
+    createdAt="string",
+)
+RULE = named(
+    "AccessRule",
+    id="string",
+    scope="string",
+    scopeId="string",
+    ruleType="string",
+    ruleValue="object",
+    status="string",
+    createdAt="string",
+)
+KEY = named(
+    "ApiKey",
+    id="string",
+    description="string",
+    status="string",
+    state="string",
+    kind="string",
+    maskedToken="string",
+    projectId="string",
+    createdBy="string",
+    creator=USER,
+    expiresAt="string?",
+    createdAt="string",
+    updatedAt="string",
+    **LIMITS,
+)
+PROVIDER_KEY = named(
+    "ProviderKey",
+    id="string",
+    organizationId="string",
+    provider="string",
+    name="string",
+    maskedToken="string",
+    baseUrl="string",
+    region="string",
+    allowedModels=["string"],
+    maxSpend="string?",
+    status="string",
+)
+CUSTOM_PROVIDER = named(
+    "CustomProvider",
+    id="string",
+    organizationId="string",
+    name="string",
+    providerId="string",
+    baseUrl="string",
+    models=["object"],
+)
+SKILL = named("Skill", id="string", name="string", description="string", enabled="boolean")
+WHOLE_SKILL = named(
+    "WholeSkill",
+    id="string",
+    name="string",
+    description="string",
+    enabled="boolean",
+    content="string",
+    files=["object"],
+)
+AUDIT_ENTRY = named(
+    "AuditEntry", seq="integer", at="string", actor="string", action="string", subject="string", detail="object"
+)
+LEDGER_ENTRY = named(
+    "LedgerEntry", id="string", kind="string", amount="string", reference="string", note="string", at="string"
+)
+BALANCE = named("Balance", credits="string", funded="string", spent="string", reserved="string")

@@ -1,0 +1,134 @@
+"""`/auth`: sign-in by password, sign-up by invitation, the session, the password."""
+
+from typing import Any
+
+from gateway.errors import Unauthenticated
+from gateway.services import Services
+from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.management import shapes
+from gateway.surfaces.management.described import managed, public
+from gateway.surfaces.management.written import show_invitation, show_member
+from gateway.surfaces.replies import json_reply
+from gateway.surfaces.schemas import Body, Text, read_body
+from gateway.surfaces.visitor import (
+    Visitor,
+    check_origin,
+    session_reply,
+    show_session,
+    show_user,
+    token_of,
+    visit,
+    write_cookie,
+)
+
+TAG = "Sign-in"
+LONGEST_PASSWORD = 1024
+
+
+class SignIn(Body):
+    email = Text(1, required=True)
+    password = Text(1, LONGEST_PASSWORD, required=True)
+
+
+class SignUp(Body):
+    token = Text(8, 256, required=True)
+    name = Text(0, load_default="")
+    password = Text(1, LONGEST_PASSWORD, required=True)
+
+
+class Token(Body):
+    token = Text(8, 256, required=True)
+
+
+class ChangePassword(Body):
+    currentPassword = Text(1, LONGEST_PASSWORD, required=True)
+    newPassword = Text(1, LONGEST_PASSWORD, required=True)
+
+
+def sign_in(services: Services, inbound: Inbound) -> Outbound:
+    """A session for e-mail address and password."""
+    check_origin(services, inbound)
+    given = read_body(SignIn, inbound)
+    return session_reply(inbound, services.management.sign_in(given["email"], given["password"], inbound.peer))
+
+
+def sign_up(services: Services, inbound: Inbound) -> Outbound:
+    """An account and a session for who holds an invitation."""
+    check_origin(services, inbound)
+    given = read_body(SignUp, inbound)
+    return session_reply(inbound, services.management.sign_up(given["token"], given["name"], given["password"]))
+
+
+def find_invitation(services: Services, inbound: Inbound) -> Outbound:
+    """What an invitation is for, before it is accepted."""
+    given = read_body(Token, inbound)
+    invitation = services.management.invitations.find(given["token"])
+    return json_reply({"invitation": show_invitation(invitation)}, inbound.shown_id)
+
+
+def get_session(services: Services, inbound: Inbound) -> Outbound:
+    """Who is signed in; `null` when nobody is. Extends a cookie's life at most once a day."""
+    token, by_cookie = token_of(inbound)
+    try:
+        session = visit(services, token).session
+    except Unauthenticated:
+        return json_reply(b"null", inbound.shown_id)
+    headers = [write_cookie(inbound, token)] if by_cookie and session.refreshed else []
+    body = {"user": show_user(session), "session": show_session(session)}
+    return json_reply(body, inbound.shown_id, headers=headers)
+
+
+def sign_out(services: Services, inbound: Inbound) -> Outbound:
+    """End the session; fine when there is none."""
+    token, by_cookie = token_of(inbound)
+    if by_cookie:
+        check_origin(services, inbound, required=True)
+    try:
+        session = visit(services, token).session
+        services.management.sessions.close(session.id, actor=session.user_id)
+    except Unauthenticated:
+        pass
+    return json_reply({"success": True}, inbound.shown_id, headers=[write_cookie(inbound, "", 0)])
+
+
+def change_password(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    given = read_body(ChangePassword, inbound)
+    session = visitor.session
+    visitor.services.management.change_password(
+        session.user_id, session.email, given["currentPassword"], given["newPassword"], session.id
+    )
+    return {"message": "Password changed; your other sessions have ended."}
+
+
+def accept_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    given = read_body(Token, inbound)
+    management = visitor.services.management
+    member = management.invitations.accept_as(given["token"], visitor.user_id)
+    return {"member": show_member(member, management.budgets.status(member.id))}
+
+
+def show_me(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    memberships = [
+        {"organizationId": one.organization_id, "memberId": one.id, "role": one.role}
+        for one in visitor.memberships.values()
+    ]
+    return {"user": show_user(visitor.session), "memberships": memberships, "operator": visitor.is_operator()}
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    public("POST", "/auth/sign-in/email", sign_in, "Sign in by password", request=SignIn, answer=shapes.SIGNED_IN,
+           errors=(401, 429)),
+    public("POST", "/auth/sign-up/email", sign_up, "Sign up by invitation", request=SignUp, answer=shapes.SIGNED_IN,
+           errors=(404, 409)),
+    public("POST", "/auth/invitation", find_invitation, "What an invitation is for", request=Token,
+           answer=shapes.shape(invitation=shapes.INVITATION), errors=(404,)),
+    public("GET", "/auth/get-session", get_session, "Who is signed in",
+           answer={"anyOf": [shapes.SESSION, {"type": "null"}]}, errors=(403,)),
+    public("POST", "/auth/sign-out", sign_out, "Sign out", answer=shapes.shape(success="boolean")),
+    managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG,
+            request=ChangePassword, answer=shapes.DONE, errors=(429,)),
+    managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, request=Token,
+            answer=shapes.shape(member=shapes.MEMBER)),
+    managed("GET", "/user/me", show_me, "Your account and memberships", tag=TAG,
+            answer=shapes.shape(user=shapes.USER, memberships=["object"], operator="boolean")),
+)  # fmt: skip

@@ -1,0 +1,96 @@
+"""The time that a report covers: from a range, two dates or a number of days to a span, its steps and their names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from gateway.clock import from_datetime, to_datetime
+from gateway.errors import InvalidRequest
+from gateway.metering.activity import Span
+
+HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000
+QUARTER_US = HOUR_US // 4  # every zone's offset is a multiple of a quarter of an hour
+RANGES = {"1h": 1, "4h": 4, "24h": 24, "7d": 7, "30d": 30, "365d": 365}
+DEFAULT_DAYS = 7
+LONGEST_DAYS = 366
+EARLIEST = date(2000, 1, 1)
+LATEST = date(2999, 12, 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span and the names of its hours or days in a zone; `padding` are those that are shown even when empty."""
+
+    span: Span
+    granularity: Literal["hourly", "daily"]
+    zone: tzinfo
+    padding: tuple[str, ...] = ()
+
+    def label(self, step: int) -> str:
+        """`YYYY-MM-DD`, or `YYYY-MM-DDTHH:00:00` of hours, of the step with this number."""
+        return _label(to_datetime(step * self.span.step_us).astimezone(self.zone), self.granularity)
+
+
+def read_window(given: Mapping[str, Any], now_us: int) -> Window:
+    """The window of `timeRange`, else `first` and `last` (both), else `days`; the days of the zone `timezone`.
+
+    InvalidRequest for an unknown zone, a date that is none, or more than 366 days.
+    """
+    zone = _read_zone(given.get("timezone", "UTC"))
+    chosen = given.get("timeRange", "")
+    if chosen.endswith("h"):
+        return _hours(RANGES[chosen], zone, now_us)
+    today = to_datetime(now_us).astimezone(zone).date()
+    if chosen:
+        return _days(today - timedelta(days=RANGES[chosen] - 1), today, zone, padded=True)
+    if "first" in given and "last" in given:
+        return _days(_read_date(given["first"], "from"), _read_date(given["last"], "to"), zone, padded=True)
+    return _days(today - timedelta(days=given.get("days", DEFAULT_DAYS) - 1), today, zone, padded=False)
+
+
+def _hours(count: int, zone: tzinfo, now_us: int) -> Window:
+    """The last `count` hours to the microsecond; the first of their clock hours is cut."""
+    start_us = now_us - count * HOUR_US
+    moments = range(start_us // QUARTER_US * QUARTER_US, now_us + 1, QUARTER_US)
+    padding = dict.fromkeys(_label(to_datetime(at).astimezone(zone), "hourly") for at in moments)
+    step_us = HOUR_US if zone is UTC else QUARTER_US
+    return Window(Span(start_us, now_us + 1, step_us), "hourly", zone, tuple(padding))
+
+
+def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> Window:
+    count = (last - first).days + 1
+    if not 1 <= count <= LONGEST_DAYS:
+        raise InvalidRequest(f"from must not lie after to, and both at most {LONGEST_DAYS} days apart.", param="from")
+    start_us, end_us = (_midnight(day, zone) for day in (first, last + timedelta(days=1)))
+    padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
+    step_us = DAY_US if zone is UTC else QUARTER_US
+    return Window(Span(start_us, end_us, step_us), "daily", zone, padding)
+
+
+def _label(moment: datetime, granularity: str) -> str:
+    return moment.strftime("%Y-%m-%dT%H:00:00" if granularity == "hourly" else "%Y-%m-%d")
+
+
+def _midnight(day: date, zone: tzinfo) -> int:
+    return from_datetime(datetime.combine(day, time(), zone))
+
+
+def _read_date(text: str, param: str) -> date:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or not EARLIEST <= day <= LATEST:
+        raise InvalidRequest(f"{text!r} is not a date such as 2027-01-31.", param=param)
+    return day
+
+
+def _read_zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidRequest(f"{name!r} is not a time zone such as Europe/Berlin.", param="timezone") from None

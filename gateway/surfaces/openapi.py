@@ -1,0 +1,267 @@
+"""The API description: `/openapi.json` (also `/json`) made from the tables and schemas, and `/docs`, its page."""
+
+import functools
+import html
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import orjson
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
+from marshmallow import Schema
+
+from gateway import __version__
+from gateway.services import Services
+from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
+
+VARIABLE = re.compile(r"<(\w+)>")
+TITLE = "llmgateway"
+INTRODUCTION = (
+    "One API key in front of every model provider. Operations of models take an API key "
+    "(`Authorization: Bearer` or `x-api-key`), those of management a session (bearer token or cookie)."
+)
+# What an operation may answer that says nothing of it itself.
+UNSAID = (400, 401, 402, 403, 404, 409, 410, 413, 415, 429, 500, 502, 503, 504, 529)
+KEY_SECURITY = [{"bearerKey": []}, {"headerKey": []}]
+SECURITY: dict[str, list[dict[str, list[str]]]] = {
+    "session": [{"session": []}],
+    "key": KEY_SECURITY,
+    "optional": [{}, *KEY_SECURITY],
+    "none": [],
+}
+SCHEMES = {
+    "bearerKey": {"type": "http", "scheme": "bearer", "description": "A project's API key."},
+    "headerKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "A project's API key."},
+    "session": {"type": "http", "scheme": "bearer", "description": "The token of a sign-in."},
+}
+STRING = {"type": "string"}
+ERRORS: dict[str, dict[str, Any]] = {
+    "openai": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["message", "type", "param", "code"],
+                "properties": dict.fromkeys(("message", "type", "param", "code"), STRING),
+            }
+        },
+    },
+    "anthropic": {
+        "type": "object",
+        "required": ["type", "error"],
+        "properties": {"type": {"const": "error"}, "error": {"type": "object", "required": ["type", "message"]}},
+    },
+    "management": {
+        "type": "object",
+        "required": ["error", "status", "message", "code"],
+        "properties": {"error": {}, "status": {"type": "integer"}, "message": STRING, "code": STRING, "param": STRING},
+    },
+    "sign-in": {
+        "type": "object",
+        "required": ["error", "message"],
+        "properties": {"error": STRING, "message": STRING},
+    },
+}
+STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}"
+    "pre,code{font:13px/1.5 ui-monospace,monospace}pre{background:#f6f6f6;padding:.75rem;overflow:auto}"
+    "summary{cursor:pointer;padding:.3rem 0}.m{display:inline-block;min-width:4.5rem;font-weight:600}"
+    ".d{text-decoration:line-through}"
+)
+
+
+def operations(listed: Callable[[], Iterable[Operation]]) -> tuple[Operation, ...]:
+    """The operations that describe `listed`; the description is made once, on first use."""
+    document = functools.cache(lambda: describe(listed()))
+    text = functools.cache(lambda: orjson.dumps(document()))
+
+    def show(services: Services, inbound: Inbound) -> Outbound:
+        """The description of every operation in OpenAPI 3.1."""
+        return Outbound(200, [("Content-Type", "application/json"), ("Cache-Control", "no-cache")], text())
+
+    def read(services: Services, inbound: Inbound) -> Outbound:
+        """The same as a page that needs nothing from elsewhere."""
+        nonce = secrets.token_urlsafe(16)
+        headers = [
+            ("Content-Type", "text/html; charset=utf-8"),
+            ("Cache-Control", "no-cache"),
+            ("Content-Security-Policy", f"default-src 'none'; style-src 'nonce-{nonce}'; frame-ancestors 'none'"),
+        ]
+        return Outbound(200, headers, write_page(document(), nonce).encode())
+
+    return (
+        Operation("GET", "/openapi.json", show),
+        Operation("GET", "/json", show),
+        Operation("GET", "/docs", read),
+    )
+
+
+def describe(listed: Iterable[Operation]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these operations."""
+    spec = APISpec(
+        TITLE,
+        __version__,
+        "3.1.0",
+        info={"description": INTRODUCTION},
+        plugins=[MarshmallowPlugin(schema_name_resolver=_name_of)],
+    )
+    for name, scheme in SCHEMES.items():
+        spec.components.security_scheme(name, scheme)
+    for dialect, schema in ERRORS.items():
+        spec.components.schema(_error_name(dialect), schema)
+    known: set[str] = set()
+    for operation in listed:
+        path = VARIABLE.sub(r"{\1}", operation.path)
+        spec.path(path, operations={operation.method.lower(): _describe(spec, operation, known)})
+    return spec.to_dict()
+
+
+def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str, Any]:
+    about = operation.about or _guess(operation)
+    written: dict[str, Any] = {
+        "summary": about.summary,
+        "operationId": _identify(operation),
+        "tags": [about.tag or "Models"],
+        "security": SECURITY[about.access],
+        "parameters": _parameters(operation, about),
+        "responses": _responses(spec, operation, about, known),
+    }
+    details = (operation.handler.__doc__ or "").strip()
+    if details and details != about.summary:
+        written["description"] = re.sub(r"\s+", " ", details)
+    if about.request is not None or operation.body != "none":
+        schema = _schema(spec, about.request, known) if about.request is not None else {"type": "object"}
+        media = {"application/json": {"schema": schema}}
+        if operation.body == "form":
+            media["multipart/form-data"] = {"schema": {"type": "object"}}
+        written["requestBody"] = {"required": True, "content": media}
+    if operation.deprecated:
+        written["deprecated"] = True
+    return written
+
+
+def _guess(operation: Operation) -> About:
+    """What can be said of an operation from its line and its handler alone."""
+    summary = (operation.handler.__doc__ or operation.path).strip().split("\n")[0].split(". ")[0].rstrip(".")
+    keyed = operation.path.startswith(("/v1", "/v3", "/v4"))
+    if keyed:
+        return About(summary, errors=UNSAID, access="optional" if operation.method == "GET" else "key")
+    return About(summary, "Service", errors=(503,), access="none", media="*/*")
+
+
+def _parameters(operation: Operation, about: About) -> list[Any]:
+    variables: list[Any] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in VARIABLE.findall(operation.path)
+    ]
+    if about.query is not None:
+        variables.append({"in": "query", "schema": about.query})
+    return variables
+
+
+def _responses(spec: APISpec, operation: Operation, about: About, known: set[str]) -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    for status in about.success:
+        answers[str(status)] = {"description": HTTPStatus(status).phrase}
+        if status != 204:
+            schema = _schema(spec, about.answer, known) if about.answer is not None else {}
+            answers[str(status)]["content"] = {about.media: {"schema": schema}}
+    for status in about.errors:
+        answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, operation.dialect, status, known)}"}
+    return answers
+
+
+def _refusal(spec: APISpec, dialect: str, status: int, known: set[str]) -> str:
+    """The name of the component that describes an error answer; made when it is needed first."""
+    name = f"{_error_name(dialect)}.{status}"
+    if name not in known:
+        known.add(name)
+        text = "Overloaded" if status == 529 else HTTPStatus(status).phrase
+        schema = {"$ref": f"#/components/schemas/{_error_name(dialect)}"}
+        spec.components.response(name, {"description": text, "content": {"application/json": {"schema": schema}}})
+    return name
+
+
+def _schema(spec: APISpec, given: Any, known: set[str]) -> Any:
+    """A JSON schema, a marshmallow class (which the plugin resolves), or a msgspec struct."""
+    if isinstance(given, dict):
+        return _hoist(spec, given, known)
+    if isinstance(given, type) and issubclass(given, Schema):
+        return given
+    (schema,), parts = msgspec.json.schema_components([given], ref_template="#/components/schemas/{name}")
+    for name, part in parts.items():
+        if name not in known:
+            known.add(name)
+            spec.components.schema(name, part)
+    return schema
+
+
+def _hoist(spec: APISpec, value: Any, known: set[str]) -> Any:
+    """The schema with every titled part of it replaced by a reference to a component of that name."""
+    if isinstance(value, list):
+        return [_hoist(spec, item, known) for item in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _hoist(spec, item, known) for key, item in value.items()}
+    title = value.get("title")
+    if not isinstance(title, str):
+        return inner
+    if title not in known:
+        known.add(title)
+        spec.components.schema(title, inner)
+    return {"$ref": f"#/components/schemas/{title}"}
+
+
+def _name_of(schema: Any) -> str:
+    """Schemas of one name in two files get different names: that of their file goes in front."""
+    kind = schema if isinstance(schema, type) else type(schema)
+    return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+
+
+def _error_name(dialect: str) -> str:
+    return f"error.{dialect}"
+
+
+def _identify(operation: Operation) -> str:
+    words = re.findall(r"\w+", operation.path)
+    return "_".join((operation.method.lower(), *words)) if words else f"{operation.method.lower()}_root"
+
+
+def write_page(document: dict[str, Any], nonce: str) -> str:
+    """The description as HTML: an operation a line, opened for its parameters, body and answers."""
+    groups: dict[str, list[str]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            groups.setdefault(operation["tags"][0], []).append(_write_operation(method, path, operation))
+    parts = "".join(f"<h2>{html.escape(tag)}</h2>{''.join(lines)}" for tag, lines in sorted(groups.items()))
+    schemas = _write_json(document["components"]["schemas"])
+    info = document["info"]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(info["title"])} API</title>'
+        f'<meta name="viewport" content="width=device-width"><style nonce="{nonce}">{STYLE}</style>'
+        f"<h1>{html.escape(info['title'])} API {html.escape(info['version'])}</h1>"
+        f"<p>{html.escape(info['description'])} "
+        f'<a href="openapi.json">openapi.json</a></p>{parts}'
+        f"<h2>Schemas</h2><details><summary>All of them</summary>{schemas}</details></html>"
+    )
+
+
+def _write_operation(method: str, path: str, operation: dict[str, Any]) -> str:
+    line = f'<span class="m">{method.upper()}</span> <code>{html.escape(path)}</code>'
+    if operation.get("deprecated"):
+        line = f'<span class="d">{line}</span>'
+    shown = {key: operation[key] for key in ("parameters", "requestBody", "responses") if operation.get(key)}
+    text = html.escape(operation.get("description", ""))
+    return (
+        f"<details><summary>{line} {html.escape(operation['summary'])}</summary>"
+        f"<p>{text}</p>{_write_json(shown)}</details>"
+    )
+
+
+def _write_json(value: Any) -> str:
+    return f"<pre>{html.escape(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())}</pre>"

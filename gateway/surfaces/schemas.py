@@ -1,0 +1,157 @@
+"""Bodies and query parameters read through marshmallow schemas, and the fields that all of them use."""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate
+
+from gateway import money
+from gateway.clock import from_datetime
+from gateway.errors import InvalidRequest, UnsupportedMediaType
+from gateway.surfaces.exchange import Inbound
+
+DECIMAL = re.compile(r"\d{1,12}(\.\d{1,9})?")
+LARGEST_BODY = 2 << 20
+
+
+class Body(Schema):
+    """What comes from outside; unknown members are ignored."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+class StrictBody(Schema):
+    """Unknown members are refused."""
+
+    class Meta:
+        unknown = RAISE
+
+
+class Text(fields.String):
+    """Text that every store can keep: without NUL and lone surrogates."""
+
+    def __init__(self, least: int = 0, most: int = 255, **more: Any) -> None:
+        checks = [validate.Length(least, most), *more.pop("checks", ())]
+        super().__init__(validate=checks, **more)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> str:
+        text = super()._deserialize(value, attr, data, **more)
+        if "\0" in text or not _encodable(text):
+            raise ValidationError("Not a text that can be kept.")
+        return text
+
+
+class Choice(Text):
+    """One of a few words."""
+
+    def __init__(self, words: tuple[str, ...], **more: Any) -> None:
+        super().__init__(checks=[validate.OneOf(words)], **more)
+
+
+class Whole(fields.Integer):
+    """A whole number within bounds; numbers only, no text that looks like one."""
+
+    def __init__(self, least: int, most: int, **more: Any) -> None:
+        super().__init__(strict=True, validate=validate.Range(least, most), **more)
+
+
+class Counted(fields.Integer):
+    """A whole number within bounds in a query, where everything is text."""
+
+    def __init__(self, least: int, most: int, **more: Any) -> None:
+        super().__init__(validate=validate.Range(least, most), **more)
+
+
+class Usd(fields.Field):
+    """A non-negative amount of US dollars, as a decimal string or a number; nano-dollars inside. Blank means null."""
+
+    def __init__(self, signed: bool = False, **more: Any) -> None:
+        self.signed = signed
+        super().__init__(**more)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> int | None:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValidationError('Give an amount of US dollars such as "12.50".')
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValidationError('Give an amount of US dollars such as "12.50".')
+        text = f"{value:.9f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value).strip()
+        if not text:
+            return None
+        sign = -1 if self.signed and text.startswith("-") else 1
+        if not DECIMAL.fullmatch(text[1:] if sign < 0 else text):
+            raise ValidationError('Give a non-negative decimal amount of US dollars such as "12.50".')
+        # Nine million dollars and more would not fit the 64 bits of nano-dollars.
+        if len(text.partition(".")[0].lstrip("-")) > 9:
+            raise ValidationError("The amount is too large.")
+        return money.parse_usd(text)
+
+
+class Moment(Text):
+    """An ISO 8601 moment as microseconds since the epoch; without a zone it is UTC."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> Any:
+        text = super()._deserialize(value, attr, data, **more)
+        try:
+            moment = datetime.fromisoformat(text)
+            return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        except (ValueError, OverflowError):
+            raise ValidationError("Give a moment in ISO 8601 such as 2027-01-31T08:00:00Z.") from None
+
+
+class Names(fields.List):
+    """A list of names."""
+
+    def __init__(self, most: int = 1000, longest: int = 255, **more: Any) -> None:
+        super().__init__(Text(1, longest), validate=validate.Length(0, most), **more)
+
+
+def read_body(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
+    """The body, checked. UnsupportedMediaType, InvalidRequest with the dotted path of the field."""
+    if "application/json" not in inbound.header("content-type").lower():
+        raise UnsupportedMediaType("Send the body as JSON with the header 'Content-Type: application/json'.")
+    if len(inbound.body) > LARGEST_BODY:
+        raise InvalidRequest(f"The body is larger than {LARGEST_BODY} bytes.", code="invalid_json")
+    try:
+        body = orjson.loads(inbound.body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise InvalidRequest("The body must be a JSON object.")
+    return _load(schema, body)
+
+
+def read_query(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
+    """The query parameters, checked; empty ones count as absent. InvalidRequest."""
+    return _load(schema, {name: value for name, value in inbound.arguments().items() if value != ""})
+
+
+def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return schema().load(values)
+    except ValidationError as error:
+        path, reason = _first(error.normalized_messages())
+        param = path.removesuffix("._schema").removeprefix("_schema")
+        where = f"Invalid value for '{param}': " if param else ""
+        raise InvalidRequest(f"{where}{reason}", param=param) from None
+
+
+def _first(messages: Any, path: str = "") -> tuple[str, str]:
+    """The first complaint in marshmallow's tree: its dotted path and its text."""
+    while isinstance(messages, dict):
+        key = next(iter(messages))
+        path = f"{path}.{key}" if path else str(key)
+        messages = messages[key]
+    return path, str(messages[0] if isinstance(messages, list) else messages)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,182 @@
+"""Who is signed in, what they may do, and from where a browser may send changes."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.accounts import keys, members, organizations, projects
+from gateway.accounts.keys import KeyInfo
+from gateway.accounts.members import MemberInfo
+from gateway.accounts.projects import ProjectInfo
+from gateway.accounts.sessions import LIFE_S, PREFIX, NewSession, SessionInfo
+from gateway.clock import to_iso
+from gateway.errors import Forbidden, NotFound, Unauthenticated
+from gateway.services import Services
+from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.replies import json_reply
+
+COOKIE = "llmgateway.session_token"
+SECURE = "__Secure-"
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+# The origin that the public client names when it talks to a loopback address and no dashboard is configured.
+LOCAL_DASHBOARD = "http://localhost:3002"
+MANAGERS = ("owner", "admin")
+IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A signed-in user with their active memberships by organization."""
+
+    services: Services
+    session: SessionInfo
+    memberships: Mapping[str, MemberInfo]
+
+    @property
+    def user_id(self) -> str:
+        return self.session.user_id
+
+    def member(self, organization_id: str, *roles: str) -> MemberInfo:
+        """The visitor's membership, in one of `roles` when given. NotFound (no such organization), Forbidden."""
+        found = self.memberships.get(organization_id)
+        if found is None:
+            organizations.find_organization(self.services.database, organization_id)
+            raise Forbidden("You do not belong to this organization.")
+        if roles and found.role not in roles:
+            raise Forbidden(f"This needs the role {' or '.join(roles)}; you are {found.role}.")
+        return found
+
+    def manager(self, organization_id: str) -> MemberInfo:
+        """The visitor's membership as owner or admin. NotFound, Forbidden."""
+        return self.member(organization_id, *MANAGERS)
+
+    def project(self, project_id: str, *roles: str) -> ProjectInfo:
+        """A project of an organization that the visitor belongs to, in one of `roles`. NotFound, Forbidden."""
+        project = projects.find_project(self.services.database, project_id)
+        self.member(project.organization_id, *roles)
+        return project
+
+    def key(self, key_id: str) -> KeyInfo:
+        """A key that the visitor may see and change: any of their organization, a developer's own. NotFound,
+        Forbidden."""
+        key = keys.find(self.services.database, key_id)
+        mine = self.member(key.organization_id)
+        if mine.role not in MANAGERS and key.member_id != mine.id:
+            raise Forbidden("You have no permission for this API key: developers manage the keys they created.")
+        return key
+
+    def other_member(self, organization_id: str, member_id: str) -> MemberInfo:
+        """Another member whom the visitor may change: only owners touch owners. NotFound, Forbidden."""
+        mine = self.manager(organization_id)
+        for one in members.list_members(self.services.database, organization_id):
+            if one.id == member_id:
+                if one.role == "owner" and mine.role != "owner":
+                    raise Forbidden("Only an owner may change an owner.")
+                return one
+        raise NotFound(f"There is no member {member_id} in this organization.")
+
+    def is_operator(self) -> bool:
+        """Whether the visitor runs this installation."""
+        return self.user_id in self.services.management.operators()
+
+
+View = Callable[[Visitor, Inbound], Outbound | dict[str, Any]]
+
+
+def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
+    """A handler around a view: checks origin, ids and session; a dict becomes a JSON answer."""
+
+    def handle(services: Services, inbound: Inbound) -> Outbound:
+        token, by_cookie = token_of(inbound)
+        if by_cookie:
+            check_origin(services, inbound, required=True)
+        visitor = visit(services, token)
+        _check_ids(inbound)
+        answer = view(visitor, inbound)
+        outbound = answer if isinstance(answer, Outbound) else json_reply(answer, inbound.shown_id)
+        if by_cookie and visitor.session.refreshed:
+            outbound.headers.append(write_cookie(inbound, token))
+        return outbound
+
+    handle.__doc__ = view.__doc__
+    return handle
+
+
+def visit(services: Services, token: str) -> Visitor:
+    """The visitor of a session token. Unauthenticated, Forbidden (deactivated account)."""
+    if not token:
+        raise Unauthenticated("Sign in first: this needs a session.", code="session_invalid")
+    if not token.startswith(PREFIX):
+        raise Unauthenticated("This takes a session (sign in), not an API key.", code="session_invalid")
+    session = services.management.sessions.find(token)
+    found = members.list_members(services.database, user_id=session.user_id)
+    return Visitor(services, session, {one.organization_id: one for one in found if one.status == "active"})
+
+
+def token_of(inbound: Inbound) -> tuple[str, bool]:
+    """The session token and whether it came as a cookie, which a browser sends without being asked to."""
+    scheme, _, value = inbound.header("authorization").partition(" ")
+    if scheme.lower() == "bearer" and value.strip():
+        return value.strip(), False
+    for part in inbound.header("cookie").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name in (COOKIE, SECURE + COOKIE) and value:
+            return value.strip('"'), True
+    return "", False
+
+
+def check_origin(services: Services, inbound: Inbound, required: bool = False) -> None:
+    """Forbidden when a change comes from a page of another origin, or, if `required`, from nowhere one can tell."""
+    if inbound.method in SAFE_METHODS:
+        return
+    origin = inbound.header("origin")
+    if not origin:
+        if required:
+            raise Forbidden("Send the header Origin with changes made by cookie.", code="untrusted_origin")
+        return
+    if origin not in trusted_origins(services, inbound):
+        raise Forbidden(
+            f"Changes are not taken from {origin[:200]}; list it in GATEWAY_SECURITY_TRUSTED_ORIGINS.",
+            code="untrusted_origin",
+        )
+
+
+def trusted_origins(services: Services, inbound: Inbound) -> frozenset[str]:
+    """Our own origin, the configured ones, and on a loopback address the public client's default."""
+    own = urlsplit(inbound.base_url)
+    found = {f"{own.scheme}://{own.netloc}", *services.settings.security.trusted_origins}
+    if own.hostname in LOOPBACK:
+        found.add(LOCAL_DASHBOARD)
+    return frozenset(found)
+
+
+def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S) -> tuple[str, str]:
+    """Set-Cookie for a session token; `life_s` 0 removes it."""
+    secure = inbound.base_url.startswith("https:")
+    name = (SECURE if secure else "") + COOKIE
+    ending = "; Secure" if secure else ""
+    return "Set-Cookie", f"{name}={token}; Path=/; Max-Age={life_s}; HttpOnly; SameSite=Lax{ending}"
+
+
+def session_reply(inbound: Inbound, session: NewSession) -> Outbound:
+    """The answer to a sign-in: who it is, the token for clients, the cookie for browsers."""
+    info = session.info
+    body = {"token": session.token, "user": show_user(info), "session": show_session(info)}
+    return json_reply(body, inbound.shown_id, headers=[write_cookie(inbound, session.token)])
+
+
+def show_user(info: SessionInfo) -> dict[str, Any]:
+    return {"id": info.user_id, "email": info.email, "name": info.name}
+
+
+def show_session(info: SessionInfo) -> dict[str, Any]:
+    return {"id": info.id, "createdAt": to_iso(info.created_at_us), "expiresAt": to_iso(info.expires_at_us)}
+
+
+def _check_ids(inbound: Inbound) -> None:
+    for value in inbound.params.values():
+        if not IDENT.fullmatch(value):
+            raise NotFound(f"There is nothing at {inbound.path[:200]}.")
