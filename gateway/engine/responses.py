@@ -14,7 +14,7 @@ from gateway.accounts.authentication import Caller
 from gateway.errors import NotFound
 from gateway.store.documents import Documents
 
-KIND = "response"
+KIND = "stored_response"
 LIFE_S = 30 * 86_400.0  # HTTP reference, section 3.2
 LEVEL = 1  # conversations repeat themselves: the quickest level already makes them small
 Item = dict[str, Any]

@@ -98,7 +98,8 @@ class _Stream:
         return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
     def _relay(self, event: Json) -> bytes:
-        """An event of a server of this dialect under our ids."""
+        """An event of a server of this dialect under our ids. A copy: others may read the same batch."""
+        event = dict(event)
         index = event.get("output_index")
         item = event.get("item")
         if isinstance(item, dict) and type(index) is int:
