@@ -129,6 +129,7 @@ def _configure_codex(home: Path, gateway: Gateway, model: str) -> dict[str, str]
 model = "{model}"
 model_provider = "llmgateway"
 check_for_update_on_startup = false
+web_search = "disabled"
 
 [analytics]
 enabled = false
@@ -151,7 +152,9 @@ def _configure_opencode(home: Path, gateway: Gateway, model: str) -> dict[str, s
         "options": {"baseURL": f"{gateway.address}/v1", "apiKey": "{env:LLMGATEWAY_API_KEY}"},
         "models": {model: {"name": model}},
     }
-    content = {"provider": {"llmgateway": provider}, "share": "disabled", "autoupdate": False}
+    name = f"llmgateway/{model}"
+    # Titles come from the small model, by default one of the client's own choice.
+    content = {"provider": {"llmgateway": provider}, "model": name, "small_model": name, "autoupdate": False}
     folder = home / ".config" / "opencode"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "opencode.json").write_text(json.dumps(content))
@@ -170,12 +173,12 @@ CLIENTS = {
     "codex": Client(
         "codex",
         _configure_codex,
-        # The sandbox of its own needs rights that containers seldom have.
+        # Its sandbox needs rights that containers seldom have; without one it asks for live web search unless told.
         lambda prompt, model: ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt],
     ),
     "opencode": Client(
         "opencode",
         _configure_opencode,
-        lambda prompt, model: ["run", "--model", f"llmgateway/{model}", "--auto", prompt],
+        lambda prompt, model: ["run", "--auto", prompt],
     ),
 }

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from agents.clients import install
-from agents.upstreams import Job, Model, ModelAtAnthropic, ModelAtGoogle, ModelAtOpenAI
+from agents.upstreams import PLACES, Job, Model, Place
 from gateways import GatewayProcess
 
 HERE = "agents"
@@ -27,20 +27,23 @@ def job(tmp_path: Path) -> Job:
     return Job(str(folder), "greeting.txt", "Hello from the other side of the gateway.")
 
 
-@pytest.fixture
-def upstreams(job: Job) -> Iterator[dict[str, Model]]:
-    """Every provider that has a stand-in, by its id in the catalogue."""
-    with ModelAtOpenAI(job) as openai, ModelAtAnthropic(job) as anthropic, ModelAtGoogle(job) as google:
-        yield {"openai": openai, "anthropic": anthropic, "google-ai-studio": google}
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> Place:
+    """A model behind each wire format."""
+    return PLACES[request.param]
 
 
 @pytest.fixture
-def gateway(tmp_path: Path, upstreams: dict[str, Model]) -> Iterator[GatewayProcess]:
-    """A gateway under gunicorn, as a user runs it, whose providers are the stand-ins."""
-    environment = {}
-    for name, upstream in upstreams.items():
-        stem = "LLM_" + name.upper().replace("-", "_")
-        environment |= {f"{stem}_BASE_URL": upstream.url, f"{stem}_API_KEY": "sk-upstream"}
+def upstream(place: Place, job: Job) -> Iterator[Model]:
+    with place.kind(job) as running:
+        yield running
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, place: Place, upstream: Model) -> Iterator[GatewayProcess]:
+    """A gateway under gunicorn, as a user runs it, whose provider is the stand-in."""
+    stem = "LLM_" + place.provider.upper().replace("-", "_")
+    environment = {f"{stem}_BASE_URL": upstream.url, f"{stem}_API_KEY": "sk-upstream"}
     process = GatewayProcess(tmp_path / "data", **environment)
     yield process.start()
     process.stop()

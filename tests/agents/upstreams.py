@@ -1,7 +1,7 @@
 """Providers that play a model at work: the first turn calls the client's own tool for writing files, the next one ends.
 
-They are the strict stand-ins of the test suite with an endless script, so every request of a real client that a
-gateway rewrote wrongly is refused as the real service would refuse it, and is kept in `calls`.
+They are the strict stand-ins of the test suite with an endless script: a request of a real client that the gateway
+rewrote wrongly is refused as the real service would refuse it. All requests are kept in `calls`.
 """
 
 import json
@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fakes import anthropic, google, openai
+from fakes import anthropic, google, openai, responses
 from fakes.anthropic import FakeAnthropic
 from fakes.google import FakeGoogle
 from fakes.openai import FakeOpenAI
+from fakes.responses import FakeResponses
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,15 @@ WRITERS: dict[str, Callable[[Job], dict[str, Any]]] = {
 DONE = "The file is written."
 
 
-def choose(tools: list[str], job: Job, worked: bool) -> tuple[tuple[str, str], ...]:
-    """The call that does the job with one of these tools, as (name, JSON arguments); none when it `worked` already or
-    no tool can: clients also ask for titles and summaries."""
-    name = next((name for name in WRITERS if name in tools), None)
-    if worked or name is None:
-        return ()
-    return ((name, json.dumps(WRITERS[name](job))),)
+def choose(tools: list[str], job: Job, worked: bool) -> str | None:
+    """The tool that does the job; none when it `worked` already or no tool can: clients also ask for titles."""
+    return None if worked else next((name for name in WRITERS if name in tools), None)
+
+
+def call(tools: list[str], job: Job, worked: bool) -> tuple[tuple[str, str], ...]:
+    """The chosen tool with its arguments as JSON text, if any."""
+    name = choose(tools, job, worked)
+    return ((name, json.dumps(WRITERS[name](job))),) if name else ()
 
 
 class Endless:
@@ -78,10 +81,30 @@ class ModelAtOpenAI(FakeOpenAI):
         self._script = Endless(self._work, self.calls)
 
     def _work(self, body: dict[str, Any]) -> openai.Answer:
-        tools = [(tool.get("function") or tool.get("custom"))["name"] for tool in body.get("tools") or ()]
+        tools = [tool["function"]["name"] for tool in body.get("tools") or () if tool["type"] == "function"]
         worked = any(message["role"] == "tool" for message in body["messages"])
-        calls = choose(tools, self._job, worked)
+        calls = call(tools, self._job, worked)
         return openai.Answer("" if calls else DONE, tools=calls, prompt=1000, completion=20)
+
+
+class ModelAtResponses(FakeResponses):
+    """POST /v1/responses. Writes by a free-text tool where one is offered, and reasons before it calls."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._job = job
+        self._script = Endless(self._work, self.calls)
+
+    def _work(self, body: dict[str, Any]) -> responses.Answer:
+        kinds = {tool.get("name"): tool["type"] for tool in body.get("tools") or ()}
+        items = body["input"] if isinstance(body["input"], list) else []
+        name = choose(list(kinds), self._job, any(item.get("type", "").endswith("_output") for item in items))
+        if name is None:
+            return responses.Answer(responses.said(DONE))
+        if kinds[name] == "custom":
+            return responses.Answer(responses.thought("A patch."), responses.custom_call(name, self._job.patch))
+        arguments = json.dumps(WRITERS[name](self._job))
+        return responses.Answer(responses.thought("A file."), responses.call(name, arguments))
 
 
 class ModelAtAnthropic(FakeAnthropic):
@@ -96,8 +119,15 @@ class ModelAtAnthropic(FakeAnthropic):
         tools = [tool["name"] for tool in body.get("tools") or ()]
         blocks = _blocks(body["messages"], "content")
         worked = any(block.get("type") == "tool_result" for block in blocks)
-        calls = choose(tools, self._job, worked)
-        return anthropic.Answer("I write it." if calls else DONE, tools=calls, input=1000, output=20)
+        calls = call(tools, self._job, worked)
+        thinks = (body.get("thinking") or {}).get("type", "disabled") != "disabled"
+        return anthropic.Answer(
+            "I write it." if calls else DONE,
+            tools=calls,
+            thinking="The user wants a file." if thinks else "",
+            input=1000,
+            output=20,
+        )
 
 
 class ModelAtGoogle(FakeGoogle):
@@ -112,14 +142,31 @@ class ModelAtGoogle(FakeGoogle):
     def _work(self, body: dict[str, Any]) -> google.Answer:
         declared = [tool["name"] for group in body.get("tools") or () for tool in group.get("functionDeclarations", ())]
         worked = any("functionResponse" in part for part in _blocks(body["contents"], "parts"))
-        calls = tuple((name, json.loads(text)) for name, text in choose(declared, self._job, worked))
+        calls = tuple((name, json.loads(text)) for name, text in call(declared, self._job, worked))
         return google.Answer("" if calls else DONE, tools=calls, prompt=1000)
 
 
-Model = ModelAtOpenAI | ModelAtAnthropic | ModelAtGoogle
+Model = ModelAtOpenAI | ModelAtResponses | ModelAtAnthropic | ModelAtGoogle
 
 
 def _blocks(messages: list[dict[str, Any]], member: str) -> Iterator[dict[str, Any]]:
     for message in messages:
         blocks = message.get(member)
         yield from blocks if isinstance(blocks, list) else ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A model as callers name it, the provider in the catalogue that serves it, and the stand-in for that."""
+
+    model: str
+    provider: str
+    kind: Callable[[Job], Model]
+
+
+PLACES = {
+    "chat": Place("openai/gpt-5-mini", "openai", ModelAtOpenAI),
+    "responses": Place("gpt-5-codex", "openai", ModelAtResponses),
+    "messages": Place("anthropic/claude-sonnet-4-5", "anthropic", ModelAtAnthropic),
+    "generate": Place("google-ai-studio/gemini-2.5-flash", "google-ai-studio", ModelAtGoogle),
+}

@@ -20,6 +20,7 @@ from anthropic.types import (
 from anthropic.types import (
     content_block_param as block_params,
 )
+from anthropic.types.beta import BetaContextManagementConfigParam
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming as NonStreaming
 from anthropic.types.message_create_params import MessageCreateParamsStreaming as Streaming
 from pydantic import TypeAdapter, ValidationError
@@ -30,6 +31,8 @@ REFUSED_KEY = "sk-ant-revoked"
 MISSING_MODEL = "claude-none"
 BROKE_KEY = "sk-ant-broke"
 KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_args(args)}
+# Fields that only an opt-in of the header allows.
+OPT_INS = {"context_management": ("context-management-2025-06-27", BetaContextManagementConfigParam)}
 ROLES = {"user": UserMessageParam, "assistant": AssistantMessageParam, "system": SystemMessageParam}
 TOOLS = {
     None: ToolParam,
@@ -68,7 +71,8 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
         raise Refused("Not Found", status=404, kind="not_found_error")
     if headers.get("anthropic-version") != "2023-06-01":
         raise Refused("anthropic-version: header is required")
-    unknown = [beta for beta in headers.get("anthropic-beta", "").split(",") if beta and beta not in KNOWN_BETAS]
+    betas = [beta for beta in headers.get("anthropic-beta", "").split(",") if beta]
+    unknown = [beta for beta in betas if beta not in KNOWN_BETAS]
     if unknown:
         raise Refused(f"Unexpected value(s) `{unknown[0]}` for the `anthropic-beta` header.")
     try:
@@ -77,7 +81,19 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
         raise Refused("The request body is not valid JSON.") from None
     if key == BROKE_KEY:
         raise Refused("Your credit balance is too low to access the Anthropic API.")
-    return check_body(body)
+    if not isinstance(body, dict):
+        return check_body(body)
+    check_body({name: value for name, value in body.items() if not _is_opted_in(name, value, betas)})
+    return body
+
+
+def _is_opted_in(name: str, value: Any, betas: list[str]) -> bool:
+    """Whether an opt-in allows the field; Refused for one of a wrong shape."""
+    beta, shape = OPT_INS.get(name, ("", None))
+    if beta not in betas:
+        return False
+    _check_shape(shape, value, name)
+    return True
 
 
 def check_body(body: Any) -> dict[str, Any]:
