@@ -1,6 +1,7 @@
 """Mappings made ready for planning: abilities and prices compiled once for a catalogue and a day."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
 from gateway.catalogue.rates import UNPRICED, prices_at, rates_at
@@ -23,10 +24,21 @@ class Figures:
     image: float
 
 
+class Traffic(NamedTuple):
+    """How a caller's prompts behave: the share of input read from the provider's cache, output per input token."""
+
+    cache_hit: float
+    output_ratio: float
+
+
+GENERAL, CODING = Traffic(0.1, 0.2), Traffic(0.9, 0.02)
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One mapping ready for planning. `handicap` is 1 - priority; `barred` says why it never serves ("": it may),
-    `aging` that it is deprecated: an automatic choice leaves it out; `flat`: not barred, and one price at all times."""
+    `aging` that it is deprecated: an automatic choice leaves it out; `flat`: not barred, and one price at all times;
+    `blended` is that price for general traffic (see `blend`)."""
 
     mapping: Mapping
     provider: Provider
@@ -42,6 +54,7 @@ class Candidate:
     barred: str
     aging: bool = False
     flat: bool = False
+    blended: float = 0.0
 
     def figures_at(self, tokens: int, at_us: int) -> Figures:
         """Prices for a prompt of `tokens` at a moment."""
@@ -51,6 +64,15 @@ class Candidate:
             if tokens <= up_to:
                 return figures
         return self.figures
+
+
+def blend(figures: Figures, traffic: Traffic) -> float:
+    """The price of a token of large prompts: input partly read from the cache, little output; n$ per million."""
+    if not (figures.input or figures.output):
+        return figures.mean
+    read, hit = figures.cache_read, traffic.cache_hit
+    cost = figures.input * (1.0 - hit) + read * hit + figures.output * traffic.output_ratio
+    return cost / (1.0 + traffic.output_ratio)
 
 
 def place_of(mapping: Mapping) -> str:
@@ -63,6 +85,7 @@ def make_candidate(mapping: Mapping, provider: Provider, model: Model, at_us: in
     today = to_iso(at_us)[:10]
     prices = prices_at(mapping.prices, at_us) or Prices(UNPRICED)
     barred = _bar(mapping, provider, prices, today)
+    figures = read_figures(prices.base)
     return Candidate(
         mapping=mapping,
         provider=provider,
@@ -70,7 +93,7 @@ def make_candidate(mapping: Mapping, provider: Provider, model: Model, at_us: in
         key=mapping.key,
         place=place_of(mapping),
         ability=read_ability(mapping, model, provider, dialect),
-        figures=read_figures(prices.base),
+        figures=figures,
         steps=tuple((tier.up_to or UNLIMITED, read_figures(tier.rates)) for tier in prices.tiers),
         peaks=bool(prices.peaks),
         handicap=1.0 - provider.priority,
@@ -78,6 +101,7 @@ def make_candidate(mapping: Mapping, provider: Provider, model: Model, at_us: in
         barred=barred,
         aging=has_ended(mapping.deprecated, today),
         flat=not (barred or prices.tiers or prices.peaks),
+        blended=blend(figures, GENERAL),
     )
 
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 from gateway.catalogue.entries import Mapping
 from gateway.neutral.chat import Needs, Options
 from gateway.routing.auto import effort_of
+from gateway.routing.candidates import GENERAL, Traffic
 from gateway.routing.resolve import CustomRoutes, Resolution
-from gateway.routing.score import GENERAL, Scored, Traffic, Weights
+from gateway.routing.score import Scored, Weights
 from gateway.routing.sieve import Allowed, Excluded, Usable
 
 

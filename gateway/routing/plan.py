@@ -6,12 +6,12 @@ from gateway.clock import Clock
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import Needs, Options
 from gateway.routing.auto import DEFAULT_OUTPUT, choose
-from gateway.routing.candidates import Candidate
+from gateway.routing.candidates import GENERAL, Candidate, Traffic
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Ask, Plan
 from gateway.routing.health import Health
 from gateway.routing.resolve import Catalogue, CustomRoutes
-from gateway.routing.score import GENERAL, LARGE_PROMPT_TOKENS, Entry, Scored, Traffic, Weights, rank, weigh
+from gateway.routing.score import LARGE_PROMPT_TOKENS, Entry, Scored, Weights, rank, weigh
 from gateway.routing.sieve import REST, Allowed, Sieve, Usable
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 from gateway.routing.tables import Table, Tables

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.money import usd_number
 from gateway.routing.candidates import Candidate
 from gateway.routing.decision import Plan
 from gateway.routing.plan import EXPLORED, FIRST, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
@@ -14,8 +13,12 @@ FORM = 1
 KINDS = ("canonical", "pinned", "auto", "smart", "custom")
 REASONS = (PINNED, SINGLE, FIRST, PREFERRED, SESSION, WEIGHTED, EXPLORED, LOW_UPTIME)
 STREAM, IMAGE, NO_FALLBACK = 1, 2, 4
+# Scores, prices, uptimes, latencies and throughputs are whole numbers of these parts of one: cheaper than rounding.
+PARTS = (1_000_000, 1_000_000, 1000, 10, 100)
+NANO = 1_000_000_000 // PARTS[1]  # nano-dollars in one part of a price
 # What a row of scores leaves out at its end: provider, score and price are always there.
-USUAL = ("", 0.0, 0.0, DEFAULT_UPTIME, DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, 1.0, 0, "", "")
+USUAL_TAIL = (1.0, 0, "", "")
+USUAL = ("", 0, 0, DEFAULT_UPTIME * PARTS[2], DEFAULT_LATENCY_MS * PARTS[3], DEFAULT_THROUGHPUT * PARTS[4], *USUAL_TAIL)
 USUAL_EXCLUDED = ("", "", "")
 
 Packed = list[Any]
@@ -91,25 +94,24 @@ def write_record(plan: Plan) -> dict[str, Any]:
 
 
 def _pack_score(scored: Scored, model: str) -> tuple:
-    entry = scored.entry
-    candidate = entry.candidate
-    row = (
-        candidate.provider.id,
-        round(scored.score, 6),
-        round(usd_number(entry.price), 6),
-        round(entry.uptime, 3),
-        round(entry.latency_ms, 1),
-        round(entry.throughput, 2),
-        candidate.provider.priority,
-        1 if candidate.figures.cache_read != candidate.figures.input else 0,
-        candidate.mapping.region,
-        _other(candidate, model),
+    score, _, (candidate, _, price, uptime, latency_ms, throughput, _) = scored
+    provider, figures = candidate.provider, candidate.figures
+    known = (
+        provider.id,
+        round(score * 1_000_000),
+        round(price / NANO),
+        round(uptime * 1000),
+        round(latency_ms * 10),
+        round(throughput * 100),
     )
-    return _trim(row, USUAL)
+    cached = 1 if figures.cache_read != figures.input else 0
+    tail = (provider.priority, cached, candidate.mapping.region, _other(candidate, model))
+    return _trim(known, USUAL) if tail == USUAL_TAIL else _trim(known + tail, USUAL)
 
 
 def _unpack_score(row: Sequence[Any], model: str) -> dict[str, Any]:
-    provider, score, price, uptime, latency, throughput, priority, cached, region, other = _fill(row, USUAL)
+    provider, *counts, priority, cached, region, other = _fill(row, USUAL)
+    score, price, uptime, latency, throughput = (count / part for count, part in zip(counts, PARTS, strict=True))
     shown = {
         "providerId": provider,
         "modelId": other or model,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.routing.candidates import Candidate, Figures
+from gateway.routing.candidates import Candidate
 
 # Factors and their weights (HTTP reference, 5.1); an inactive factor's share goes to the others.
 PRICE, IMAGE_PRICE, UPTIME, THROUGHPUT, LATENCY = 0.6, 1.0, 0.5, 0.05, 0.025
@@ -15,16 +15,6 @@ PENALTY_BELOW, PENALTY_SLOPE = 95.0, 5.0
 LARGE_PROMPT_TOKENS = 5000
 # Smallest divisors: a free price or a dead provider must not divide by zero.
 LEAST_PRICE, LEAST_UPTIME, LEAST_THROUGHPUT, LEAST_LATENCY_MS = 1_000_000.0, 1.0, 0.1, 1.0
-
-
-class Traffic(NamedTuple):
-    """How a caller's prompts behave: the share of input read from the provider's cache, output per input token."""
-
-    cache_hit: float
-    output_ratio: float
-
-
-GENERAL, CODING = Traffic(0.1, 0.2), Traffic(0.9, 0.02)
 
 
 class Weights(NamedTuple):
@@ -89,15 +79,6 @@ def penalty(uptime: float) -> float:
     if uptime >= PENALTY_BELOW:
         return 0.0
     return ((PENALTY_BELOW - uptime) / PENALTY_BELOW * PENALTY_SLOPE) ** 2
-
-
-def blend(figures: Figures, traffic: Traffic) -> float:
-    """The price of a token of large prompts: input partly read from the cache, little output; n$ per million."""
-    if not (figures.input or figures.output):
-        return figures.mean
-    read, hit = figures.cache_read, traffic.cache_hit
-    cost = figures.input * (1.0 - hit) + read * hit + figures.output * traffic.output_ratio
-    return cost / (1.0 + traffic.output_ratio)
 
 
 def rank(entries: Iterable[Entry], weights: Weights) -> list[Scored]:

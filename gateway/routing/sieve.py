@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
-from gateway.routing.candidates import Candidate
+from gateway.routing.candidates import GENERAL, Candidate, Traffic, blend
 from gateway.routing.capabilities import SOFT, Demand, lacks, refuse
 from gateway.routing.health import Credential, Health
-from gateway.routing.score import Entry, Traffic, blend
+from gateway.routing.score import Entry
 from gateway.routing.windows import DEFAULTS
 
 Allowed = Callable[[Mapping, Provider], str | None]
@@ -83,7 +83,8 @@ class Sieve:
     def _is_plain(self) -> bool:
         """Whether nothing but abilities, sizes, credentials and health decides: so it is for most requests."""
         demand = self.demand
-        return self._allowed is None and demand.plain and not self._image and self._blend is None
+        blend_known = self._blend is None or self._blend is GENERAL
+        return self._allowed is None and demand.plain and not self._image and blend_known
 
     def _pass_all(self, candidates: Iterable[Candidate]) -> list[Entry]:
         return [entry for candidate in candidates if (entry := self.examine(candidate)) is not None]
@@ -93,6 +94,7 @@ class Sieve:
         bits, most, prompt = self.demand.bits, self.demand.max_tokens, self.demand.tokens
         operation, usable, tick, make = self._operation, self._usable, self._tick, tuple.__new__
         size, windows, concern = prompt + most, self._health.windows, self._health.rests.providers
+        blended = self._blend is not None
         entries = []
         for candidate in candidates:
             ability = candidate.ability
@@ -111,7 +113,8 @@ class Sieve:
                 continue
             window = windows.get(candidate.key)
             figures = DEFAULTS if window is None else window.figures(tick)
-            entries.append(make(Entry, (candidate, credentials, candidate.figures.mean, *figures, ())))
+            price = candidate.blended if blended else candidate.figures.mean
+            entries.append(make(Entry, (candidate, credentials, price, *figures, ())))
         return entries
 
     def examine(self, candidate: Candidate) -> Entry | None:

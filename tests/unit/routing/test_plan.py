@@ -15,9 +15,9 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.neutral.chat import Needs, Options
+from gateway.routing.candidates import CODING
 from gateway.routing.record import write_record
 from gateway.routing.resolve import Offer
-from gateway.routing.score import CODING
 
 FAILED = UpstreamFailed("it failed")
 

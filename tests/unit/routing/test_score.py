@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
-from gateway.routing.candidates import Figures, make_candidate
-from gateway.routing.score import CODING, GENERAL, Entry, Traffic, blend, penalty, rank, weigh
+from gateway.routing.candidates import CODING, GENERAL, Figures, Traffic, blend, make_candidate
+from gateway.routing.score import Entry, penalty, rank, weigh
 
 
 def entry(provider="a", price=100.0, uptime=100.0, latency=1000.0, throughput=50.0, priority=1.0):
