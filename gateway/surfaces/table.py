@@ -1,5 +1,6 @@
 """Every operation of the product, by surface: the one list that blueprints, express lane and description share."""
 
+from gateway.console import connect
 from gateway.surfaces import health, openapi
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.exchange import Operation
@@ -7,7 +8,7 @@ from gateway.surfaces.management import table as management
 from gateway.surfaces.openai import chat, explain, key, models
 from gateway.surfaces.responses import routes as responses
 
-UNDESCRIBED = ("description",)
+UNDESCRIBED = ("description", "console")
 
 SURFACES: dict[str, tuple[Operation, ...]] = {
     "health": health.OPERATIONS,
@@ -18,6 +19,7 @@ SURFACES: dict[str, tuple[Operation, ...]] = {
     "routing": explain.OPERATIONS,
     "key": key.OPERATIONS,
     "management": management.OPERATIONS,
+    "console": connect.OPERATIONS,
     "description": openapi.operations(lambda: described()),
 }
 

@@ -1,0 +1,60 @@
+"""Pages as answers: rendered templates under headers that let nothing in from elsewhere, redirects and form bodies."""
+
+import functools
+import secrets
+from urllib.parse import parse_qsl
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gateway.errors import InvalidRequest
+from gateway.surfaces.exchange import Inbound, Outbound
+
+HTML = ("Content-Type", "text/html; charset=utf-8")
+FORM = "application/x-www-form-urlencoded"
+LARGEST_FORM = 16_384
+# Referrer-Policy same-origin: with no-referrer, browsers would send "Origin: null" with our own forms.
+SAFE = [
+    ("Cache-Control", "no-store"),
+    ("X-Frame-Options", "DENY"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "same-origin"),
+]
+
+
+@functools.cache
+def templates() -> Environment:
+    """The templates, read on first use; every value in them is escaped."""
+    return Environment(loader=PackageLoader("gateway.console"), autoescape=True, undefined=StrictUndefined)
+
+
+def page(inbound: Inbound, template: str, title: str, status: int = 200, problem: str = "", **values: str) -> Outbound:
+    """A page made from `template`; `problem` stands above its content."""
+    nonce = secrets.token_urlsafe(16)
+    values = {"title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}
+    text = templates().get_template(template).render(values)
+    policy = (
+        f"default-src 'none'; style-src 'nonce-{nonce}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    return Outbound(status, [HTML, *SAFE, ("Content-Security-Policy", policy)], text.encode())
+
+
+def redirect(inbound: Inbound, path: str, headers: list[tuple[str, str]] | None = None) -> Outbound:
+    """Go on at a path of ours, by GET."""
+    return Outbound(303, [("Location", inbound.base_url + path), *SAFE, *(headers or ())])
+
+
+def read_form(inbound: Inbound) -> dict[str, str]:
+    """The fields of a submitted form. InvalidRequest when it is none."""
+    if FORM not in inbound.header("content-type").lower() or len(inbound.body) > LARGEST_FORM:
+        raise InvalidRequest("Send the form of this page.")
+    text = inbound.body.decode("utf-8", "replace").replace("\0", "")
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20))
+    except ValueError:
+        raise InvalidRequest("Send the form of this page.") from None
+
+
+def own_path(text: str) -> str:
+    """`text` when it is a path of this site, else the page after sign-in: nobody is led elsewhere."""
+    inside = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable() and text.isascii()
+    return text if inside and "\\" not in text else "/connect"
