@@ -11,15 +11,20 @@ import orjson
 from msgspec import json
 
 from gateway.neutral.chat import ChatRequest
+from gateway.providers.message_shapes import MESSAGE_SHAPES
 
 Body = dict[str, Any]
 Quirk = Callable[[Body, ChatRequest], None]
 
 # Not a change of the body but a wish of the entry: past reasoning goes back as `reasoning_content`.
 REPLAY_REASONING = "replay_reasoning"
-# A change of the address: `?api-version=` from the provider's settings.
+# Changes of the address: `?api-version=` from the provider's settings; with a dated one, the model in the path.
 API_VERSION_QUERY = "api_version_query"
+DEPLOYMENT_PATH = "deployment_path"
+# How an engine tells more of its models than their names (local/engines.py).
+DETAILS_BY_SHOW, DETAILS_BY_LIST = "details_by_show", "details_by_list"
 BASIC_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
+THREE_EFFORTS = {"minimal": "low", "low": "low", "medium": "high", "high": "high", "xhigh": "max", "max": "max"}
 
 
 def max_tokens_old_name(body: Body, request: ChatRequest) -> None:
@@ -93,6 +98,84 @@ def enable_thinking(body: Body, request: ChatRequest) -> None:
     budget = request.conversation().reasoning.budget
     if budget and effort != "none":
         body["thinking_budget"] = budget
+
+
+def thinking_and_effort(body: Body, request: ChatRequest) -> None:
+    """Reasoning is switched by `thinking: {type}`, and its depth told as low, high or max."""
+    effort = body.pop("reasoning_effort", None)
+    if effort is not None:
+        body["thinking"] = {"type": "disabled" if effort == "none" else "enabled"}
+    if effort in THREE_EFFORTS:
+        body["reasoning_effort"] = THREE_EFFORTS[effort]
+
+
+def effort_alone(body: Body, request: ChatRequest) -> None:
+    """A model that always reasons, at a provider whose others have a switch: low, high or max, and no switch."""
+    body.pop("thinking", None)
+    effort = request.needs.effort
+    if effort in THREE_EFFORTS:
+        body["reasoning_effort"] = THREE_EFFORTS[effort]
+
+
+def adaptive_thinking(body: Body, request: ChatRequest) -> None:
+    """Reasoning is left to the model by `thinking: {type: adaptive}`, or switched off."""
+    effort = body.pop("reasoning_effort", None)
+    if effort is not None:
+        body["thinking"] = {"type": "disabled" if effort == "none" else "adaptive"}
+
+
+def template_thinking(body: Body, request: ChatRequest) -> None:
+    """Engines that pass a switch on to the model's chat template."""
+    effort = body.get("reasoning_effort")
+    if effort is not None:
+        body["chat_template_kwargs"] = {"enable_thinking": effort != "none"}
+
+
+def thinking_needs_stream(body: Body, request: ChatRequest) -> None:
+    """Models that reason in streams only, and refuse a whole answer unless reasoning is switched off."""
+    if not body.get("stream"):
+        body["enable_thinking"] = False
+        body.pop("thinking_budget", None)
+
+
+def none_or_high_effort(body: Body, request: ChatRequest) -> None:
+    """Servers whose only efforts are none and high."""
+    if body.get("reasoning_effort") not in (None, "none"):
+        body["reasoning_effort"] = "high"
+
+
+def none_or_default_effort(body: Body, request: ChatRequest) -> None:
+    """Models whose reasoning is on ("default") or off."""
+    if body.get("reasoning_effort") not in (None, "none"):
+        body["reasoning_effort"] = "default"
+
+
+def parsed_reasoning(body: Body, request: ChatRequest) -> None:
+    """Servers that mix reasoning into the text unless asked to keep it apart."""
+    body["reasoning_format"] = "parsed"
+
+
+def no_stop(body: Body, request: ChatRequest) -> None:
+    """Models that refuse stop sequences."""
+    body.pop("stop", None)
+
+
+def one_stop(body: Body, request: ChatRequest) -> None:
+    """Servers that take a single stop sequence."""
+    if isinstance(body.get("stop"), list):
+        body["stop"] = body["stop"][:1]
+
+
+def streamed_tool_arguments(body: Body, request: ChatRequest) -> None:
+    """Servers that hold a call's arguments back until they are whole, unless asked to stream them."""
+    if body.get("stream") and body.get("tools"):
+        body["tool_stream"] = True
+
+
+def parameters_required(body: Body, request: ChatRequest) -> None:
+    """Servers that want the parameters of every function, if only empty ones."""
+    if body.get("tools"):
+        body["tools"] = [_with_parameters(tool) for tool in _plain(body["tools"])]
 
 
 def required_as_any(body: Body, request: ChatRequest) -> None:
@@ -213,6 +296,22 @@ def _without_breakpoint(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": parts}
 
 
+def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:
+    if "function" not in tool or tool["function"].get("parameters") is not None:
+        return tool
+    return {**tool, "function": {**tool["function"], "parameters": {"type": "object", "properties": {}}}}
+
+
+def _of_messages(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Quirk:
+    """A change of the messages (message_shapes.py) as a quirk."""
+
+    def quirk(body: Body, request: ChatRequest) -> None:
+        body["messages"] = change(_plain(body["messages"]))
+
+    quirk.__name__, quirk.__doc__ = change.__name__, change.__doc__
+    return quirk
+
+
 def _join_text(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content")
     if not isinstance(content, list) or not all(part.get("type") == "text" for part in content):
@@ -249,9 +348,23 @@ QUIRKS: dict[str, Quirk] = {
         sends_prompt_cache,
         sends_sensitive_word_check,
         compatible,
+        thinking_and_effort,
+        effort_alone,
+        adaptive_thinking,
+        template_thinking,
+        thinking_needs_stream,
+        none_or_high_effort,
+        none_or_default_effort,
+        parsed_reasoning,
+        no_stop,
+        one_stop,
+        streamed_tool_arguments,
+        parameters_required,
     )
 } | {"no_usage_in_stream": no_stream_options}
-NAMES = frozenset(QUIRKS) | {REPLAY_REASONING, API_VERSION_QUERY}
+QUIRKS |= {name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()}
+OF_ADDRESS = frozenset((API_VERSION_QUERY, DEPLOYMENT_PATH))
+NAMES = frozenset(QUIRKS) | OF_ADDRESS | {REPLAY_REASONING, DETAILS_BY_SHOW, DETAILS_BY_LIST}
 
 
 def adjust(body: Body, request: ChatRequest, names: Iterable[str]) -> None:

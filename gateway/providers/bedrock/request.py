@@ -149,6 +149,8 @@ def _write_inference(
             body["additionalModelResponseFieldPaths"] = [family.stop_path]
     body[INFERENCE] = limits
     _write_sampling(talk, target, family, body, warnings)
+    if sampling.n > 1:
+        warnings.append("This provider gives one answer a request: n was left out.")
     for name in ("frequency_penalty", "presence_penalty"):
         if getattr(sampling, name):
             warnings.append(f"{name} has no counterpart at this provider and was left out.")

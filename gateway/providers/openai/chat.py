@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 from msgspec import json
 
@@ -12,6 +11,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
+from gateway.providers.openai.address import address_of
 from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body
 from gateway.providers.openai.stream import StreamReader
@@ -23,7 +23,6 @@ OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "st
 # What an entry calls a forced choice, by what the request calls it.
 CHOICES = {"required": ("required", "any"), "tool": ("tool", "function"), "web_search": ("web_search",)}
 USUAL_TIERS = ("auto", "default")
-SIGNED = "sigv4"
 
 
 class OpenAIChat:
@@ -64,7 +63,7 @@ def _finish(body: dict[str, Any], request: ChatRequest, target: Target, warnings
     _limit(body, target)
     _fit(body, request, target, warnings)
     quirks.adjust(body, request, target.quirks)
-    url, headers = _address(target)
+    url, headers = address_of(target, PATH)
     headers["content-type"] = "application/json"
     headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
     return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))
@@ -117,24 +116,3 @@ def _fit_choice(body: dict[str, Any], request: ChatRequest, target: Target, warn
     if not any(name in known for name in CHOICES.get(forced, ())):
         body["tool_choice"] = "auto"
         warnings.append(f"tool_choice was taken as auto: {target.mapping.key} cannot force a call.")
-
-
-def _address(target: Target) -> tuple[str, dict[str, str]]:
-    """URL and headers with the credential where the provider's entry wants it."""
-    base, _, query = target.address.partition("?")
-    arguments = [query] if query else []
-    version = target.settings.get("api_version", "")
-    if version and quirks.API_VERSION_QUERY in target.quirks:
-        arguments.append(f"api-version={quote(version, safe='')}")
-    headers = {name.lower(): value for name, value in target.provider.headers.items()}
-    auth, secret = target.provider.auth, target.credential.secret
-    if auth == SIGNED:
-        raise NotSupported(f"Provider {target.provider.id} cannot be reached by this protocol.")
-    if secret and auth.startswith("query:"):
-        arguments.append(f"{auth[len('query:') :]}={quote(secret, safe='')}")
-    elif secret and auth in ("bearer", "google-oauth"):
-        headers["authorization"] = f"Bearer {secret}"
-    elif secret and auth != "none":
-        headers[auth.lower()] = secret
-    url = base.rstrip("/") + PATH
-    return (f"{url}?{'&'.join(arguments)}" if arguments else url), headers

@@ -366,11 +366,11 @@ def test_highest_level_goes_with_no_limit_so_a_limit_lowers_it():
 
 
 def test_sampling_is_clamped_and_what_has_no_word_is_told():
-    sampling = Sampling(temperature=1.7, top_p=0.5, top_k=3, presence_penalty=1.0, parallel_tool_calls=False)
+    sampling = Sampling(temperature=1.7, top_p=0.5, top_k=3, presence_penalty=1.0, n=2, parallel_tool_calls=False)
     found = body(asking(sampling=sampling))
     assert found["inferenceConfig"] == {"temperature": 1.0}
     assert found["additionalModelRequestFields"] == {"top_k": 3}
-    assert len(call(asking(sampling=sampling)).warnings) == 2
+    assert len(call(asking(sampling=sampling)).warnings) == 3
     nova = body(asking(sampling=sampling), target("amazon.nova-lite-v1:0"))
     assert (
         nova["additionalModelRequestFields"] == {"inferenceConfig": {"topK": 3}} and "topP" in nova["inferenceConfig"]

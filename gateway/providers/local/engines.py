@@ -1,0 +1,110 @@
+"""What an engine tells of its models, as entries priced at nothing.
+
+Wire facts: OpenAI API reference, "List models"; vLLM (`max_model_len`), llama.cpp server (`meta`, and `models` with
+`capabilities`), Ollama API ("Show model information": `capabilities`, `model_info`), LM Studio REST API ("List models":
+`type`, `max_context_length`, `capabilities`).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+
+NAME_LENGTH = 200
+MODEL_LIMIT = 1000
+NOTHING = (Prices(Rates(prompt=0, completion=0)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that an engine serves. What an engine does not tell is taken as there: it refuses by itself."""
+
+    name: str
+    context_length: int = 0
+    tools: bool = True
+    vision: bool = True
+    reasoning: bool = True
+    embeds: bool = False
+
+
+def read_list(wire: Any) -> list[Served]:
+    """The models of a list {data: [{id, …}]}, without odd and repeated entries. ValueError for another shape."""
+    entries = wire.get("data") if isinstance(wire, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError("not a list of models")
+    more = {entry.get("name"): entry for entry in wire.get("models") or () if isinstance(entry, dict)}
+    found: dict[str, Served] = {}
+    for entry in entries[:MODEL_LIMIT]:
+        name = entry.get("id") if isinstance(entry, dict) else None
+        if isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name.isprintable():
+            found.setdefault(name, _read_entry(name, entry, more.get(name) or {}))
+    return list(found.values())
+
+
+def _read_entry(name: str, entry: dict[str, Any], more: dict[str, Any]) -> Served:
+    meta = entry.get("meta") if isinstance(entry.get("meta"), dict) else {}
+    sizes = (entry.get("max_model_len"), entry.get("max_context_length"), meta.get("n_ctx"), meta.get("n_ctx_train"))
+    served = Served(name, next((size for size in map(_size, sizes) if size), 0))
+    kind = entry.get("type")
+    if kind in ("llm", "vlm", "embeddings"):
+        told = entry.get("capabilities")
+        tools = "tool_use" in told if isinstance(told, list) else True
+        return replace(served, tools=tools, vision=kind == "vlm", embeds=kind == "embeddings")
+    told = more.get("capabilities")
+    if isinstance(told, list) and told:
+        return replace(served, vision="multimodal" in told, embeds=told == ["embedding"])
+    return served
+
+
+def read_details(served: Served, wire: Any) -> Served:
+    """The model with what {capabilities, model_info} says of it; unchanged for another shape."""
+    if not isinstance(wire, dict):
+        return served
+    info = wire.get("model_info") if isinstance(wire.get("model_info"), dict) else {}
+    size = next((_size(value) for name, value in info.items() if name.endswith(".context_length")), 0)
+    served = replace(served, context_length=size or served.context_length)
+    told = wire.get("capabilities")
+    if not isinstance(told, list):
+        return served
+    return replace(
+        served,
+        tools="tools" in told,
+        vision="vision" in told,
+        reasoning="thinking" in told,
+        embeds="embedding" in told and "completion" not in told,
+    )
+
+
+def _size(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def write_model(provider: Provider, served: Served) -> Model:
+    """The entry `<provider>/<name>` with its one mapping, priced at nothing."""
+    ident = f"{provider.id}/{served.name}"
+    chats = not served.embeds
+    mapping = Mapping(
+        provider.id,
+        ident,
+        served.name,
+        operations=("chat",) if chats else ("embeddings",),
+        prices=NOTHING,
+        context_length=served.context_length,
+        tools=chats and served.tools,
+        parallel_tool_calls=chats and served.tools,
+        vision=chats and served.vision,
+        reasoning=chats and served.reasoning,
+        json_output=chats,
+        json_output_schema=chats,
+        source=provider.id,
+    )
+    images = ("text", "image") if mapping.vision else ("text",)
+    return Model(
+        id=ident,
+        name=served.name,
+        family=provider.id,
+        context_length=served.context_length,
+        input_modalities=images,
+        output_modalities=("text",) if chats else ("embedding",),
+        mappings=(mapping,),
+    )

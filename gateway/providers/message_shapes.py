@@ -1,0 +1,140 @@
+"""Messages of the OpenAI format as stricter servers take them: each change gives a new list, the old one stays.
+
+Wire facts: Mistral API reference, "Chat"; its answers "Extra inputs are not permitted" (any unknown member), "Tool
+call id … must be a-z, A-Z, 0-9, with a length of 9", "Unexpected role 'user' after role 'tool'", "Expected last role
+User or Tool (or Assistant with prefix True)".
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+Messages = list[Message]
+
+MEMBERS = {
+    "system": ("role", "content"),
+    "user": ("role", "content"),
+    "assistant": ("role", "content", "tool_calls", "prefix"),
+    "tool": ("role", "content", "tool_call_id", "name"),
+}
+PART_MEMBERS = {
+    "text": ("type", "text"),
+    "image_url": ("type", "image_url"),
+    "thinking": ("type", "thinking", "signature", "closed"),
+    "document_url": ("type", "document_url", "document_name"),
+    "input_audio": ("type", "input_audio"),
+    "file": ("type", "file_id"),
+}
+CALL_MEMBERS = ("id", "type", "function")
+SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
+ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+ID_LENGTH = 9
+TAKEN_NOTE = "I have the results."
+
+
+def known_members(messages: Messages) -> Messages:
+    """Messages, parts and calls with the members alone that the strictest servers know."""
+    return [_keep_message(message) for message in messages]
+
+
+def short_call_ids(messages: Messages) -> Messages:
+    """Ids of calls as nine letters and digits; the same for a call and its result, in every request."""
+    changed = []
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = [{**call, "id": short_id(call.get("id") or "")} for call in message["tool_calls"]]
+            message = {**message, "tool_calls": calls}
+        if message.get("tool_call_id"):
+            message = {**message, "tool_call_id": short_id(message["tool_call_id"])}
+        changed.append(message)
+    return changed
+
+
+def answer_between(messages: Messages) -> Messages:
+    """An answer between a tool's result and the user's next message, where there is none."""
+    changed: Messages = []
+    for message in messages:
+        if message["role"] == "user" and changed and changed[-1]["role"] == "tool":
+            changed.append({"role": "assistant", "content": TAKEN_NOTE})
+        changed.append(message)
+    return changed
+
+
+def marked_prefix(messages: Messages) -> Messages:
+    """An answer to be continued says so."""
+    if not messages or messages[-1]["role"] != "assistant" or messages[-1].get("tool_calls"):
+        return messages
+    return [*messages[:-1], {**messages[-1], "prefix": True}]
+
+
+def thinking_parts(messages: Messages) -> Messages:
+    """Past reasoning as a part of the answer's content."""
+    return [_with_thinking(message) for message in messages]
+
+
+def plain_media(messages: Messages) -> Messages:
+    """Files by address or data URL alone, sound as base64 text."""
+    return [
+        {**message, "content": [_plain_part(part) for part in message["content"]]}
+        if isinstance(message.get("content"), list)
+        else message
+        for message in messages
+    ]
+
+
+def short_id(ident: str) -> str:
+    """`ident` when it already is nine letters and digits, else nine that are drawn from it."""
+    if SHORT_ID.fullmatch(ident):
+        return ident
+    number = int.from_bytes(hashlib.sha256(ident.encode()).digest())
+    drawn = ""
+    for _ in range(ID_LENGTH):
+        number, place = divmod(number, len(ID_LETTERS))
+        drawn += ID_LETTERS[place]
+    return drawn
+
+
+def _keep(value: dict[str, Any], members: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value[name] for name in members if name in value}
+
+
+def _keep_message(message: Message) -> Message:
+    kept = _keep(message, MEMBERS.get(message["role"], tuple(message)))
+    if isinstance(kept.get("content"), list):
+        kept["content"] = [_keep(part, PART_MEMBERS.get(part["type"], tuple(part))) for part in kept["content"]]
+    if kept.get("tool_calls"):
+        kept["tool_calls"] = [_keep(call, CALL_MEMBERS) for call in kept["tool_calls"]]
+    elif message["role"] == "assistant":
+        kept.pop("tool_calls", None)
+        kept["content"] = kept.get("content") or message.get("refusal") or ""
+    return kept
+
+
+def _with_thinking(message: Message) -> Message:
+    thoughts = message.get("reasoning_content") or message.get("reasoning")
+    if message["role"] != "assistant" or not isinstance(thoughts, str):
+        return message
+    content = message.get("content") or []
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thoughts}]}
+    return {**message, "content": [thinking, *parts]}
+
+
+def _plain_part(part: dict[str, Any]) -> dict[str, Any]:
+    match part:
+        case {"type": "file", "file": {"file_data": str(data), **rest}}:
+            named = {"document_name": rest["filename"]} if rest.get("filename") else {}
+            return {"type": "document_url", "document_url": data, **named}
+        case {"type": "file", "file": {"file_id": str(ident)}}:
+            return {"type": "file", "file_id": ident}
+        case {"type": "input_audio", "input_audio": {"data": str(data)}}:
+            return {"type": "input_audio", "input_audio": data}
+    return part
+
+
+MESSAGE_SHAPES: dict[str, Callable[[Messages], Messages]] = {
+    function.__name__: function
+    for function in (known_members, short_call_ids, answer_between, marked_prefix, thinking_parts, plain_media)
+}

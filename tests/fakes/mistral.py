@@ -1,0 +1,196 @@
+"""A strict stand-in for api.mistral.ai: bodies are checked with the models of the `mistralai` package.
+
+    with FakeMistral() as upstream:
+        upstream.script(Answer("Hi", thinking="Hm."))
+        ... call upstream.url + "/chat/completions" ...
+
+Members that the package does not know are refused at every depth, as the real service does, and its rules on ids,
+order and last message hold. A script is used up one answer a request; after its end each gets `Answer("Hello.")`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gevent.pywsgi import WSGIServer
+from mistralai.client.models import ChatCompletionRequest, ChatCompletionResponse, CompletionChunk
+from pydantic import BaseModel, ValidationError
+
+CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+KEY = "mistral-test-key"
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str = ""
+    thinking: str = ""
+    tools: tuple[tuple[str, str], ...] = ()
+    finish: str = ""
+    piece: int = 8
+    done: bool = True
+
+
+@dataclass
+class Recorded:
+    headers: dict[str, str]
+    body: Any = None
+    status: int = 200
+    problem: Any = None
+
+
+class Refused(Exception):
+    def __init__(self, message: Any, kind: str, status: int = 400, code: str | None = None) -> None:
+        super().__init__(str(message))
+        self.status = status
+        self.body = {"object": "error", "message": message, "type": kind, "param": None, "code": code}
+
+
+class FakeMistral:
+    """The server, on a free port of the loopback address, from `with` to its end."""
+
+    def __init__(self) -> None:
+        self.calls: list[Recorded] = []
+        self._script: list[Answer] = []
+        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None)
+
+    def __enter__(self) -> "FakeMistral":
+        self._server.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.stop(timeout=0.2)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def script(self, *answers: Answer) -> None:
+        self._script.extend(answers)
+
+    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+        payload = environ["wsgi.input"].read()
+        call = Recorded(headers)
+        self.calls.append(call)
+        try:
+            if headers.get("authorization") != f"Bearer {KEY}":
+                raise Refused("Unauthorized", "unauthorized", 401)
+            if environ["PATH_INFO"] != "/v1/chat/completions":
+                raise Refused("no Route matched with those values", "not_found", 404)
+            call.body = check_body(payload)
+        except Refused as refused:
+            call.status, call.problem = refused.status, refused.body["message"]
+            return _send(start, refused.status, "application/json", json.dumps(refused.body).encode())
+        answer = self._script.pop(0) if self._script else Answer("Hello.")
+        if call.body.get("stream"):
+            return _send(start, 200, "text/event-stream; charset=utf-8", *_events(answer, call.body["model"]))
+        return _send(start, 200, "application/json", json.dumps(_whole(answer, call.body["model"])).encode())
+
+
+def _send(start: Any, status: int, kind: str, *pieces: bytes) -> Iterator[bytes]:
+    start(f"{status} Scripted", [("Content-Type", kind)])
+    return iter(pieces)
+
+
+def check_body(payload: bytes) -> dict[str, Any]:
+    """The body, when the real service would take it. Refused otherwise."""
+    body = json.loads(payload)
+    try:
+        request = ChatCompletionRequest.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        _refuse_shape(first["type"], [*first["loc"]], first["msg"])
+    _refuse_extra(body, request, [])
+    _check_order(body["messages"])
+    return body
+
+
+def _refuse_shape(kind: str, place: list[Any], text: str) -> None:
+    detail = {"type": kind, "loc": ["body", *place], "msg": text}
+    raise Refused({"detail": [detail]}, "invalid_request_error", 422)
+
+
+def _refuse_extra(sent: Any, read: Any, place: list[Any]) -> None:
+    """Whatever was sent and not read is an extra input."""
+    if isinstance(read, BaseModel):
+        known = {field.alias or name: name for name, field in type(read).model_fields.items()}
+        for name, value in sent.items():
+            if name not in known:
+                _refuse_shape("extra_forbidden", [*place, name], "Extra inputs are not permitted")
+            _refuse_extra(value, getattr(read, known[name]), [*place, name])
+    elif isinstance(read, list):
+        for number, (one, other) in enumerate(zip(sent, read, strict=True)):
+            _refuse_extra(one, other, [*place, number])
+
+
+def _check_order(messages: list[dict[str, Any]]) -> None:
+    before = ""
+    for message in messages:
+        role = message["role"]
+        if (before, role) == ("tool", "user"):
+            raise Refused(
+                f"Unexpected role '{role}' after role '{before}'", "invalid_request_message_order", 400, "3230"
+            )
+        idents = [call.get("id") for call in message.get("tool_calls") or ()] + [message.get("tool_call_id")]
+        for ident in [ident for ident in idents if ident is not None]:
+            if not CALL_ID.fullmatch(ident):
+                text = f"Tool call id was {ident} but must be a-z, A-Z, 0-9, with a length of 9."
+                raise Refused(text, "invalid_function_call", 400, "3280")
+        before = role
+    last = messages[-1]
+    if last["role"] not in ("user", "tool") and not last.get("prefix"):
+        text = "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant"
+        raise Refused(text, "invalid_request_message_order", 400, "3230")
+
+
+USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+
+
+def _head(model: str, kind: str) -> dict[str, Any]:
+    return {"id": "cmpl-1", "object": kind, "created": 1_767_225_600, "model": model}
+
+
+def _content(answer: Answer, text: str) -> Any:
+    if not answer.thinking:
+        return text
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": answer.thinking}]}
+    return [thinking, {"type": "text", "text": text}]
+
+
+def _calls(answer: Answer) -> list[dict[str, Any]]:
+    return [
+        {"id": f"callid00{place}", "index": place, "function": {"name": name, "arguments": arguments}}
+        for place, (name, arguments) in enumerate(answer.tools)
+    ]
+
+
+def _finish(answer: Answer) -> str:
+    return answer.finish or ("tool_calls" if answer.tools else "stop")
+
+
+def _whole(answer: Answer, model: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": _content(answer, answer.text), "tool_calls": _calls(answer) or None}
+    choice = {"index": 0, "message": message, "finish_reason": _finish(answer)}
+    body = _head(model, "chat.completion") | {"choices": [choice], "usage": USAGE}
+    ChatCompletionResponse.model_validate(body)
+    return body
+
+
+def _events(answer: Answer, model: str) -> Iterator[bytes]:
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    for at in range(0, len(answer.thinking), answer.piece):
+        part = {"type": "text", "text": answer.thinking[at : at + answer.piece]}
+        deltas.append({"content": [{"type": "thinking", "thinking": [part]}]})
+    deltas += [{"content": answer.text[at : at + answer.piece]} for at in range(0, len(answer.text), answer.piece)]
+    if answer.tools:
+        deltas.append({"content": "", "tool_calls": _calls(answer)})
+    for place, delta in enumerate(deltas):
+        last = place == len(deltas) - 1
+        choice = {"index": 0, "delta": delta, "finish_reason": _finish(answer) if last else None}
+        chunk = _head(model, "chat.completion.chunk") | {"choices": [choice]} | ({"usage": USAGE} if last else {})
+        CompletionChunk.model_validate(chunk)
+        yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
+    if answer.done:
+        yield b"data: [DONE]\n\n"

@@ -1,0 +1,71 @@
+import pytest
+
+from gateway.providers import message_shapes
+from gateway.providers.message_shapes import MESSAGE_SHAPES, short_id
+
+CALL = {"id": "call_1", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"}}
+
+
+def shaped(name: str, *messages: dict) -> list[dict]:
+    return MESSAGE_SHAPES[name](list(messages))
+
+
+def test_members_that_are_not_known_everywhere_go():
+    part = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
+    user = {"role": "user", "name": "ada", "content": [part]}
+    past = {"role": "assistant", "content": None, "refusal": "No.", "audio": {"id": "a"}, "reasoning": "Hm."}
+    calling = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    found = shaped("known_members", user, past, calling)
+    assert found[0] == {"role": "user", "content": [{"type": "text", "text": "x"}]}
+    assert found[1] == {"role": "assistant", "content": "No."}
+    assert found[2]["tool_calls"][0].keys() == {"id", "type", "function"} and found[2]["content"] is None
+
+
+def test_unknown_roles_and_parts_are_left_alone():
+    odd = {"role": "critic", "content": [{"type": "novel", "x": 1}], "y": 2}
+    assert shaped("known_members", odd) == [odd]
+
+
+@pytest.mark.parametrize("ident", ["call_1", "", "x" * 80, "toolu_01A09q90qw90lq917835lq9"])
+def test_short_id_is_nine_letters_or_digits_and_always_the_same(ident):
+    assert message_shapes.SHORT_ID.fullmatch(short_id(ident)) and short_id(ident) == short_id(ident)
+    assert short_id(ident) != short_id(ident + "y")
+
+
+def test_short_id_leaves_those_that_are_short_already():
+    assert short_id("aB3dE6gH9") == "aB3dE6gH9"
+
+
+def test_answer_stands_between_a_result_and_the_users_message_only():
+    result, user = {"role": "tool", "content": "42"}, {"role": "user", "content": "x"}
+    assert [m["role"] for m in shaped("answer_between", result, user)] == ["tool", "assistant", "user"]
+    assert shaped("answer_between", user, user) == [user, user]
+
+
+def test_prefix_marks_the_last_answer_unless_it_calls():
+    answer, calling = {"role": "assistant", "content": "So"}, {"role": "assistant", "tool_calls": [CALL]}
+    assert shaped("marked_prefix", answer) == [{**answer, "prefix": True}]
+    assert shaped("marked_prefix", calling) == [calling] and shaped("marked_prefix") == []
+
+
+def test_reasoning_stands_before_what_was_said():
+    text = {"type": "text", "text": "42"}
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    for content, rest in (("42", [text]), ([text], [text]), (None, [])):
+        message = {"role": "assistant", "reasoning": "Hm.", "content": content}
+        assert shaped("thinking_parts", message)[0]["content"] == [thinking, *rest]
+
+
+def test_files_by_id_keep_their_id():
+    part = {"type": "file", "file": {"file_id": "f1"}}
+    assert shaped("plain_media", {"role": "user", "content": [part]})[0]["content"] == [
+        {"type": "file", "file_id": "f1"}
+    ]
+
+
+@pytest.mark.parametrize("name", MESSAGE_SHAPES)
+def test_shapes_change_no_message_in_place(name):
+    message = {"role": "assistant", "content": "x", "reasoning": "Hm.", "tool_calls": [CALL], "refusal": None}
+    before = repr(message)
+    shaped(name, message, {"role": "tool", "tool_call_id": "call_1", "content": "y"}, {"role": "user", "content": []})
+    assert repr(message) == before

@@ -1,0 +1,133 @@
+"""What each provider of the OpenAI format gets, by its entry in the catalogue."""
+
+import orjson
+import pytest
+
+from gateway.catalogue import loader
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    FunctionTool,
+    Needs,
+    Options,
+    ReasoningAsk,
+    Sampling,
+    ToolChoice,
+)
+from gateway.neutral.parts import Message, Text
+from gateway.providers import quirks
+from gateway.providers.openai.chat import OpenAIChat
+from gateway.providers.protocol import Credential, Target
+
+CATALOGUE = loader.load()
+TALK = Conversation(
+    (Message("developer", (Text("Rule."),), "ops"), Message("user", (Text("hi"),))),
+    (FunctionTool("look", strict=True),),
+    ToolChoice("required"),
+    sampling=Sampling(9, 0.5, 0.9, None, 0.1, 0.2, 1, ("a", "b"), True),
+)
+# Parameters that the documentation of the provider says it refuses, or does not name at all where it is strict.
+REFUSED = {
+    "cerebras": ("frequency_penalty", "presence_penalty", "service_tier", "user"),
+    "cohere": ("parallel_tool_calls", "n", "service_tier", "max_completion_tokens", "user"),
+    "deepseek": ("max_completion_tokens", "user"),
+    "groq": ("n", "user"),
+    "mistral": ("max_completion_tokens", "stream_options", "user"),
+    "perplexity": ("parallel_tool_calls", "n", "service_tier", "user"),
+    "xai": ("frequency_penalty", "presence_penalty"),
+    "zai": ("stream_options", "frequency_penalty", "presence_penalty", "max_completion_tokens", "user"),
+}
+
+
+def written(provider: str, model: str, effort="", stream=True, budget=None) -> dict:
+    mapping = next(one for one in CATALOGUE.find(model).mappings if one.provider == provider)
+    talk = Conversation(
+        TALK.messages, TALK.tools, TALK.tool_choice, None, ReasoningAsk(effort, budget=budget), TALK.sampling
+    )
+    needs = Needs(stream=stream, effort=effort, reasoning=bool(effort), n=1)
+    request = ChatRequest("m", needs, lambda: talk, Options(service_tier="auto"), user="u")
+    where = Target(CATALOGUE.provider(provider), mapping, Credential("k"), "https://x.example/v1")
+    return orjson.loads(OpenAIChat().write(request, where).body)
+
+
+def model_of(provider: str) -> str:
+    """Some chat model there."""
+    models = CATALOGUE.models.values()
+    return next(m.id for m in models for one in m.mappings if one.provider == provider and "chat" in one.operations)
+
+
+@pytest.mark.parametrize("provider", REFUSED)
+def test_provider_gets_nothing_that_it_refuses(provider):
+    assert not set(REFUSED[provider]) & written(provider, model_of(provider)).keys()
+
+
+@pytest.mark.parametrize("provider", ["cerebras", "cohere", "groq", "zai", "mistral", "perplexity"])
+def test_names_of_messages_stay_behind_where_they_are_refused(provider):
+    assert all("name" not in message for message in written(provider, model_of(provider))["messages"])
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "effort", "expected"),
+    [
+        ("deepseek", "deepseek-v4-pro", "low", {"thinking": {"type": "enabled"}, "reasoning_effort": "low"}),
+        ("deepseek", "deepseek-v4-pro", "medium", {"thinking": {"type": "enabled"}, "reasoning_effort": "high"}),
+        ("deepseek", "deepseek-v4-pro", "xhigh", {"thinking": {"type": "enabled"}, "reasoning_effort": "max"}),
+        ("deepseek", "deepseek-v4-pro", "none", {"thinking": {"type": "disabled"}}),
+        ("zai", "glm-5.2", "minimal", {"thinking": {"type": "enabled"}, "reasoning_effort": "low"}),
+        ("moonshot", "kimi-k2.6", "high", {"thinking": {"type": "enabled"}}),
+        ("moonshot", "kimi-k3", "high", {"reasoning_effort": "high"}),
+        ("moonshot", "kimi-k3", "none", {}),
+        ("minimax", "minimax-m3", "low", {"thinking": {"type": "adaptive"}}),
+        ("minimax", "minimax-m3", "none", {"thinking": {"type": "disabled"}}),
+        ("groq", "qwen3-32b", "high", {"reasoning_effort": "default", "reasoning_format": "parsed"}),
+        ("groq", "qwen3-32b", "none", {"reasoning_effort": "none", "reasoning_format": "parsed"}),
+        ("groq", "gpt-oss-120b", "low", {"reasoning_effort": "low"}),
+        ("cohere", "command-a-reasoning-08-2025", "low", {"reasoning_effort": "high"}),
+        ("cohere", "command-a-reasoning-08-2025", "none", {"reasoning_effort": "none"}),
+        ("mistral", "magistral-medium-latest", "max", {"reasoning_effort": "high"}),
+        ("alibaba", "qwen3-32b", "high", {"enable_thinking": True}),
+        ("alibaba", "qwen3-32b", "none", {"enable_thinking": False}),
+        ("xai", "grok-4.6", "high", {"reasoning_effort": "high"}),
+        ("xiaomi", "mimo-v2.5-pro", "high", {"thinking": {"type": "enabled"}}),
+    ],
+)
+def test_reasoning_is_asked_for_in_the_providers_words(provider, model, effort, expected):
+    names = ("thinking", "reasoning_effort", "reasoning_format", "enable_thinking", "thinking_budget")
+    body = written(provider, model, effort)
+    assert {name: body[name] for name in names if name in body} == expected
+
+
+def test_models_that_reason_in_streams_only_do_not_in_whole_answers():
+    assert written("alibaba", "qwen3-32b", "high", budget=900)["thinking_budget"] == 900
+    whole = written("alibaba", "qwen3-32b", "high", stream=False, budget=900)
+    assert whole["enable_thinking"] is False and "thinking_budget" not in whole
+    assert "enable_thinking" not in written("alibaba", "qwen3-max", stream=False)
+
+
+def test_stop_sequences_go_where_they_are_taken():
+    assert written("zai", "glm-5.2")["stop"] == ["a"]
+    assert "stop" not in written("xai", "grok-4.6")
+    assert written("xai", "grok-4.20-0309-non-reasoning")["stop"] == ["a", "b"]
+
+
+def test_arguments_of_calls_are_streamed_where_that_must_be_asked_for():
+    assert written("zai", "glm-5.2")["tool_stream"] is True
+    assert "tool_stream" not in written("zai", "glm-5.2", stream=False)
+
+
+def test_choices_and_strictness_are_what_the_provider_knows():
+    zai = written("zai", "glm-5.2")
+    assert zai["tool_choice"] == "auto" and "strict" not in zai["tools"][0]["function"]
+    mistral = written("mistral", "magistral-medium-latest")
+    assert mistral["tool_choice"] == "any" and mistral["tools"][0]["function"]["parameters"]["type"] == "object"
+
+
+def test_sampling_stays_behind_where_it_is_fixed():
+    assert not {"temperature", "top_p"} & written("moonshot", "kimi-k2.6").keys()
+
+
+@pytest.mark.parametrize("effort", ["none", "high"])
+def test_engines_pass_the_switch_on_to_the_template(effort):
+    body = {"reasoning_effort": effort}
+    quirks.adjust(body, ChatRequest("m", Needs(), lambda: TALK), CATALOGUE.provider("vllm").quirks[1:])
+    assert body["chat_template_kwargs"] == {"enable_thinking": effort != "none"}
