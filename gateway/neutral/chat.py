@@ -114,7 +114,7 @@ class Conversation:
     sampling: Sampling = Sampling()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Needs:
     """Cheap facts for routing and admission, known without decoding the conversation.
 
@@ -143,7 +143,7 @@ class Needs:
     maker_only: str = ""  # dialect of a part or tool that no other maker understands
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Options:
     """Gateway-only wishes of one request."""
 
@@ -159,7 +159,7 @@ class Options:
     extra: dict[str, Any] = field(default_factory=dict)  # known fields that one provider alone takes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Native:
     """The caller's own body, checked and free of unknown and gateway-only fields, for upstreams of one dialect.
 
@@ -171,7 +171,7 @@ class Native:
     body: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ChatRequest:
     """`asked` is the model as the caller wrote it. `decode` builds the conversation; call `conversation()`."""
 
@@ -190,7 +190,7 @@ class ChatRequest:
         return self._memo[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Choice:
     """One answer. Parts in the order in which the model made them."""
 
@@ -199,7 +199,7 @@ class Choice:
     stop_sequence: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ChatResult:
     """A whole answer. `native` is the upstream's own reply body when its dialect is the caller's (relay lane)."""
 

@@ -22,7 +22,7 @@ class Source:
     end: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Text:
     text: str
     cache: CacheMark | None = None

@@ -6,7 +6,7 @@ from typing import Literal
 UsageBasis = Literal["provider", "drained", "estimated", "interrupted"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Usage:
     """Disjoint counts: no unit is in two buckets, except `reasoning` ⊂ `output`.
 
