@@ -130,6 +130,10 @@ def _check_rules(body: dict[str, Any]) -> None:
     for name in ("tool_choice", "parallel_tool_calls"):
         if name in body and not body.get("tools"):
             raise Refused(f"'{name}' is only allowed when 'tools' are specified.", param=name)
+    user = body.get("user", "")
+    if len(user) > 64:
+        message = f"Invalid 'user': string too long. Expected a string with maximum length 64, got {len(user)}."
+        raise Refused(message, param="user", code="string_above_max_length")
     if "stream_options" in body and not body.get("stream"):
         raise Refused(
             "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"

@@ -1,5 +1,6 @@
 """A neutral conversation as an OpenAI chat completions body."""
 
+import hashlib
 from typing import Any
 
 from gateway.errors import NotSupported
@@ -28,6 +29,7 @@ from gateway.neutral.parts import (
     ToolResult,
 )
 
+USER_LIMIT = 64  # what the service takes of a user's name
 STOP_LIMIT = 4  # API reference: up to four stop sequences
 MOVED = "(shown in the next user message)"
 # A budget in tokens as the nearest effort: this format has no other word for it.
@@ -55,8 +57,13 @@ def write_body(request: ChatRequest, replay_reasoning: bool, warnings: list[str]
         body["reasoning_effort"] = effort
     _write_sampling(talk, body, warnings)
     if request.user:
-        body["user"] = request.user
+        body["user"] = shorten_user(request.user)
     return body
+
+
+def shorten_user(user: str) -> str:
+    """A name that the service takes: one that is too long, as agents make them of device and session, as its hash."""
+    return user if len(user) <= USER_LIMIT else hashlib.sha256(user.encode(errors="replace")).hexdigest()
 
 
 def _write_sampling(talk: Conversation, body: dict[str, Any], warnings: list[str]) -> None:

@@ -1,6 +1,5 @@
 """A neutral conversation as an OpenAI Responses body."""
 
-import hashlib
 from typing import Any
 
 from gateway.dialects import responses as dialect
@@ -17,6 +16,7 @@ from gateway.neutral.chat import (
     ToolChoice,
     WebSearch,
 )
+from gateway.providers.openai.request import shorten_user
 from gateway.providers.openai.responses_input import InputWriter
 
 # A budget in tokens as the nearest effort: this format has no other word for it.
@@ -24,7 +24,6 @@ EFFORT_BY_BUDGET = ((4096, "low"), (16384, "medium"))
 NO_PARAMETERS = {"type": "object", "properties": {}}
 # Wishes without a word here: (field of Sampling, its name for the caller).
 WORDLESS = ("top_k", "frequency_penalty", "presence_penalty", "stop")
-USER_LIMIT = 64  # API reference, safety_identifier
 
 
 def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[str, Any]:
@@ -52,7 +51,7 @@ def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[s
         body["text"] = text
     _write_sampling(talk, body, warnings)
     if request.user:
-        body["safety_identifier"] = _shorten(request.user)
+        body["safety_identifier"] = shorten_user(request.user)
     return body
 
 
@@ -173,7 +172,3 @@ def _write_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
         return choice.mode
     kind = "custom" if any(isinstance(t, CustomTool) and t.name == choice.name for t in tools) else "function"
     return {"type": kind, "name": choice.name}
-
-
-def _shorten(user: str) -> str:
-    return user if len(user) <= USER_LIMIT else hashlib.sha256(user.encode()).hexdigest()

@@ -142,6 +142,12 @@ def test_tools_and_their_results_are_carried():
     assert body["tool_choice"] == {"type": "custom", "custom": {"name": "g"}}
 
 
+def test_a_users_name_that_is_too_long_goes_as_its_hash():
+    names = {written(user=name)["user"] for name in ("a" * 64, "a" * 65, "b" * 180)}
+    assert "a" * 64 in names
+    assert [len(name) for name in names] == [64, 64, 64]
+
+
 def test_images_of_a_result_follow_in_a_user_message_after_all_results():
     body = written(
         Message("assistant", (ToolCall("c1", "shoot", "{}"), ToolCall("c2", "shoot", "{}"))),
