@@ -1,0 +1,46 @@
+import pytest
+
+from gateway.accounts.throttle import Gate, Throttle
+from gateway.errors import RateLimited
+
+
+@pytest.fixture
+def throttle(company) -> Throttle:
+    return Throttle(company.database, b"a hash key of the tests")
+
+
+def test_a_full_gate_says_how_long_to_wait(throttle) -> None:
+    gate = Gate("sign in", "a@example.com", 2, 60)
+    throttle.take(gate)
+    throttle.take(gate)
+    with pytest.raises(RateLimited) as caught:
+        throttle.take(gate)
+    assert 0 < caught.value.retry_after <= 60 and caught.value.code == "too_many_attempts"
+
+
+def test_gates_of_other_subjects_stay_open(throttle) -> None:
+    throttle.take(Gate("sign in", "a@example.com", 1, 60))
+    throttle.take(Gate("sign in", "b@example.com", 1, 60))
+    throttle.take(Gate("codes", "a@example.com", 1, 60))
+
+
+def test_a_window_that_is_over_opens_the_gate(throttle, company) -> None:
+    gate = Gate("sign in", "a@example.com", 1, 60)
+    throttle.take(gate)
+    company.database.write(lambda: company.database.execute("UPDATE attempt SET ends_at = 1"))
+    throttle.take(gate)
+    with pytest.raises(RateLimited):
+        throttle.take(gate)
+
+
+def test_checking_counts_nothing(throttle) -> None:
+    gate = Gate("sign in", "a@example.com", 1, 60)
+    for _ in range(3):
+        throttle.check(gate)
+    throttle.take(gate)
+
+
+def test_the_store_learns_no_address(throttle, company) -> None:
+    throttle.take(Gate("sign in", "a@example.com", 5, 60))
+    rows = company.database.read(lambda: company.database.execute("SELECT * FROM attempt").fetchall())
+    assert len(rows) == 1 and "example" not in str(rows)
