@@ -56,6 +56,7 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
     except ValueError:
         raise Refused("We could not parse the JSON body of your request.") from None
     _check_types(body)
+    _check_user(body.get("user", ""))
     _check_rules(body)
     _check_calls(body["messages"])
     if body["model"] == MISSING_MODEL:
@@ -121,6 +122,12 @@ def _adapter(shape: type) -> TypeAdapter:
     return _ADAPTERS[shape]
 
 
+def _check_user(user: str) -> None:
+    if len(user) > 64:
+        message = f"Invalid 'user': string too long. Expected a string with maximum length 64, got {len(user)}."
+        raise Refused(message, param="user", code="string_above_max_length")
+
+
 def _check_rules(body: dict[str, Any]) -> None:
     """Rules that types do not show."""
     if not body["messages"]:
@@ -130,10 +137,6 @@ def _check_rules(body: dict[str, Any]) -> None:
     for name in ("tool_choice", "parallel_tool_calls"):
         if name in body and not body.get("tools"):
             raise Refused(f"'{name}' is only allowed when 'tools' are specified.", param=name)
-    user = body.get("user", "")
-    if len(user) > 64:
-        message = f"Invalid 'user': string too long. Expected a string with maximum length 64, got {len(user)}."
-        raise Refused(message, param="user", code="string_above_max_length")
     if "stream_options" in body and not body.get("stream"):
         raise Refused(
             "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
