@@ -9,13 +9,15 @@ from flask import Flask, request
 from werkzeug.exceptions import HTTPException
 
 from gateway import settings as configuration
-from gateway.errors import GatewayError, Internal, MethodNotAllowed, NotFound
+from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.server.express import ExpressLane
 from gateway.services import Services, build
 from gateway.surfaces import replies, table
 from gateway.surfaces.blueprints import blueprint, guard, respond
 from gateway.surfaces.exchange import Inbound, Outbound
 
+NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
+NO_WEBSOCKET = {"status": 426, "code": "websocket_not_supported"}
 ANTHROPIC_PATHS = ("/v1/messages",)
 MANAGEMENT_PATHS = ("/auth", "/orgs", "/projects", "/keys", "/activity", "/user")
 
@@ -76,7 +78,10 @@ def _crashed(inbound: Inbound, error: Exception) -> Outbound:
 def _http_error(error: HTTPException) -> object:
     """Werkzeug's own refusals (no such path or method) in the dialect that the path belongs to."""
     ours: GatewayError
-    if error.code == 405:
+    if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
+        # Clients try a WebSocket first and fall back to HTTP at once only when told that there is none.
+        ours = InvalidRequest(f"There is no WebSocket at {request.path}; use HTTP.", **NO_WEBSOCKET)
+    elif error.code == 405:
         allowed = ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
         ours = MethodNotAllowed(f"{request.method} is not possible at {request.path}; use {allowed}.")
     elif error.code == 404:

@@ -34,6 +34,7 @@ from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.sources import Sources, read_clients
 from gateway.providers.credentials import Credentials
+from gateway.providers.local.discovery import Discovery
 from gateway.providers.registry import make_protocols, make_upstreams
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
@@ -85,6 +86,7 @@ class Services:
     counters: Counters
     management: Management
     sources: Sources
+    discovery: Discovery
     secrets: Secrets
     leaving: bool = False
     _closed: bool = field(default=False, repr=False)
@@ -93,6 +95,7 @@ class Services:
         """Background work of this worker: control version, leases, recovery."""
         self.control.start()
         self.counters.start()
+        self.discovery.start()
         self.settlements.start()
         self.exchange.start()
 
@@ -111,6 +114,7 @@ class Services:
             lambda: self.journal.close(FLUSH_S),
             self.control.stop,
             self.counters.stop,
+            self.discovery.stop,
             self.transport.close,
             self.database.close,
             self.threads.close,
@@ -171,6 +175,7 @@ def build(settings: Settings) -> Services:
     journal = Journal(database, clock)
     transport = Transport(settings.timeouts, settings.security, clock=clock)
     catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
+    discovery = Discovery(transport, catalogue, settings.environment)
     provider_keys = ProviderKeys(database, control, secrets)
     credentials = Credentials(catalogue.current, settings.environment, provider_keys, secrets.hash_keys[0])
     health = Health(clock)
@@ -236,6 +241,7 @@ def build(settings: Settings) -> Services:
             ProviderCheck(catalogue.current, credentials, provider_keys, custom_providers, upstreams, clock),
         ),
         sources=read_clients(loader.FOLDER / "clients.toml"),
+        discovery=discovery,
         secrets=secrets,
     )
 

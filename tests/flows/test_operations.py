@@ -89,3 +89,12 @@ def test_the_public_list_needs_no_key_and_a_wrong_key_is_told(gateway: LocalGate
     with httpx.Client(trust_env=False) as http:
         answer = http.get(f"{gateway.url}/models", headers={"Authorization": "Bearer llmgtwy_wrong"})
     assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions", "/v1/nothing"])
+def test_a_websocket_is_refused_at_once_so_that_clients_fall_back(gateway: LocalGateway, path: str) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    with httpx.Client(trust_env=False) as http:
+        answer = http.get(gateway.address + path, headers=upgrade)
+    assert answer.status_code == 426
+    assert answer.json()["error"]["code"] == "websocket_not_supported"

@@ -5,10 +5,11 @@ import io
 import zlib
 
 import pytest
+import zstandard
 
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
 from gateway.surfaces.exchange import Outbound
-from gateway.surfaces.wsgi import read_inbound, start
+from gateway.surfaces.wsgi import decode_body, read_inbound, start
 
 BARE = zlib.compressobj(wbits=-15)
 BARE_DEFLATE = BARE.compress(b"hello") + BARE.flush()
@@ -66,7 +67,7 @@ def test_broken_encoding_is_refused(body):
 
 def test_unknown_encoding_is_refused_as_such():
     with pytest.raises(UnsupportedMediaType):
-        read_inbound(environ(b"x", HTTP_CONTENT_ENCODING="zstd"))
+        read_inbound(environ(b"x", HTTP_CONTENT_ENCODING="br"))
 
 
 def test_cap_holds_for_the_sent_and_the_decoded_size():
@@ -112,3 +113,23 @@ def test_head_request_closes_the_iterator_unread():
     items = (item for item in [b"a"])
     assert begin(Outbound(200, [], items), head_only=True)[2] == []
     assert items.gi_frame is None
+
+
+def test_a_zstd_body_is_unpacked_under_the_cap() -> None:
+    packed = zstandard.ZstdCompressor().compress(b'{"a": 1}' * 1000)
+    assert decode_body(packed, "zstd", 8000) == b'{"a": 1}' * 1000
+    with pytest.raises(RequestTooLarge):
+        decode_body(packed, "zstd", 7999)
+
+
+def test_a_zstd_body_without_a_size_in_its_frame_is_unpacked() -> None:
+    engine = zstandard.ZstdCompressor().compressobj()
+    packed = engine.compress(b"x" * 5000) + engine.flush()
+    assert decode_body(packed, "zstd", 5000) == b"x" * 5000
+
+
+@pytest.mark.parametrize("broken", [b"nonsense", zstandard.ZstdCompressor().compress(b"x" * 5000)[:-3]])
+def test_a_broken_zstd_body_is_told_apart_from_a_large_one(broken: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(broken, "zstd", 10_000)
+    assert caught.value.code == "malformed_request"
