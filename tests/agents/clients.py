@@ -71,15 +71,17 @@ def _find(modules: Path, name: str) -> Path:
 @dataclass(frozen=True)
 class Client:
     """`configure` writes what the user would keep in their home folder and returns the environment that they set;
-    `arguments` is the command line behind the program's name for a prompt and a model."""
+    `begin` and `go_on` are the command lines, behind the program's name, for a prompt and a model: in a new session,
+    and in the last one."""
 
-    name: str
     configure: Callable[[Path, Gateway, str], dict[str, str]]
-    arguments: Callable[[str, str], list[str]]
+    begin: Callable[[str, str], list[str]]
+    go_on: Callable[[str, str], list[str]]
 
-    def run(self, program: Path, home: Path, work: Path, gateway: Gateway, model: str, prompt: str) -> "Run":
-        """One prompt in the folder `work`. Nothing but loopback addresses can be reached."""
-        home.mkdir(parents=True, exist_ok=True)
+    def run(self, program: Path, work: Path, gateway: Gateway, model: str, prompt: str, going_on: bool) -> "Run":
+        """One prompt in the folder `work`; its sibling `home` is the user's. Only loopback addresses can be reached."""
+        home = work.parent / "home"
+        home.mkdir(exist_ok=True)
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
@@ -89,7 +91,7 @@ class Client:
             "NO_PROXY": "127.0.0.1,localhost",
             **self.configure(home, gateway, model),
         }
-        command = [str(program), *self.arguments(prompt, model)]
+        command = [str(program), *(self.go_on if going_on else self.begin)(prompt, model)]
         try:
             done = subprocess.run(
                 command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=RUN_S
@@ -129,7 +131,7 @@ def _configure_codex(home: Path, gateway: Gateway, model: str) -> dict[str, str]
 model = "{model}"
 model_provider = "llmgateway"
 check_for_update_on_startup = false
-web_search = "disabled"
+web_search = "disabled"  # without a sandbox it asks for live search, which not every model has
 
 [analytics]
 enabled = false
@@ -166,19 +168,24 @@ def _configure_opencode(home: Path, gateway: Gateway, model: str) -> dict[str, s
     }
 
 
+# The sandbox of Codex needs rights that containers seldom have.
+ACCEPT_EDITS = ["--permission-mode", "acceptEdits"]
+UNCONFINED = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+
 CLIENTS = {
     "claude": Client(
-        "claude", _configure_claude, lambda prompt, model: ["--print", "--permission-mode", "acceptEdits", prompt]
+        _configure_claude,
+        lambda prompt, model: ["--print", *ACCEPT_EDITS, prompt],
+        lambda prompt, model: ["--continue", "--print", *ACCEPT_EDITS, prompt],
     ),
     "codex": Client(
-        "codex",
         _configure_codex,
-        # Its sandbox needs rights that containers seldom have; without one it asks for live web search unless told.
-        lambda prompt, model: ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt],
+        lambda prompt, model: ["exec", *UNCONFINED, prompt],
+        lambda prompt, model: ["exec", "resume", "--last", *UNCONFINED, "--model", model, prompt],
     ),
     "opencode": Client(
-        "opencode",
         _configure_opencode,
-        lambda prompt, model: ["run", "--auto", prompt],
+        lambda prompt, model: ["run", "--auto", "--model", f"llmgateway/{model}", prompt],
+        lambda prompt, model: ["run", "--continue", "--auto", "--model", f"llmgateway/{model}", prompt],
     ),
 }

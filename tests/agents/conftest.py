@@ -1,9 +1,10 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from agents.clients import install
-from agents.upstreams import PLACES, Job, Model, Place
+from agents.upstreams import Job, Model, Place
 from gateways import GatewayProcess
 
 HERE = "agents"
@@ -27,23 +28,18 @@ def job(tmp_path: Path) -> Job:
     return Job(str(folder), "greeting.txt", "Hello from the other side of the gateway.")
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest) -> Place:
-    """A model behind each wire format."""
-    return PLACES[request.param]
-
-
 @pytest.fixture
-def upstream(place: Place, job: Job) -> Iterator[Model]:
-    with place.kind(job) as running:
-        yield running
+def serve(tmp_path: Path, job: Job) -> Iterator[Callable[..., tuple[GatewayProcess, list[Model]]]]:
+    """A factory: a gateway under gunicorn, as a user runs it, whose providers are the stand-ins of these places."""
+    with ExitStack() as running:
 
+        def start(*places: Place) -> tuple[GatewayProcess, list[Model]]:
+            models = {place.provider: running.enter_context(place.kind(job)) for place in dict.fromkeys(places)}
+            environment: dict[str, str] = {}
+            for place in places:
+                environment |= place.environment(models[place.provider].url)
+            process = GatewayProcess(tmp_path / "data", **environment)
+            running.callback(process.stop)
+            return process.start(), [models[place.provider] for place in places]
 
-@pytest.fixture
-def gateway(tmp_path: Path, place: Place, upstream: Model) -> Iterator[GatewayProcess]:
-    """A gateway under gunicorn, as a user runs it, whose provider is the stand-in."""
-    stem = "LLM_" + place.provider.upper().replace("-", "_")
-    environment = {f"{stem}_BASE_URL": upstream.url, f"{stem}_API_KEY": "sk-upstream"}
-    process = GatewayProcess(tmp_path / "data", **environment)
-    yield process.start()
-    process.stop()
+        yield start

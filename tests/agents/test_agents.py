@@ -1,41 +1,74 @@
-"""Real coding agents write a file through the gateway: each client on every upstream format."""
+"""Real coding agents at work through the gateway: each client on every upstream format."""
 
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from agents.clients import CLIENTS, Gateway, Run
-from agents.upstreams import Job, Model, Place
+from agents.upstreams import PLACES, Job, Model
 from gateways import GatewayProcess
+
+Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
 
 
 def usage_of(gateway: GatewayProcess) -> list[tuple]:
-    """(provider, operation, source, input, output, nano-dollars, finish) of every settled attempt."""
+    """(provider, tokens, nano-dollars) of every settled attempt."""
     store = sqlite3.connect(f"file:{gateway.data}/gateway.db?mode=ro", uri=True)
-    columns = "provider, operation, source, input, output, cost_nusd, finish"
-    with store:
-        return store.execute(f'SELECT {columns} FROM "usage" ORDER BY at').fetchall()
+    rows = store.execute('SELECT provider, input + output, cost_nusd FROM "usage" ORDER BY at').fetchall()
+    store.close()
+    return rows
 
 
-def account(upstream: Model, run: Run, gateway: GatewayProcess) -> str:
+def account(models: list[Model], run: Run, gateway: GatewayProcess) -> str:
     """All that one needs to see where it went wrong."""
-    calls = [f"{c.status} {c.problem} {json.dumps(c.body)[:1500] if c.status != 200 else ''}" for c in upstream.calls]
+    calls = [f"{call.status} {call.problem}" for model in models for call in model.calls]
     return "\n".join([f"exit {run.code}", run.out[-2000:], run.err[-3000:], *calls, gateway.log()[-2000:]])
 
 
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_writes_a_file_with_its_own_tools(
-    client: str, place: Place, programs: dict[str, Path], job: Job, upstream: Model, gateway: GatewayProcess
+    client: str, place: str, programs: dict[str, Path], job: Job, serve: Serve
 ) -> None:
-    home, user = Path(job.folder).parent / "home", Gateway(gateway.address, gateway.key)
+    gateway, (model,) = serve(PLACES[place])
+    user = Gateway(gateway.address, gateway.key)
     prompt = f"Write the file {job.name} with this text: {job.text}"
-    run = CLIENTS[client].run(programs[client], home, Path(job.folder), user, place.model, prompt)
-    told = account(upstream, run, gateway)
+    run = CLIENTS[client].run(programs[client], Path(job.folder), user, PLACES[place].model, prompt, False)
+    told = account([model], run, gateway)
     assert run.code == 0, told
-    assert Path(job.path).is_file(), told
-    assert Path(job.path).read_text().strip() == job.text, told
-    assert not [call.problem for call in upstream.calls if call.status != 200], told
+    assert Path(job.path).is_file() and Path(job.path).read_text().strip() == job.text, told
+    assert not [call.problem for call in model.calls if call.status != 200], told
     rows = usage_of(gateway)
-    assert len(rows) == len(upstream.calls) >= 2, (rows, told)
-    assert all(row[0] == place.provider and row[3] + row[4] > 0 and row[5] > 0 for row in rows), rows
+    assert len(rows) == len(model.calls) >= 2, (rows, told)
+    assert all(row[0] == PLACES[place].provider and row[1] > 0 and row[2] > 0 for row in rows), rows
+
+
+MOVES = [
+    ("chat", "chat"),
+    ("responses", "responses"),
+    ("messages", "messages"),
+    ("generate", "generate"),
+    ("chat", "messages"),
+    ("messages", "generate"),
+    ("generate", "responses"),
+    ("responses", "messages"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), MOVES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_session_goes_on_with_the_same_model_and_with_another_makers(
+    client: str, first: str, second: str, programs: dict[str, Path], job: Job, serve: Serve
+) -> None:
+    places = [PLACES[first], PLACES[second]]
+    gateway, models = serve(*places)
+    user, work = Gateway(gateway.address, gateway.key), Path(job.folder)
+    for number, (place, prompt) in enumerate(zip(places, ["Write the file.", "Is it well written?"], strict=True)):
+        run = CLIENTS[client].run(programs[client], work, user, place.model, prompt, number > 0)
+        told = account(models, run, gateway)
+        assert run.code == 0, told
+        assert not [call.problem for model in models for call in model.calls if call.status != 200], told
+    last = json.dumps(models[1].calls[-1].body)
+    assert "Write the file." in last and "Is it well written?" in last, told

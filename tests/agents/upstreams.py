@@ -163,6 +163,11 @@ class Place:
     provider: str
     kind: Callable[[Job], Model]
 
+    def environment(self, address: str) -> dict[str, str]:
+        """What tells a gateway that the provider is at `address`."""
+        stem = "LLM_" + self.provider.upper().replace("-", "_")
+        return {f"{stem}_BASE_URL": address, f"{stem}_API_KEY": "sk-upstream"}
+
 
 PLACES = {
     "chat": Place("openai/gpt-5-mini", "openai", ModelAtOpenAI),
