@@ -152,6 +152,8 @@ def _capabilities(entry: dict[str, Any], ident: str, sources: dict[str, str]) ->
         "web_search": _matches("web_search", ident, sources),
         "verbosity": _matches("verbosity", ident, sources),
         "supports_n": _matches("supports_n", ident, sources),
+        "max_n": int(sources.get("max_n", 0)) if _matches("supports_n", ident, sources) else 0,
+        "extra": _extra(ident, sources),
         "max_temperature": float(sources.get("max_temperature", 0)),
         "min_cacheable_tokens": int(sources.get("min_cacheable", 0)) if "cache_read" in entry.get("cost", {}) else 0,
         "protocol": "openai-responses" if _matches("responses", ident, sources) else "",
@@ -172,6 +174,17 @@ def _efforts(ident: str, sources: dict[str, str]) -> list[str]:
         if re.search(pattern, ident):
             return names.split(",")
     return []
+
+
+def _extra(ident: str, sources: dict[str, str]) -> Fields:
+    """`extra` of a provider: "pattern=name:value pattern=…", all that are found count; the word true is a truth."""
+    found: Fields = {}
+    for pair in sources.get("extra", "").split():
+        pattern, _, told = pair.rpartition("=")
+        name, _, value = told.partition(":")
+        if re.search(pattern, ident):
+            found[name] = True if value == "true" else value
+    return found
 
 
 def _operations(ident: str, makes: list[str]) -> list[str]:

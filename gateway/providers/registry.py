@@ -18,11 +18,11 @@ from gateway.transport import Transport
 def make_protocols(transport: Transport, clock: Clock) -> dict[str, Protocol]:
     """One stateless object for each protocol. The sandbox speaks the words of the one that it imitates."""
     tokens = AccessTokens(fetch_over(transport), clock)
-    chat = OpenAIChat()
+    chat = OpenAIChat(tokens.token)
     return {
         "openai": chat,
         "sandbox": chat,
-        "openai-responses": OpenAIResponses(),
+        "openai-responses": OpenAIResponses(tokens.token),
         "anthropic": AnthropicMessages(tokens.token),
         "google": GoogleGenerate(tokens.token),
         "bedrock": BedrockConverse(clock),

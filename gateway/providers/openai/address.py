@@ -1,17 +1,24 @@
 """Where a call of this format goes: URL and headers, with the credential where the provider's entry wants it."""
 
+from collections.abc import Callable
 from urllib.parse import quote
 
 from gateway.errors import NotSupported
 from gateway.providers import quirks
 from gateway.providers.protocol import Target
 
-SIGNED = "sigv4"
+OAUTH, SIGNED = "google-oauth", "sigv4"
 NAMED_IN_BODY = "/responses"
 
+Tokens = Callable[[str], str]
 
-def address_of(target: Target, path: str) -> tuple[str, dict[str, str]]:
-    """URL of `path` (with its leading slash) at the target, and headers. NotSupported for signed requests."""
+
+def address_of(target: Target, path: str, tokens: Tokens | None = None) -> tuple[str, dict[str, str]]:
+    """URL of `path` (with its leading slash) at the target, and headers.
+
+    `tokens` makes an access token of a service account's JSON and may fail as UpstreamRefused or UpstreamFailed.
+    NotSupported for signed requests, and for a service account without `tokens`: it never leaves as it is.
+    """
     base, _, query = target.address.partition("?")
     arguments = [query] if query else []
     version = target.settings.get("api_version", "")
@@ -21,12 +28,13 @@ def address_of(target: Target, path: str) -> tuple[str, dict[str, str]]:
         base = _dated(base, path, target)
     headers = {name.lower(): value for name, value in target.provider.headers.items()}
     auth, secret = target.provider.auth, target.credential.secret
-    if auth == SIGNED:
+    is_account = auth == OAUTH and secret.lstrip().startswith("{")
+    if auth == SIGNED or (is_account and tokens is None):
         raise NotSupported(f"Provider {target.provider.id} cannot be reached by this protocol.")
     if secret and auth.startswith("query:"):
         arguments.append(f"{auth[len('query:') :]}={quote(secret, safe='')}")
-    elif secret and auth in ("bearer", "google-oauth"):
-        headers["authorization"] = f"Bearer {secret}"
+    elif secret and auth in ("bearer", OAUTH):
+        headers["authorization"] = f"Bearer {tokens(secret) if is_account and tokens else secret}"
     elif secret and auth != "none":
         headers[auth.lower()] = secret
     url = base.rstrip("/") + path

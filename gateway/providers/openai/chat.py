@@ -11,7 +11,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
-from gateway.providers.openai.address import address_of
+from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body
 from gateway.providers.openai.stream import StreamReader
@@ -26,9 +26,15 @@ USUAL_TIERS = ("auto", "default")
 
 
 class OpenAIChat:
-    """POST {address}/chat/completions. Always asks for usage in streams."""
+    """POST {address}/chat/completions. Always asks for usage in streams.
+
+    `tokens` makes an access token of a service account's JSON, for providers that want one.
+    """
 
     dialect = dialect.NAME
+
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
@@ -36,11 +42,11 @@ class OpenAIChat:
         body = write_body(request, quirks.REPLAY_REASONING in target.quirks, warnings)
         if "web_search_options" in body and not target.mapping.web_search:
             raise NotSupported("This provider has no web search for this model.", param="tools")
-        return _finish(body, request, target, warnings)
+        return _finish(body, request, target, warnings, self._tokens)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """The call with the caller's own body, retargeted."""
-        return _finish(dict(native.body), request, target, [])
+        return _finish(dict(native.body), request, target, [], self._tokens)
 
     def read(self, reply: Reply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, or is empty."""
@@ -54,7 +60,9 @@ class OpenAIChat:
         return upstream_failure(reply, target)
 
 
-def _finish(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
+def _finish(
+    body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str], tokens: Tokens | None
+) -> Call:
     """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
     body = {"model": target.mapping.external_id, **body}
     if request.needs.stream:
@@ -63,7 +71,7 @@ def _finish(body: dict[str, Any], request: ChatRequest, target: Target, warnings
     _limit(body, target)
     _fit(body, request, target, warnings)
     quirks.adjust(body, request, target.quirks)
-    url, headers = address_of(target, PATH)
+    url, headers = address_of(target, PATH, tokens)
     headers["content-type"] = "application/json"
     headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
     return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))

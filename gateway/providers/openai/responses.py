@@ -15,7 +15,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
-from gateway.providers.openai.address import address_of
+from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.responses_input import retarget
 from gateway.providers.openai.responses_reply import read_result
 from gateway.providers.openai.responses_request import write_body
@@ -34,9 +34,12 @@ Body = dict[str, Any]
 
 
 class OpenAIResponses:
-    """POST {address}/responses."""
+    """POST {address}/responses. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
+
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._tokens = tokens
 
     def write(self, request: ChatRequest, target: Target) -> Call:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
@@ -44,7 +47,7 @@ class OpenAIResponses:
         body = write_body(request, _origin(target), warnings)
         if not target.mapping.web_search and any(tool["type"] in SEARCHES for tool in body.get("tools", ())):
             raise NotSupported("This provider has no web search for this model.", param="tools")
-        return _finish(body, request, target, warnings)
+        return _finish(body, request, target, warnings, self._tokens)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """The call with the caller's own body, retargeted."""
@@ -52,7 +55,7 @@ class OpenAIResponses:
         body = {**native.body, "input": retarget(native.body.get("input"), _origin(target))}
         if not target.mapping.web_search:
             _drop_search(body, target, warnings)
-        return _finish(body, request, target, warnings)
+        return _finish(body, request, target, warnings, self._tokens)
 
     def read(self, reply: Reply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, is empty, or failed there."""
@@ -70,7 +73,7 @@ def _origin(target: Target) -> str:
     return dialect.origin_of(target.provider.id, target.credential.ident)
 
 
-def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> Call:
+def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str], tokens: Tokens | None) -> Call:
     """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
     body = {"model": target.mapping.external_id, **body, "store": False}
     if request.needs.stream:
@@ -82,7 +85,7 @@ def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str
         quirk = QUIRKS.get(name)
         if quirk is not None:
             quirk(body, request)
-    url, headers = address_of(target, PATH)
+    url, headers = address_of(target, PATH, tokens)
     headers["content-type"] = "application/json"
     headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
     return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))

@@ -1,0 +1,37 @@
+import pytest
+
+from gateway.catalogue import loader
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Catalogue:
+    return loader.load()
+
+
+def mappings(catalogue: Catalogue, model: str, provider: str) -> list[Mapping]:
+    found = catalogue.find(model)
+    assert found is not None
+    return [mapping for mapping in found.mappings if mapping.provider == provider]
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "vertex-anthropic", "aws-bedrock"])
+def test_a_model_that_thinks_adaptively_only_has_effort_levels(catalogue: Catalogue, provider: str) -> None:
+    for mapping in mappings(catalogue, "claude-opus-4-7", provider):
+        assert {"low", "high", "max"} <= set(mapping.reasoning_efforts) and "thinking" not in mapping.extra
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "vertex-anthropic", "azure-anthropic"])
+def test_a_model_that_thinks_both_ways_says_so(catalogue: Catalogue, provider: str) -> None:
+    (mapping,) = mappings(catalogue, "claude-opus-4-6", provider)
+    assert mapping.extra["thinking"] == "both" and "max" in mapping.reasoning_efforts
+
+
+@pytest.mark.parametrize("model", ["gemini-2.5-flash", "gemini-3.6-flash"])
+@pytest.mark.parametrize("provider", ["google-ai-studio", "google-vertex"])
+def test_signed_models_keep_their_session_and_give_eight_choices(
+    catalogue: Catalogue, provider: str, model: str
+) -> None:
+    (mapping,) = mappings(catalogue, model, provider)
+    assert (mapping.supports_n, mapping.max_n, mapping.extra["keep_session"]) == (True, 8, True)
