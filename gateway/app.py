@@ -1,13 +1,12 @@
 """The application: services wired, surfaces mounted, logging set up."""
 
-import logging
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from flask import Flask, request
 from werkzeug.exceptions import HTTPException
 
+from gateway import logs
 from gateway import settings as configuration
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.server.express import ExpressLane
@@ -40,7 +39,7 @@ class Application:
 def create_app(settings: configuration.Settings | None = None, services: Services | None = None) -> Application:
     """Everything put together; tests hand in their own settings or services."""
     chosen = settings or (services.settings if services else configuration.load())
-    _set_up_logging(chosen)
+    logs.set_up(chosen.log, chosen.environment)
     wired = services or build(chosen)
     wired.start()
     flask = _mount(wired)
@@ -95,14 +94,3 @@ def _dialect(path: str) -> str:
     if path.startswith(ANTHROPIC_PATHS):
         return "anthropic"
     return "management" if path.startswith(MANAGEMENT_PATHS) else "openai"
-
-
-def _set_up_logging(settings: configuration.Settings) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger("gateway")
-    root.handlers[:] = [handler]
-    root.setLevel(settings.log.level.upper())
-    root.propagate = False
-    for name in configuration.unknown_names(settings.environment):
-        root.warning("the environment variable %s means nothing here", name)

@@ -1,0 +1,60 @@
+"""A silent upstream: the caller hears that the gateway lives, and its SDK reads on."""
+
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from gateways import LocalGateway, local_gateway
+from openai import OpenAI
+
+from gateway.settings import Settings
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture
+def patient(settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator[LocalGateway]:
+    """A gateway that breaks silence after 0.15 seconds."""
+    environment = {"LLM_OPENAI_API_KEY": "sk-x", "LLM_OPENAI_BASE_URL": upstream.url}
+    with local_gateway(settings, GATEWAY_TIMEOUTS_HEARTBEAT_S="0.15", **environment) as running:
+        yield running
+
+
+def lines_of(gateway: LocalGateway) -> list[str]:
+    body = {"model": "openai/gpt-4o-mini", "messages": HELLO, "stream": True}
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    with httpx.stream("POST", f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20) as answer:
+        return [line for line in answer.iter_lines() if line]
+
+
+def test_comments_come_while_the_upstream_has_not_even_answered(patient: LocalGateway, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("At last.", silence_s=0.6))
+    lines = lines_of(patient)
+    assert lines.count(": keep-alive") >= 2
+    assert lines[-1] == "data: [DONE]"
+
+
+def test_comments_come_in_the_middle_of_an_answer(patient: LocalGateway, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("One two.", piece=4, gap_s=0.35))
+    lines = lines_of(patient)
+    begun = next(n for n, line in enumerate(lines) if '"content":"One' in line)
+    assert ": keep-alive" in lines[begun:] and lines[-1] == "data: [DONE]"
+
+
+def test_the_official_client_reads_on_through_them(patient: LocalGateway, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("At last.", silence_s=0.5, gap_s=0.2))
+    client = OpenAI(base_url=patient.url, api_key=patient.key, max_retries=0)
+    chunks = client.chat.completions.create(model="openai/gpt-4o-mini", messages=HELLO, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "At last."
+
+
+def test_a_failure_after_a_heartbeat_is_an_error_event(patient: LocalGateway, upstream: FakeOpenAI) -> None:
+    upstream.script(*[Answer(status=500, silence_s=0.4)] * 3)
+    lines = lines_of(patient)
+    assert ": keep-alive" in lines and "event: error" in lines
+    assert "data: [DONE]" not in lines
+
+
+def test_the_default_breaks_silence_within_ten_seconds(settings: Callable[..., Settings]) -> None:
+    assert settings().timeouts.heartbeat_s < 10
