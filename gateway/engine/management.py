@@ -1,10 +1,7 @@
 """What the management API changes across packages: sign-in, keys with their limits, credits."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 from gateway import ids, money
-from gateway.accounts import audit, keys, members, organizations, projects, tokens
+from gateway.accounts import keys, members, organizations, projects, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.devices import DeviceRequest, Devices
@@ -15,10 +12,10 @@ from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.throttle import Gate, Throttle
 from gateway.accounts.vault import Vault
 from gateway.control import Control
+from gateway.engine.funding import Funding, Posting
 from gateway.engine.provider_check import ProviderCheck
 from gateway.errors import InvalidRequest, Unauthenticated
-from gateway.limits.budgets import Budgets, Limits
-from gateway.limits.ledger import LedgerBook
+from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY, MEMBER
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
@@ -29,18 +26,6 @@ SIGN_IN_SPAN_S = 900
 SIGN_IN_GATES = (("address and place", 10), ("address", 100), ("place", 50))
 MINUTE_S = 60
 DEVICE_DECISIONS = 30  # a minute, by one user
-
-LedgerKind = Literal["grant", "refund", "adjustment"]
-
-
-@dataclass(frozen=True, slots=True)
-class Posting:
-    """An entry for the ledger. `reference` makes it happen once ("" = each call is another entry)."""
-
-    kind: LedgerKind
-    amount_nusd: int
-    note: str = ""
-    reference: str = ""
 
 
 class Management:
@@ -67,8 +52,8 @@ class Management:
         self.provider_keys = provider_keys
         self.custom_providers = custom_providers
         self.provider_check = provider_check
-        self.budgets = Budgets(database, control)
-        self.ledger = LedgerBook(database, control)
+        self._funding = Funding(database, control)
+        self.budgets, self.ledger = self._funding.budgets, self._funding.ledger
         self.vault = Vault(secrets.encryption_keys)
 
     def sign_in(self, email: str, password: str, peer: str) -> NewSession:
@@ -154,48 +139,21 @@ class Management:
     def set_key_limits(self, key: keys.KeyInfo, limits: Limits, *, actor: str) -> None:
         """Replace a key's limits, in force when this returns. InvalidRequest: above its owner's own."""
         self._check_within_member(key.member_id, limits)
-        self._set_limits(KEY, key.id, key.organization_id, "api_key.update_limit", limits, actor)
+        self._funding.set_limits(KEY, key.id, key.organization_id, limits, actor=actor)
 
     def set_member_limits(self, member: members.MemberInfo, limits: Limits, *, actor: str) -> None:
         """Replace a member's limits, in force when this returns."""
-        self._set_limits(MEMBER, member.id, member.organization_id, "member.update_limit", limits, actor)
+        self._funding.set_limits(MEMBER, member.id, member.organization_id, limits, actor=actor)
 
     def post_credits(self, organization_id: str, posting: Posting, *, actor: str) -> bool:
         """Add (or, as an adjustment, take) credits; whether this call did, False for a reference used before."""
-        if posting.amount_nusd == 0 or (posting.amount_nusd < 0 and posting.kind != "adjustment"):
-            raise InvalidRequest("Give a positive amount; only an adjustment may be negative.", param="amount")
-        ref = f"api:{organization_id}:{posting.reference or ids.new_hex()}"
-
-        def work(now: int) -> bool:
-            organizations.load_organization(organization_id)
-            amount = posting.amount_nusd
-            posted = self.ledger.post(organization_id, posting.kind, amount, ref, posting.note)
-            if posted:
-                detail = {"amount_usd": money.format_usd(amount), "kind": posting.kind, "note": posting.note}
-                audit.append(
-                    "credits.post", organization_id, actor=actor, at_us=now, organization_id=organization_id,
-                    detail=detail,
-                )  # fmt: skip
-            return posted
-
-        return commit(self._database, self._control, work)
+        return self._funding.post_credits(organization_id, posting, actor=actor)
 
     def operators(self) -> frozenset[str]:
         """Users who run this installation: the active owners of its first organization."""
         first = organizations.list_organizations(self._database)[:1]
         owners = [m for one in first for m in members.list_members(self._database, one.id) if m.role == "owner"]
         return frozenset(member.user_id for member in owners if member.status == "active")
-
-    def _set_limits(
-        self, scope: str, scope_id: str, organization_id: str, action: str, limits: Limits, actor: str
-    ) -> None:
-        def work(now: int) -> None:
-            self.budgets.write_limits(scope, scope_id, limits)
-            audit.append(
-                action, scope_id, actor=actor, at_us=now, organization_id=organization_id, detail=_show(limits)
-            )
-
-        commit(self._database, self._control, work)
 
     def _check_within_member(self, member_id: str, limits: Limits) -> None:
         """A key's limit above its owner's own could never be reached: the number would mislead whoever set it."""
@@ -206,14 +164,3 @@ class Management:
         for name, wanted, most in pairs:
             if wanted is not None and most is not None and wanted > most:
                 raise InvalidRequest(f"{name} is above the member's own limit of {money.format_usd(most)}.", param=name)
-
-
-def _show(limits: Limits) -> dict[str, object]:
-    def usd(amount: int | None) -> str | None:
-        return None if amount is None else money.format_usd(amount)
-
-    return {
-        "usage_limit_usd": usd(limits.total_nusd),
-        "period_limit_usd": usd(limits.period_nusd),
-        "period": str(limits.period) if limits.period else None,
-    }

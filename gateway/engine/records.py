@@ -7,7 +7,7 @@ import orjson
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Charge, cost_of
-from gateway.catalogue.rates import rates_at
+from gateway.catalogue.rates import multiplier, rates_at
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
 from gateway.errors import GatewayError
@@ -132,7 +132,7 @@ def record_of(terms: Terms, attempt: Attempt, usage: Usage | None, charge: Charg
         target.mapping.price_version,
         _code(attempt.error),
         context.label or None,
-        _extra(usage, charge, target),
+        _extra(usage, charge, attempt),
     )
 
 
@@ -229,8 +229,10 @@ def _code(error: GatewayError | None) -> str | None:
     return error.code[:64] if error is not None else None
 
 
-def _extra(usage: Usage, charge: Charge, target: Target) -> str | None:
-    """Counts and components without a column, the region and whose provider key it was; None when there are none."""
+def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
+    """Counts and components without a column, the region, a service tier with a price of its own and whose provider key
+    it was; None when there are none."""
+    target = attempt.target
     found: dict[str, object] = {}
     if units := {name: count for name in RARE_UNITS if (count := getattr(usage, name))}:
         found["units"] = units
@@ -238,6 +240,8 @@ def _extra(usage: Usage, charge: Charge, target: Target) -> str | None:
         found["nusd"] = parts
     if target.mapping.region:
         found["region"] = target.mapping.region
+    if multiplier(target.mapping, attempt.service_tier) != (1, 1):
+        found["tier"] = attempt.service_tier
     if target.credential.source == "byok" and target.credential.ident:
         found["provider_key"] = target.credential.ident
     return orjson.dumps(found).decode() if found else None

@@ -55,12 +55,21 @@ class RateLimits:
 
     def set_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
         """Set a limit ("*" as subject: each one of the scope), or remove it with None; in force when this returns."""
+        self._database.write(lambda: self.write_limit(scope, subject, kind, amount))
+        self._control.confirm()
+
+    def write_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
+        """The same within a transaction in hand; the caller confirms. InvalidRequest."""
         if scope not in SCOPES or kind not in KINDS:
             raise InvalidRequest(f"Rate limits are of {', '.join(SCOPES)} and count {', '.join(KINDS)}.")
         if amount is not None and amount < 0:
             raise InvalidRequest("A rate limit cannot be negative; 0 blocks.")
-        self._database.write(lambda: self._write(scope, subject, kind, amount))
-        self._control.confirm()
+        self._control.bump()
+        run = self._database.execute
+        run("DELETE FROM rate_limit WHERE scope = ? AND scope_id = ? AND kind = ?", (scope, subject, kind))
+        if amount is not None:
+            sql = "INSERT INTO rate_limit (scope, scope_id, kind, amount) VALUES (?, ?, ?, ?)"
+            run(sql, (scope, subject, kind, amount))
 
     def list_limits(self) -> list[Rule]:
         return [Rule(row.scope, row.scope_id, row.kind, row.amount) for row in self._rows()]
@@ -94,14 +103,6 @@ class RateLimits:
 
     def _rows(self) -> list[RateLimit]:
         return self._database.read(lambda: list(RateLimit.select().order_by(RateLimit.scope, RateLimit.scope_id)))
-
-    def _write(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        self._control.bump()
-        run = self._database.execute
-        run("DELETE FROM rate_limit WHERE scope = ? AND scope_id = ? AND kind = ?", (scope, subject, kind))
-        if amount is not None:
-            sql = "INSERT INTO rate_limit (scope, scope_id, kind, amount) VALUES (?, ?, ?, ?)"
-            run(sql, (scope, subject, kind, amount))
 
 
 class _Window:

@@ -91,7 +91,7 @@ def find(database: Database, request_id: str) -> list[UsageRecord]:
         return []
     sql = f"SELECT {COLUMNS} FROM usage WHERE request = ? ORDER BY attempt, kind"
     rows = database.read(lambda: database.execute(sql, (request,)).fetchall())
-    return [_record(row) for row in rows]
+    return [record_of_row(row) for row in rows]
 
 
 def known(database: Database, keys: list[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
@@ -110,5 +110,6 @@ def raw_id(ident: str) -> bytes:
     return bytes.fromhex(ident.rpartition("_")[2])
 
 
-def _record(row: tuple) -> UsageRecord:
+def record_of_row(row: tuple) -> UsageRecord:
+    """The record of a row of COLUMNS, as either driver gives it."""
     return UsageRecord(*(bytes(value) if isinstance(value, memoryview) else value for value in row))

@@ -10,6 +10,7 @@ import click
 
 from gateway.clock import SECOND_US, from_datetime, to_iso
 from gateway.errors import InvalidRequest
+from gateway.money import parse_usd
 
 DAY_S = 86_400
 UNITS_S = {"h": 3600, "d": DAY_S, "w": 7 * DAY_S, "mo": 30 * DAY_S}
@@ -39,11 +40,26 @@ def read_expiry(text: str, now_us: int) -> int | None:
     span = re.fullmatch(r"(\d{1,5})(h|d|w|mo)", text)
     if span:
         return now_us + int(span[1]) * UNITS_S[span[2]] * SECOND_US
+    moment = _moment(text)
+    if moment is None:
+        raise InvalidRequest(f"Not a time: {text!r}; give 30d, 12h, 2w, 1mo, an ISO date or never.")
+    return moment
+
+
+def read_time(text: str) -> int:
+    """An ISO date or time, UTC unless it says otherwise, in µs since the epoch. InvalidRequest."""
+    moment = _moment(text)
+    if moment is None:
+        raise InvalidRequest(f"Not a date or time: {text!r}; write it like 2026-01-31 or 2026-01-31T14:00.")
+    return moment
+
+
+def read_usd(text: str) -> int:
+    """Dollars ("12.34") as nano-dollars. InvalidRequest."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidRequest(f"Not a time: {text!r}; give 30d, 12h, 2w, 1mo, an ISO date or never.") from None
-    return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        return parse_usd(text)
+    except ValueError as error:
+        raise InvalidRequest(f"Not an amount of dollars: {error}.") from None
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -55,6 +71,14 @@ def read_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest("A JSON object is needed, in braces.")
     return value
+
+
+def _moment(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _cell(value: object) -> str:

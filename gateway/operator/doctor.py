@@ -1,0 +1,67 @@
+"""`doctor` and `re-rate`: whether the books agree, and what a period would have cost."""
+
+import click
+
+from gateway.catalogue.loader import load
+from gateway.engine import rerate
+from gateway.engine.doctor import doctor as examine
+from gateway.engine.rerate import Report
+from gateway.errors import InvalidRequest
+from gateway.money import format_usd
+from gateway.operator.installation import opened
+from gateway.operator.output import print_table, read_time
+
+
+@click.command()
+@click.pass_context
+def doctor(ctx: click.Context) -> int:
+    """Compare ledger, balances, counters, leases and usage rows; status 1 on any difference."""
+    differences = examine(ctx.with_resource(opened()).database)
+    for line in differences:
+        click.echo(line)
+    click.echo(f"{len(differences)} differences." if differences else "The books agree.")
+    return 1 if differences else 0
+
+
+@click.command("re-rate")
+@click.option("--from", "start", required=True, help="ISO date or time (UTC unless it says otherwise), included.")
+@click.option("--to", "end", required=True, help="ISO date or time, not included.")
+@click.option("--prices", type=click.Choice(["then", "now"]), default="then", show_default=True)
+@click.option("--post", is_flag=True, help="Post the differences to the credits; once for each period and catalogue.")
+@click.pass_context
+def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool) -> None:
+    """Price the usage of a period again and report the difference; writes nothing without --post."""
+    from_us, to_us = read_time(start), read_time(end)
+    if to_us <= from_us:
+        raise InvalidRequest("--to must be later than --from.")
+    installation = ctx.with_resource(opened())
+    own = installation.settings.catalogue
+    catalogue = load(own.path, sandbox=own.sandbox)
+    now_us = installation.database.now_us() if prices == "now" else None
+    report = rerate.rerate(installation.database, catalogue, from_us, to_us, now_us=now_us)
+    _print(report)
+    if not post:
+        return
+    reference = f"{from_us}:{to_us}:{prices}:{catalogue.version[:16]}"
+    posted = rerate.post(installation.ledger, report, reference)
+    for organization, nusd in posted.items():
+        click.echo(f"Posted {format_usd(nusd)} USD to {organization}.")
+    if not posted:
+        click.echo("Nothing was left to post.")
+
+
+def _print(report: Report) -> None:
+    rows = [
+        (
+            place.organization,
+            place.mapping,
+            "credits" if place.billed else "own key",
+            line.rows,
+            *(format_usd(nusd) for nusd in (line.recorded_nusd, line.rated_nusd, line.difference_nusd)),
+        )
+        for place, line in sorted(report.lines.items())
+    ]
+    header = ("ORGANIZATION", "SERVED BY", "PAID BY", "ROWS", "BILLED", "PRICED AGAIN", "DIFFERENCE")
+    print_table(header, rows, "There is no usage to price again.")
+    for reason, count in sorted(report.left.items()):
+        click.echo(f"{count} rows stay as they are: {reason}.")

@@ -1,0 +1,107 @@
+"""`limits`: spending limits of keys and members."""
+
+import dataclasses
+
+import click
+
+from gateway.accounts import keys
+from gateway.accounts.changes import OPERATOR
+from gateway.accounts.members import MemberInfo, list_members
+from gateway.engine.funding import Funding
+from gateway.errors import InvalidRequest, NotFound
+from gateway.limits.budgets import Limits, Status
+from gateway.limits.models import KEY, MEMBER
+from gateway.limits.periods import read_period
+from gateway.money import format_usd
+from gateway.operator.installation import Installation, opened
+from gateway.operator.output import print_table, read_usd, show_time
+
+HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS")
+MEMBER_PREFIX = "member_"
+
+
+@click.group()
+def limits() -> None:
+    """Spending limits of API keys and members."""
+
+
+@limits.command("set")
+@click.argument("subject")
+@click.option("--total", help="US dollars at all, or none.")
+@click.option("--amount", help="US dollars in a period, or none.")
+@click.option("--period", help="Length of the period: 12h, 1d, 2w, 1mo.")
+@click.pass_context
+def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None, period: str | None) -> None:
+    """Set limits of SUBJECT (the id of a key or a member); what is not named stays as it is."""
+    if total is None and amount is None and period is None:
+        raise InvalidRequest("Name what to set: --total, or --amount and --period.")
+    installation = ctx.with_resource(opened())
+    funding = Funding(installation.database, installation.control)
+    wanted = funding.budgets.status(subject).limits
+    if total is not None:
+        wanted = dataclasses.replace(wanted, total_nusd=_read_limit(total))
+    if amount is not None:
+        wanted = dataclasses.replace(wanted, period_nusd=_read_limit(amount))
+    if period is not None:
+        wanted = dataclasses.replace(wanted, period=read_period(period))
+    if amount == "none":
+        wanted = dataclasses.replace(wanted, period=None)
+    _change(installation, funding, subject, wanted)
+
+
+@limits.command()
+@click.argument("subject")
+@click.pass_context
+def clear(ctx: click.Context, subject: str) -> None:
+    """Remove all limits of SUBJECT (the id of a key or a member); its counters stay."""
+    installation = ctx.with_resource(opened())
+    _change(installation, Funding(installation.database, installation.control), subject, Limits())
+
+
+@limits.command()
+@click.argument("subjects", nargs=-1)
+@click.pass_context
+def show(ctx: click.Context, subjects: tuple[str, ...]) -> None:
+    """Limits and counters of SUBJECTS (ids of keys or members), or of all that have limits."""
+    installation = ctx.with_resource(opened())
+    named = subjects or _all(installation)
+    statuses = Funding(installation.database, installation.control).budgets.statuses(named)
+    shown = {ident: one for ident, one in statuses.items() if subjects or one.limits != Limits()}
+    print_table(HEADER, [(ident, *_row(status)) for ident, status in shown.items()], "There are no limits.")
+
+
+def _change(installation: Installation, funding: Funding, subject: str, wanted: Limits) -> None:
+    scope, organization_id = _find(installation, subject)
+    funding.set_limits(scope, subject, organization_id, wanted, actor=OPERATOR)
+    print_table(HEADER, [(subject, *_row(funding.budgets.status(subject)))], "")
+
+
+def _find(installation: Installation, subject: str) -> tuple[str, str]:
+    """Scope and organization of a key or member. NotFound."""
+    if not subject.startswith(MEMBER_PREFIX):
+        return KEY, keys.find(installation.database, subject).organization_id
+    found: list[MemberInfo] = [one for one in list_members(installation.database) if one.id == subject]
+    if not found:
+        raise NotFound(f"There is no member {subject}.")
+    return MEMBER, found[0].organization_id
+
+
+def _all(installation: Installation) -> list[str]:
+    members = [one.id for one in list_members(installation.database)]
+    return members + [one.id for one in keys.list_keys(installation.database)]
+
+
+def _read_limit(text: str) -> int | None:
+    return None if text == "none" else read_usd(text)
+
+
+def _row(status: Status) -> tuple[str, ...]:
+    own = status.limits
+    return (
+        "none" if own.total_nusd is None else format_usd(own.total_nusd),
+        format_usd(status.usage_nusd),
+        "none" if own.period_nusd is None else format_usd(own.period_nusd),
+        str(own.period or ""),
+        format_usd(status.period_usage_nusd) if own.period else "",
+        show_time(status.period_resets_us) if status.period_resets_us else "",
+    )

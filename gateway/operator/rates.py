@@ -1,0 +1,69 @@
+"""`rates`: requests and tokens a minute and requests at once, per organization, project, key or model."""
+
+import click
+
+from gateway.accounts import audit
+from gateway.accounts.changes import OPERATOR, commit
+from gateway.limits.rates import EACH, KINDS, NAMES, SCOPES, RateLimits
+from gateway.operator.installation import Installation, opened
+from gateway.operator.output import print_table
+
+SCOPE = click.argument("scope", type=click.Choice(SCOPES))
+SUBJECT = click.argument("subject")
+
+
+@click.group()
+def rates() -> None:
+    """Rate limits; there are none by default."""
+
+
+@rates.command("set")
+@SCOPE
+@SUBJECT
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("amount", type=click.IntRange(min=0))
+@click.pass_context
+def set_(ctx: click.Context, scope: str, subject: str, kind: str, amount: int) -> None:
+    """Let SUBJECT (an id or a model; each = all of the scope, one by one) do AMOUNT of KIND; 0 blocks it.
+
+    requests and tokens are counted a minute, concurrency is requests at once.
+    """
+    _change(ctx.with_resource(opened()), scope, _subject(subject), (kind,), amount)
+    click.echo(f"{scope} {subject}: {amount} {NAMES[kind]}.")
+
+
+@rates.command()
+@SCOPE
+@SUBJECT
+@click.argument("kind", type=click.Choice(KINDS), required=False)
+@click.pass_context
+def clear(ctx: click.Context, scope: str, subject: str, kind: str | None) -> None:
+    """Remove the limit of SUBJECT for KIND, or all of its limits."""
+    _change(ctx.with_resource(opened()), scope, _subject(subject), (kind,) if kind else KINDS, None)
+    click.echo(f"{scope} {subject}: no limit.")
+
+
+@rates.command()
+@click.pass_context
+def show(ctx: click.Context) -> None:
+    """All rate limits."""
+    installation = ctx.with_resource(opened())
+    found = RateLimits(installation.database, installation.control).list_limits()
+    rows = [(one.scope, "each" if one.subject == EACH else one.subject, one.amount, NAMES[one.kind]) for one in found]
+    print_table(("SCOPE", "SUBJECT", "AMOUNT", "OF"), rows, "There are no rate limits.")
+
+
+def _subject(text: str) -> str:
+    return EACH if text == "each" else text
+
+
+def _change(installation: Installation, scope: str, subject: str, kinds: tuple[str, ...], amount: int | None) -> None:
+    limits = RateLimits(installation.database, installation.control)
+
+    def work(now: int) -> None:
+        for kind in kinds:
+            limits.write_limit(scope, subject, kind, amount)
+            detail = {"scope": scope, "kind": kind, "amount": amount}
+            audit.append("rate_limit.update", subject, actor=OPERATOR, at_us=now, detail=detail)
+
+    commit(installation.database, installation.control, work)

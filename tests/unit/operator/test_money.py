@@ -1,0 +1,101 @@
+"""The operator's commands on credits, limits, rates and the books."""
+
+import os
+
+import pytest
+
+
+def ident(run, *command: str) -> str:
+    """The id in the first line of a list."""
+    return run(*command, "list").splitlines()[1].split()[0]
+
+
+def cells(shown: str, line: int = 1) -> list[str]:
+    return shown.splitlines()[line].split()
+
+
+def test_credits_are_granted_adjusted_and_shown(run) -> None:
+    before = float(cells(run("credits", "balance"))[1])
+    assert f"has {before + 12.5:g} USD" in run("credits", "grant", "12.50", "--note", "invoice 7")
+    assert f"has {before + 10:g} USD" in run("credits", "adjust", "--note", "too much", "--", "-2.5")
+    shown = run("credits", "history")
+    assert cells(shown, 1)[1:3] == ["adjustment", "-2.5"] and cells(shown, 2)[1:3] == ["grant", "12.5"]
+    assert "credits.post" in run("audit", "list") and run("doctor") == "The books agree."
+
+
+def test_a_reference_is_posted_once(run) -> None:
+    run("credits", "grant", "5", "--reference", "order-1")
+    before = cells(run("credits", "balance"))[1]
+    assert "nothing changed" in run("credits", "grant", "5", "--reference", "order-1")
+    assert cells(run("credits", "balance"))[1] == before
+
+
+@pytest.mark.parametrize("amount", ["0", "-1", "ten", "0.0000000001", "nan"])
+def test_an_improper_grant_is_refused(run, amount: str) -> None:
+    assert run("credits", "grant", "--", amount, status=1).startswith("error: ")
+
+
+def test_one_of_several_organizations_must_be_named(run) -> None:
+    other = run("organizations", "create", "Other")
+    assert "several organizations" in run("credits", "grant", "1", status=1)
+    assert f"{other} has 1 USD" in run("credits", "grant", "1", "--organization", other)
+    assert "error: " in run("credits", "balance", "--organization", "org_" + "0" * 32, status=1)
+
+
+@pytest.mark.parametrize("kind", ["keys", "members"])
+def test_limits_are_set_changed_and_cleared(run, kind: str) -> None:
+    subject = ident(run, kind)
+    assert cells(run("limits", "set", subject, "--total", "10"))[1:4] == ["10", "0", "none"]
+    shown = run("limits", "set", subject, "--amount", "2.5", "--period", "1d")
+    assert cells(shown)[1:5] == ["10", "0", "2.5", "1d"]
+    assert cells(run("limits", "set", subject, "--amount", "none"))[1:4] == ["10", "0", "none"]
+    assert cells(run("limits", "show"))[0] == subject
+    run("limits", "clear", subject)
+    assert run("limits", "show") == "There are no limits."
+    assert "update_limit" in run("audit", "list")
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--amount", "2"], ["--period", "1d"], ["--total", "-1"], ["--amount", "1", "--period", "5y"]]
+)
+def test_improper_limits_are_refused(run, options: list[str]) -> None:
+    assert run("limits", "set", ident(run, "keys"), *options, status=1).startswith("error: ")
+
+
+def test_limits_of_nobody_are_refused(run) -> None:
+    for nobody in ("key_" + "0" * 32, "member_" + "0" * 32):
+        assert "error: " in run("limits", "set", nobody, "--total", "1", status=1)
+
+
+def test_rates_are_set_shown_and_cleared(run) -> None:
+    key = ident(run, "keys")
+    run("rates", "set", "key", key, "requests", "60")
+    run("rates", "set", "key", key, "concurrency", "3")
+    run("rates", "set", "model", "each", "tokens", "100000")
+    shown = run("rates", "show")
+    assert len(shown.splitlines()) == 4 and "each" in shown and "tokens per minute" in shown
+    run("rates", "clear", "key", key, "requests")
+    assert len(run("rates", "show").splitlines()) == 3
+    run("rates", "clear", "key", key)
+    run("rates", "clear", "model", "each")
+    assert run("rates", "show") == "There are no rate limits."
+
+
+def test_an_improper_rate_is_refused(run) -> None:
+    assert "error: " in run("rates", "set", "planet", "x", "requests", "1", status=1)
+    assert "error: " in run("rates", "set", "key", "x", "requests", "-1", status=1)
+
+
+def test_doctor_tells_a_difference_with_status_1(run, open_store) -> None:
+    store = open_store(os.environ["DATABASE_URL"])
+    sql = "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'"
+    store.write(lambda: store.execute(sql))
+    shown = run("doctor", status=1)
+    assert "credit balance" in shown and "1 differences." in shown
+
+
+def test_a_period_without_usage_has_nothing_to_price_again(run) -> None:
+    shown = run("re-rate", "--from", "2026-01-01", "--to", "2026-02-01", "--post")
+    assert "no usage" in shown and "Nothing was left to post." in shown
+    assert "later" in run("re-rate", "--from", "2026-02-01", "--to", "2026-02-01", status=1)
+    assert "error: " in run("re-rate", "--from", "yesterday", "--to", "2026-02-01", status=1)
