@@ -1,7 +1,7 @@
 """The HTTP server under the application: the gunicorn worker and the express lane before Flask.
 
 `worker` is what gunicorn runs; `connection`, `http1` and `reply` are one connection, the reading of requests and the
-writing of answers; `sweeper` notices callers that hung up; `drain` is the end of a worker; `express` answers the hot
+writing of answers; `pulse` is the beat of a worker, `sweeper` notices callers that hung up; `drain` is the end of a worker; `express` answers the hot
 operations without Flask dispatch.
 
 May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry three attributes, all

@@ -7,7 +7,7 @@ import gevent
 
 from gateway.errors import InvalidRequest
 from gateway.server.http1 import malformed
-from gateway.server.sweeper import ClientGone, Pulse
+from gateway.server.pulse import ClientGone, Pulse
 
 IDLE, READING, ANSWERING = range(3)
 RECEIVE_BYTES = 65_536

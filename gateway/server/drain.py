@@ -8,7 +8,8 @@ import gevent
 
 from gateway.clock import Clock
 from gateway.server.connection import IDLE, Connection
-from gateway.server.sweeper import TICK_S, ServerStopping, end
+from gateway.server.pulse import TICK_S, ServerStopping
+from gateway.server.sweeper import end
 
 # Load balancers look at readiness about once a second; until they have, connections are still accepted.
 NOTICE_S = 1.0

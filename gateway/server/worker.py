@@ -19,8 +19,9 @@ from gateway.errors import GatewayError, Internal, Unavailable
 from gateway.server.connection import Connection
 from gateway.server.drain import Drain, make_plan
 from gateway.server.http1 import CHUNKED, Head, attach_body, read_chunked, read_head, too_large
+from gateway.server.pulse import TICK_S, Pulse, ServerStopping
 from gateway.server.reply import Reply, write_refusal
-from gateway.server.sweeper import READ_S, TICK_S, Pulse, ServerStopping, Sweeper
+from gateway.server.sweeper import READ_S, Sweeper
 from gateway.surfaces.wsgi import MAX_BODY
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -10,7 +10,7 @@ from gateway.clock import Clock
 from gateway.errors import InvalidRequest
 from gateway.server.connection import READING, Connection
 from gateway.server.http1 import read_chunked
-from gateway.server.sweeper import ClientGone, Pulse
+from gateway.server.pulse import ClientGone, Pulse
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.server.connection import ANSWERING, IDLE, READING
-from gateway.server.sweeper import ClientGone, Pulse, Sweeper
+from gateway.server.pulse import ClientGone, Pulse
+from gateway.server.sweeper import Sweeper
 
 
 class StoppedClock:
