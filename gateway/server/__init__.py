@@ -1,8 +1,8 @@
 """The HTTP server under the application: the gunicorn worker and the express lane before Flask.
 
 `worker` is what gunicorn runs; `connection`, `http1` and `reply` are one connection, the reading of requests and the
-writing of answers; `pulse` is the beat of a worker, `sweeper` notices callers that hung up; `drain` is the end of a worker; `express` answers the hot
-operations without Flask dispatch.
+writing of answers; `pulse` is the beat of a worker, `sweeper` notices callers that hung up; `drain` is the end of a
+worker; `express` answers the hot operations without Flask dispatch.
 
 May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry three attributes, all
 optional: `max_body` (bytes), `draining` (called with True when a worker begins to leave) and `close` (called last).
