@@ -117,7 +117,8 @@ def _configure_claude(home: Path, gateway: Gateway, model: str) -> dict[str, str
         "ANTHROPIC_BASE_URL": gateway.address,
         "ANTHROPIC_AUTH_TOKEN": gateway.key,
         "ANTHROPIC_MODEL": model,
-        "ANTHROPIC_SMALL_FAST_MODEL": model,
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
+        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
     }

@@ -72,3 +72,12 @@ def test_a_session_goes_on_with_the_same_model_and_with_another_makers(
         assert not [call.problem for model in models for call in model.calls if call.status != 200], told
     last = json.dumps(models[1].calls[-1].body)
     assert "Write the file." in last and "Is it well written?" in last, told
+
+
+def test_claude_code_finds_the_gateways_claude_models(programs: dict[str, Path], job: Job, serve: Serve) -> None:
+    gateway, _ = serve(PLACES["messages"])
+    user, work = Gateway(gateway.address, gateway.key), Path(job.folder)
+    run = CLIENTS["claude"].run(programs["claude"], work, user, PLACES["messages"].model, "Write the file.", False)
+    assert run.code == 0, run
+    found = json.loads((work.parent / "home/.claude/cache/gateway-models.json").read_text())
+    assert "claude-sonnet-4-5" in [model["id"] for model in found["models"]]
