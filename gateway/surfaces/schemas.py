@@ -15,6 +15,7 @@ from gateway.errors import InvalidRequest, UnsupportedMediaType
 from gateway.surfaces.exchange import Inbound
 
 DECIMAL = re.compile(r"\d{1,12}(\.\d{1,9})?")
+LONGEST_MOMENT = 40
 LARGEST_BODY = 2 << 20
 
 
@@ -72,7 +73,8 @@ class Usd(fields.Field):
 
     def __init__(self, signed: bool = False, **more: Any) -> None:
         self.signed = signed
-        super().__init__(**more)
+        pattern = r"^-?\d{1,9}(\.\d{1,9})?$" if signed else r"^\d{1,9}(\.\d{1,9})?$"
+        super().__init__(metadata={"type": "string", "pattern": pattern, "examples": ["12.50"]}, **more)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> int | None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -85,19 +87,22 @@ class Usd(fields.Field):
         sign = -1 if self.signed and text.startswith("-") else 1
         if not DECIMAL.fullmatch(text[1:] if sign < 0 else text):
             raise ValidationError('Give a non-negative decimal amount of US dollars such as "12.50".')
-        # Nine million dollars and more would not fit the 64 bits of nano-dollars.
+        # Ten billion dollars would not fit the 64 bits of nano-dollars.
         if len(text.partition(".")[0].lstrip("-")) > 9:
             raise ValidationError("The amount is too large.")
         return money.parse_usd(text)
 
 
-class Moment(Text):
+class Moment(fields.String):
     """An ISO 8601 moment as microseconds since the epoch; without a zone it is UTC."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(metadata={"format": "date-time"}, **more)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> Any:
         text = super()._deserialize(value, attr, data, **more)
         try:
-            moment = datetime.fromisoformat(text)
+            moment = datetime.fromisoformat(text[:LONGEST_MOMENT])
             return from_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
         except (ValueError, OverflowError):
             raise ValidationError("Give a moment in ISO 8601 such as 2027-01-31T08:00:00Z.") from None

@@ -1,0 +1,105 @@
+import pytest
+from fakes.openai import FakeOpenAI
+
+SECRET = "sk-very-secret-provider-key-0123456789"
+
+
+def add(house, who, **more) -> dict:
+    given = {"organizationId": who.organization_id, "provider": "openai", "token": SECRET, **more}
+    return house.ok("POST", "/keys/provider", who, given)["providerKey"]
+
+
+def test_a_provider_key_is_kept_encrypted_and_never_shown(shared_house) -> None:
+    owner = shared_house["acme owner"]
+    made = add(shared_house, owner, name="Main", allowedModels=["gpt-4o-mini"], maxSpend="25")
+    assert (made["name"], made["maxSpend"], made["allowedModels"]) == ("Main", "25", ["gpt-4o-mini"])
+    listed = shared_house.ok("GET", "/keys/provider", owner)["providerKeys"]
+    assert made in listed and SECRET not in str(listed)
+    rows = shared_house.services.database.read(
+        lambda: shared_house.services.database.execute("SELECT secret FROM provider_key").fetchall()
+    )
+    assert SECRET not in str(rows)
+
+
+def test_a_rotated_key_uses_the_new_secret_at_once(shared_house) -> None:
+    owner = shared_house["acme owner"]
+    made = add(shared_house, owner)
+    fresh = "sk-another-secret-of-the-provider-98765"
+    rotated = shared_house.ok("POST", f"/keys/provider/{made['id']}/rotate", owner, {"token": fresh})["providerKey"]
+    assert rotated["id"] == made["id"] and rotated["maskedToken"] != made["maskedToken"]
+    keys = shared_house.services.management.provider_keys.keys_for(owner.organization_id, "openai")
+    assert fresh in {key.secret for key in keys}
+
+
+def test_a_provider_key_is_changed_switched_and_removed(shared_house) -> None:
+    owner = shared_house["acme owner"]
+    path = f"/keys/provider/{add(shared_house, owner, maxSpend='3')['id']}"
+    given = {"name": "Other", "region": "eu", "status": "inactive", "maxSpend": None}
+    changed = shared_house.ok("PATCH", path, owner, given)["providerKey"]
+    assert {name: changed[name] for name in given} == given
+    shared_house.ok("DELETE", path, owner)
+    assert shared_house.refused("PATCH", path, owner, given) == "404 not_found"
+
+
+@pytest.mark.parametrize("given", [{"provider": "no-such-provider"}, {"token": " "}, {"baseUrl": "ftp://x"},
+                                   {"baseUrl": "https://user:pw@x"}, {"maxSpend": "-1"}, {"provider": "custom:none"},
+                                   {"baseUrl": "https://[x"}], ids=str)  # fmt: skip
+def test_an_impossible_provider_key_is_a_400(shared_house, given) -> None:
+    owner = shared_house["acme owner"]
+    body = {"organizationId": owner.organization_id, "provider": "openai", "token": SECRET, **given}
+    assert shared_house.refused("POST", "/keys/provider", owner, body) == "400 invalid_parameters"
+
+
+def test_trying_a_key_calls_the_provider_with_it(shared_house) -> None:
+    owner = shared_house["rival owner"]
+    with FakeOpenAI() as upstream:
+        made = add(shared_house, owner, baseUrl=upstream.url, allowedModels=["gpt-4o-mini"])
+        result = shared_house.ok("POST", f"/keys/provider/{made['id']}/test", owner, {"model": "gpt-4o-mini"})
+        sent = [call.headers["authorization"] for call in upstream.calls]
+    assert result["ok"] is True and result["model"] == "gpt-4o-mini" and result["error"] is None
+    assert sent == [f"Bearer {SECRET}"]
+
+
+def test_a_provider_that_does_not_answer_is_told_without_the_secret(shared_house) -> None:
+    owner = shared_house["rival owner"]
+    made = add(shared_house, owner, baseUrl="http://127.0.0.1:9/v1")
+    result = shared_house.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
+    assert result["ok"] is False and result["error"]["code"] == "fetch_failed" and SECRET not in str(result)
+
+
+def test_trying_keys_is_limited(house) -> None:
+    owner = house["rival owner"]
+    made = add(house, owner, baseUrl="http://127.0.0.1:9/v1")
+    path = f"/keys/provider/{made['id']}/test"
+    statuses = [house.call("POST", path, owner, {})[0] for _ in range(11)]
+    assert statuses == [200] * 10 + [429]
+
+
+def test_a_custom_provider_with_prices_is_kept_and_tried(shared_house) -> None:
+    owner = shared_house["acme owner"]
+    path = f"/orgs/{owner.organization_id}/custom-providers"
+    models = [{"id": "gpt-4o-mini", "prices": {"prompt": "0.000001", "completion": "0.000002"}}]
+    with FakeOpenAI() as upstream:
+        body = {"name": "mine", "baseUrl": upstream.url, "models": models}
+        made = shared_house.ok("POST", path, owner, body)["customProvider"]
+        key = add(shared_house, owner, provider=made["providerId"])
+        assert shared_house.ok("POST", f"/keys/provider/{key['id']}/test", owner, {})["ok"] is True
+    changed = shared_house.ok("PATCH", f"{path}/mine", owner, {"models": []})["customProvider"]
+    assert changed["models"] == [] and changed["baseUrl"] == made["baseUrl"]
+    shared_house.ok("DELETE", f"{path}/mine", owner)
+    assert shared_house.ok("GET", path, owner)["customProviders"] == []
+    assert shared_house.refused("DELETE", f"/keys/provider/{key['id']}", owner) == "404 not_found"
+
+
+IMPOSSIBLE = [
+    *({"id": "m", "prices": {"prompt": "much"}}, {"id": "m", "prices": "x"}, {"id": ""}),
+    *({"id": "m", "prices": {"soup": "1"}}, {"id": "m", "unknown": 1}),
+]
+
+
+@pytest.mark.parametrize("model", IMPOSSIBLE, ids=str)
+def test_a_custom_model_with_impossible_prices_is_a_400(shared_house, model) -> None:
+    owner = shared_house["acme owner"]
+    body = {"name": "bad", "baseUrl": "https://example.com/v1", "models": [model]}
+    path = f"/orgs/{owner.organization_id}/custom-providers"
+    assert shared_house.refused("POST", path, owner, body) == "400 invalid_parameters"

@@ -1,0 +1,183 @@
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.surfaces.management.table import OPERATIONS
+
+VARIABLE = re.compile(r"<(\w+)>")
+SESSION_ONLY = [one for one in OPERATIONS if one.about.access == "session"]
+# These name a place in their path or body; the others speak of the visitor's own things.
+PLACED = [one for one in SESSION_ONLY if "<" in one.path]
+PEOPLE = ("owner", "admin", "developer", "colleague")
+MANAGER_ONLY = (
+    "members", "invitations", "teams", "/iam", "/credits", "/audit", "custom-providers", "/keys/provider",
+    "callback-secret",
+)  # fmt: skip
+BODIES = {
+    "NewKey": lambda p: {"description": "x", "projectId": p.project_id},
+    "KeyChange": lambda p: {"status": "inactive"},
+    "LimitChange": lambda p: {"usageLimit": "1"},
+    "Named": lambda p: {"name": "Taken over"},
+    "Policy": lambda p: {"requireGdpr": True},
+    "NewSkill": lambda p: {"content": "---\nname: a\ndescription: b\n---\n"},
+    "SkillChange": lambda p: {"enabled": False},
+    "MemberChange": lambda p: {"role": "owner"},
+    "NewInvitation": lambda p: {"email": "spy@example.com", "role": "owner"},
+    "NewTeam": lambda p: {"name": "Spies"},
+    "NewProject": lambda p: {"organizationId": p.organization_id, "name": "x"},
+    "ProjectSettings": lambda p: {"mode": "hybrid"},
+    "NewProviderKey": lambda p: {"organizationId": p.organization_id, "provider": "openai", "token": "sk-x"},
+    "ProviderKeySettings": lambda p: {"status": "inactive"},
+    "Rotation": lambda p: {"token": "sk-y"},
+    "CheckQuestion": lambda p: {},
+    "NewCustomProvider": lambda p: {"name": "mine", "baseUrl": "https://example.com/v1"},
+    "CustomProviderSettings": lambda p: {"baseUrl": "https://example.com/v1"},
+    "PlacedRule": lambda p: {"scope": "organization", "scopeId": p.organization_id, **RULE},
+    "KeyRule": lambda p: RULE,
+    "RuleStatus": lambda p: {"status": "inactive"},
+    "ChangePassword": lambda p: {"currentPassword": "x", "newPassword": "y"},
+    "Token": lambda p: {"token": "llmginv_unknown"},
+    "UserCode": lambda p: {"userCode": "BCDF-GHJK"},
+    "NewPosting": lambda p: {"amount": "5"},
+}
+RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
+
+
+@pytest.fixture(scope="module")
+def furniture(module_house) -> dict[str, dict[str, str]]:
+    """Ids of one thing of each kind, in each organization."""
+    return {name: furnish(module_house, name) for name in ("acme", "rival")}
+
+
+def furnish(house, name: str) -> dict[str, str]:
+    owner = house[f"{name} owner"]
+    org = f"/orgs/{owner.organization_id}"
+    provider_key = BODIES["NewProviderKey"](owner)
+    skill = house.ok("POST", f"{org}/skills", owner, BODIES["NewSkill"](owner))["skill"]["id"]
+    rule = house.ok("POST", f"/keys/api/{owner.key.info.id}/iam", owner, {**RULE, "status": "inactive"})
+    invited = house.ok("POST", f"{org}/invitations", owner, {"email": f"guest@{name}.example"})
+    house.ok("POST", f"{org}/custom-providers", owner, BODIES["NewCustomProvider"](owner))
+    return {
+        "organization_id": owner.organization_id,
+        "project_id": owner.project_id,
+        "key_id": owner.key.info.id,
+        "member_id": house[f"{name} colleague"].member_id,
+        "team_id": house.ok("POST", f"{org}/teams", owner, {"name": "T"})["team"]["id"],
+        "invitation_id": invited["invitation"]["id"],
+        "rule_id": rule["rule"]["id"],
+        "skill_id": skill,
+        "name": "mine",
+        "provider_key": house.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
+    }
+
+
+def send(house, operation, ids: dict[str, str], target, who) -> tuple[int, object]:
+    """The operation on the things of `ids`, sent by `who`."""
+    ids = {**ids, "key_id": ids["provider_key"]} if operation.path.startswith("/keys/provider") else ids
+    path = VARIABLE.sub(lambda found: ids[found[1]], operation.path)
+    schema = operation.about.request
+    return house.call(operation.method, path, who, BODIES[schema.__name__](target) if schema else None)
+
+
+@pytest.mark.parametrize("operation", PLACED, ids=lambda one: f"{one.method} {one.path}")
+def test_nothing_of_another_organization_is_reached_by_any_route(shared_house, furniture, operation) -> None:
+    for role in PEOPLE:
+        status, answer = send(
+            shared_house, operation, furniture["acme"], shared_house["acme owner"], shared_house[f"rival {role}"]
+        )
+        assert status in (403, 404), (role, status, answer)
+
+
+@pytest.mark.parametrize("path, body", [("/keys/api", "NewKey"), ("/projects", "NewProject"),
+                                        ("/keys/provider", "NewProviderKey")])  # fmt: skip
+def test_nothing_is_made_in_another_organization(shared_house, path, body) -> None:
+    for role in PEOPLE:
+        given = BODIES[body](shared_house["acme owner"])
+        assert shared_house.refused("POST", path, shared_house[f"rival {role}"], given) == "403 permission_denied"
+
+
+@pytest.mark.parametrize("query", ["/keys/api?projectId=", "/activity?projectId=", "/activity/sources?projectId="])
+def test_no_report_of_another_project_is_read(shared_house, query) -> None:
+    path = query + shared_house["acme owner"].project_id
+    for role in PEOPLE:
+        assert shared_house.refused("GET", path, shared_house[f"rival {role}"]) == "403 permission_denied"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [one for one in PLACED if one.about.request is None or one.about.request.__name__ != "NewPosting"],
+    ids=lambda one: f"{one.method} {one.path}",
+)
+def test_things_that_do_not_exist_are_a_404(shared_house, furniture, operation) -> None:
+    unknown = {name: ident[:-6] + "000000" for name, ident in furniture["acme"].items()}
+    status, answer = send(shared_house, operation, unknown, shared_house["acme owner"], shared_house["acme owner"])
+    assert status == 404, answer
+
+
+@pytest.mark.parametrize("operation", [one for one in PLACED if any(w in one.path for w in MANAGER_ONLY)],
+                         ids=lambda one: f"{one.method} {one.path}")  # fmt: skip
+def test_developers_do_not_manage(shared_house, furniture, operation) -> None:
+    dev = shared_house["acme developer"]
+    status, answer = send(shared_house, operation, furniture["acme"], shared_house["acme owner"], dev)
+    assert status == 403, answer
+
+
+@pytest.mark.parametrize("operation", SESSION_ONLY, ids=lambda one: f"{one.method} {one.path}")
+def test_no_route_works_without_a_session_or_with_an_api_key(shared_house, furniture, operation) -> None:
+    owner = shared_house["acme owner"]
+    for who in ("", owner.key.token, "llmgses_" + "x" * 40):
+        status, answer = send(shared_house, operation, furniture["acme"], owner, who)
+        assert (status, answer["code"]) == (401, "session_invalid")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    owner=st.sampled_from(PEOPLE),
+    route=st.sampled_from([one for one in PLACED if one.path.startswith("/keys/api")]),
+    query=st.sampled_from(["/keys/api", "/keys/api?filter=all", "/keys/api?projectId={}", "/activity?groupBy=apiKey"]),
+)
+def test_no_developer_sees_or_changes_anothers_key(shared_house, furniture, owner, route, query) -> None:
+    dev, other = shared_house["acme developer"], shared_house[f"acme {owner}"]
+    listed = shared_house.ok("GET", query.format(dev.project_id), dev)
+    if other is not dev:
+        ids = {**furniture["acme"], "key_id": other.key.info.id}
+        status, answer = send(shared_house, route, ids, other, dev)
+        assert status == 403 and other.key.info.description not in str(answer)
+        assert other.key.info.id not in str(listed)
+
+
+def test_a_developers_activity_is_that_of_their_own_keys(shared_house) -> None:
+    dev, other = shared_house["acme developer"], shared_house["acme colleague"]
+    path = f"/activity?apiKeyId={other.key.info.id}"
+    assert shared_house.refused("GET", path, dev) == "403 permission_denied"
+    assert shared_house.ok("GET", f"/activity?apiKeyId={dev.key.info.id}", dev)
+    path = f"/activity/sources?projectId={dev.project_id}"
+    assert shared_house.refused("GET", path, dev) == "403 permission_denied"
+
+
+def test_a_removed_member_is_out_at_once_with_session_and_key(house) -> None:
+    owner, dev = house["acme owner"], house["acme developer"]
+    house.ok("DELETE", f"/orgs/{dev.organization_id}/members/{dev.member_id}", owner)
+    assert house.refused("GET", f"/orgs/{dev.organization_id}", dev) == "403 permission_denied"
+    assert house.call("GET", "/v1/key", dev.key.token)[0] == 401
+    assert house.ok("GET", "/keys/api", dev) == {"apiKeys": [], "userRole": "developer"}
+
+
+def test_only_owners_make_and_change_owners(house) -> None:
+    owner, admin, dev = house["acme owner"], house["acme admin"], house["acme developer"]
+    members = f"/orgs/{owner.organization_id}/members"
+    assert house.refused("PATCH", f"{members}/{owner.member_id}", admin, {"role": "developer"}).startswith("403")
+    assert house.refused("PATCH", f"{members}/{dev.member_id}", admin, {"role": "owner"}).startswith("403")
+    assert house.refused("PATCH", f"{members}/{admin.member_id}", admin, {"role": "owner"}).startswith("403")
+    invitation = {"email": "x@example.com", "role": "owner"}
+    assert house.refused("POST", f"/orgs/{owner.organization_id}/invitations", admin, invitation).startswith("403")
+    assert house.ok("PATCH", f"{members}/{admin.member_id}", owner, {"role": "owner"})["member"]["role"] == "owner"
+
+
+def test_a_project_key_reads_its_own_account_only(shared_house) -> None:
+    own = shared_house.ok("GET", "/v1/key", shared_house["rival developer"].key.token)
+    assert own["data"]["label"] == "Key of developer@rival.example"
+    credits = shared_house.ok("GET", "/v1/credits", shared_house["rival developer"].key.token)
+    assert credits == {"balance": "0", "total_used": "0", "totalUsed": "0"}
