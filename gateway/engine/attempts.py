@@ -36,6 +36,11 @@ class Walk:
     def first(self) -> Target | None:
         return self.groups[0][0] if self.groups and self.groups[0] else None
 
+    @property
+    def is_last(self) -> bool:
+        """Whether no other mapping may follow the one that is tried now."""
+        return self.mappings_left <= 1 or self.place + 1 >= len(self.groups)
+
     def after(self, error: GatewayError) -> Target | None:
         """The next target after `error`, None when the request must end."""
         if isinstance(error, NotSupported) and not error.upstream_status:

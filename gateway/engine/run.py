@@ -16,6 +16,7 @@ from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
 
 OK = 200
+SHARE = 0.5
 GONE = "The caller hung up."
 
 
@@ -41,6 +42,14 @@ class Run:
     def request_for(self, target: Target) -> ChatRequest:
         """The request as `target` gets it."""
         return self.planned.adapt(self.request, target.mapping)
+
+    def patience(self) -> float:
+        """Until when (monotonic) the attempt that begins now may go without an answer: the whole deadline when it is
+        the last one, else half of what is left, so that a provider that says nothing leaves time for another."""
+        if self.walk.is_last:
+            return self.deadline
+        now = self.clock.monotonic()
+        return now + (self.deadline - now) * SHARE
 
     def begin(self, target: Target) -> Attempt:
         """A new attempt at `target`, known outside this process before anything is sent."""

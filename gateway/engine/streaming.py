@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 from gateway.engine.outcome import Attempt
 from gateway.engine.run import Run
-from gateway.errors import GatewayError, StreamTruncated
+from gateway.errors import GatewayError, StreamTruncated, UpstreamTimeout
 from gateway.neutral.events import Batch, Failed, Finished, Progress, Silent, Started, Warned, has_content, text_size
 from gateway.providers.upstream import Answering
 from gateway.threads import Pump, spawn
 
+LATE = "The provider began no answer in time."
 TRUNCATED = "The provider's answer ended before it was complete."
 
 
@@ -86,11 +87,14 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
 def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batch]:
     """Keep events back until the first with content; Silent goes out at once; a Failed before it is raised."""
     held: Batch = []
+    until = run.patience()
     for batch in batches:
         content = observe(attempt, batch, run.outcome.warnings)
         if attempt.first_at:
             yield batch
             continue
+        if not content and run.clock.monotonic() > until:
+            raise UpstreamTimeout(LATE)
         held += [event for event in batch if type(event) is not Silent]
         last = held[-1] if held else None
         if type(last) is Failed and not content:
