@@ -69,7 +69,7 @@ def test_a_provider_that_recovers_is_used_again(make_settings, tmp_path, healthy
         with local_gateway(make_settings, **environment, GATEWAY_ROUTING_EXPLORATION_RATE="0.3") as gateway:
             assert drill(gateway, False, 4).bad == []
             port = int(re.search(r":(\d+)/", address)[1])
-            with drilling.answering(port) as calls:
+            with drilling.answering(port) as calls, drilling.open_client() as http:
                 until = time.monotonic() + 6
                 while not calls and time.monotonic() < until:
                     assert drilling.ask(gateway, False, http) == ""
