@@ -34,7 +34,10 @@ def serve(tmp_path: Path, job: Job) -> Iterator[Callable[..., tuple[GatewayProce
     with ExitStack() as running:
 
         def start(*places: Place) -> tuple[GatewayProcess, list[Model]]:
-            models = {place.provider: running.enter_context(place.kind(job)) for place in dict.fromkeys(places)}
+            models = {
+                place.provider: running.enter_context(place.kind(job))
+                for place in {place.provider: place for place in places}.values()
+            }
             environment: dict[str, str] = {}
             for place in places:
                 environment |= place.environment(models[place.provider].url)

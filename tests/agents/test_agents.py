@@ -74,6 +74,23 @@ def test_a_session_goes_on_with_the_same_model_and_with_another_makers(
     assert "Write the file." in last and "Is it well written?" in last, told
 
 
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_gets_over_a_provider_that_is_busy_for_a_moment(
+    client: str, place: str, programs: dict[str, Path], job: Job, serve: Serve
+) -> None:
+    gateway, (model,) = serve(PLACES[place])
+    model.script(*[PLACES[place].busy] * 2)
+    user = Gateway(gateway.address, gateway.key)
+    run = CLIENTS[client].run(
+        programs[client], Path(job.folder), user, PLACES[place].model, "Write the file.", going_on=False
+    )
+    told = account([model], run, gateway)
+    assert [call.status for call in model.calls[:2]] == [PLACES[place].busy.status] * 2, told
+    assert run.code == 0, told
+    assert Path(job.path).is_file(), told
+
+
 def test_claude_code_finds_the_gateways_claude_models(programs: dict[str, Path], job: Job, serve: Serve) -> None:
     gateway, _ = serve(PLACES["messages"])
     user, work = Gateway(gateway.address, gateway.key), Path(job.folder)

@@ -6,7 +6,7 @@ rewrote wrongly is refused as the real service would refuse it. All requests are
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,14 +62,18 @@ def call(tools: list[str], job: Job, worked: bool) -> tuple[tuple[str, str], ...
 
 
 class Endless:
-    """A script whose next answer is made from the request at hand."""
+    """A script whose next answer is made from the request at hand, once those that it was given are used up."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], Any], calls: list[Any]) -> None:
         self._answer = answer
         self._calls = calls
+        self._given: list[Any] = []
+
+    def extend(self, answers: Iterable[Any]) -> None:
+        self._given.extend(answers)
 
     def pop(self, place: int) -> Any:
-        return self._answer(self._calls[-1].body)
+        return self._given.pop(0) if self._given else self._answer(self._calls[-1].body)
 
 
 class ModelAtOpenAI(FakeOpenAI):
@@ -162,6 +166,7 @@ class Place:
     model: str
     provider: str
     kind: Callable[[Job], Model]
+    busy: Any  # what the service answers when it has too much to do
 
     def environment(self, address: str) -> dict[str, str]:
         """What tells a gateway that the provider is at `address`."""
@@ -170,8 +175,10 @@ class Place:
 
 
 PLACES = {
-    "chat": Place("openai/gpt-5-mini", "openai", ModelAtOpenAI),
-    "responses": Place("gpt-5-codex", "openai", ModelAtResponses),
-    "messages": Place("anthropic/claude-sonnet-4-5", "anthropic", ModelAtAnthropic),
-    "generate": Place("google-ai-studio/gemini-2.5-flash", "google-ai-studio", ModelAtGoogle),
+    "chat": Place("openai/gpt-5-mini", "openai", ModelAtOpenAI, openai.Answer(status=503)),
+    "responses": Place("gpt-5-codex", "openai", ModelAtResponses, responses.Answer(status=503)),
+    "messages": Place("anthropic/claude-sonnet-4-5", "anthropic", ModelAtAnthropic, anthropic.Answer(status=529)),
+    "generate": Place(
+        "google-ai-studio/gemini-2.5-flash", "google-ai-studio", ModelAtGoogle, google.Answer(status=503)
+    ),
 }
