@@ -1,5 +1,6 @@
 """The response cache through the whole gateway: same answer, no cost, one upstream call, never another project's."""
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -190,3 +191,18 @@ def test_who_waited_for_a_failed_answer_asks_for_themselves(cached, upstream):
     jobs = [gevent.spawn(raw, cached, messages=messages) for _ in range(3)]
     gevent.joinall(jobs, timeout=10)
     assert sorted(job.value.status_code for job in jobs) == [200, 200, 502]
+
+
+def test_four_workers_make_one_upstream_call_where_redis_is(process, upstream, redis_url):
+    upstream.script(Answer("Once.", silence_s=0.5))
+    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url, "REDIS_URL": redis_url}
+    gateway = process(workers=4, **environment)
+    with sqlite3.connect(gateway.data / "gateway.db", timeout=10) as database:
+        database.execute("UPDATE project SET cache_enabled = 1")
+        database.execute("UPDATE control SET version = version + 1")
+    gevent.sleep(1.2)
+    body = {"model": MODEL, "messages": unique()}
+    jobs = [gevent.spawn(gateway.post, "/v1/chat/completions", body) for _ in range(12)]
+    gevent.joinall(jobs, timeout=20)
+    assert {job.value[1]["choices"][0]["message"]["content"] for job in jobs} == {"Once."}
+    assert len(upstream.calls) == 1
