@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test lint bench soak clean requirements catalogue
+.PHONY: serve test lint bench soak drills clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -20,6 +20,10 @@ bench: .venv/test.stamp
 
 soak: .venv/test.stamp
 	$(BIN)/pytest -c tests/pytest.ini tests -m soak
+
+# Faults of providers, one after the other: how many requests succeed and what waiting it costs.
+drills: .venv/test.stamp
+	$(BIN)/pytest -c tests/pytest.ini tests/drills -s
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
