@@ -68,7 +68,7 @@ class _Writer(Interface):
 
 
 class _TextWriter:
-    """Text with its citations; a signature of it follows in a block of its own."""
+    """Text with its citations; `late` is the block that brings its signature back, which only its end tells."""
 
     whole = True
 
@@ -96,8 +96,11 @@ class _TextWriter:
         return sheet.start({"type": "text", "text": ""})
 
     def close(self, sheet: Sheet) -> bytes:
-        sent = sheet.stop() if self._begun else b""
-        return sent + sheet.lone(mark(TEXT, self._maker, self._signature)) if self._signature else sent
+        return sheet.stop() if self._begun else b""
+
+    @property
+    def late(self) -> Block | None:
+        return mark(TEXT, self._maker, self._signature) if self._signature else None
 
 
 class _ThoughtWriter:
@@ -223,12 +226,17 @@ WRITERS: dict[type, type] = {
 
 
 class BlockOrder:
-    """Takes events of blocks, gives frames. `called` tells whether the caller has a tool to run."""
+    """Takes events of blocks, gives frames. `called` tells whether the caller has a tool to run.
+
+    The signature of a text goes out ahead of the next block. That of the last text is left out: clients take the last
+    block for the answer, and no maker insists on it (Google, "Thought signatures": only those of calls are checked).
+    """
 
     def __init__(self) -> None:
         self.called = False
         self._sheet = Sheet()
         self._open: _Writer | None = None
+        self._late: Block | None = None
         self._queue: list[tuple[_Writer, list[Event]]] = []
         self._done: set[int] = set()  # blocks that are whole, though they wait
 
@@ -284,7 +292,9 @@ class BlockOrder:
     def _open_next(self) -> bytes:
         writer, events = self._queue.pop(0)
         self._open = writer
-        sent = b"".join(writer.add(event, self._sheet) for event in events)
+        sent = self._sheet.lone(self._late) if self._late else b""
+        self._late = None
+        sent += b"".join(writer.add(event, self._sheet) for event in events)
         return sent + self._close() if writer.number in self._done else sent
 
     def _end(self, number: int) -> bytes:
@@ -295,4 +305,6 @@ class BlockOrder:
 
     def _close(self) -> bytes:
         writer, self._open = self._open, None
+        if isinstance(writer, _TextWriter):
+            self._late = writer.late
         return writer.close(self._sheet) if writer is not None else b""

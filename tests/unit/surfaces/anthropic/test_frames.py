@@ -255,6 +255,14 @@ def test_sealed_and_late_marks_come_back(serve: Callable[..., anthropic.Anthropi
     )
 
 
+def test_the_answers_text_stays_its_last_block_though_its_maker_signed_it(serve: Callable[..., anthropic.Anthropic]):
+    signed = TextDelta("", 0, signature="c2ln", maker="google")
+    assert [block.type for block in message(serve(sent(Started(), TextDelta("Hi"), signed, END))).content] == ["text"]
+    call = ToolCallDelta(1, "{}", id="t1", name="f")
+    parts = parts_of(message(serve(sent(Started(), TextDelta("Hi"), signed, call, END))))
+    assert parts == (Text("Hi", signature="c2ln", maker="google"), ToolCall("t1", "f", "{}"))
+
+
 @pytest.mark.parametrize("relayed", [True, False])
 def test_an_upstreams_own_stream_arrives_whole(serve: Callable[..., anthropic.Anthropic], relayed: bool):
     rich = Answer("Sunny.", thinking="hm", redacted="x", search="https://a", tools=(("f", '{"a": 1}'), ("g", "{}")))
