@@ -18,14 +18,14 @@ from gateway import __version__
 from gateway.services import Services
 from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 
-VARIABLE = re.compile(r"<(\w+)>")
+VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 TITLE = "llmgateway"
 INTRODUCTION = (
     "One API key in front of every model provider. Operations of models take an API key "
     "(`Authorization: Bearer` or `x-api-key`), those of management a session (bearer token or cookie)."
 )
 # What an operation may answer that says nothing of it itself.
-UNSAID = (400, 401, 402, 403, 404, 409, 410, 413, 415, 429, 500, 502, 503, 504, 529)
+UNSAID = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 429, 500, 502, 503, 504, 529)
 KEY_SECURITY = [{"bearerKey": []}, {"headerKey": []}]
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "session": [{"session": []}],
@@ -150,7 +150,7 @@ def _guess(operation: Operation) -> About:
     summary = (operation.handler.__doc__ or operation.path).strip().split("\n")[0].split(". ")[0].rstrip(".")
     keyed = operation.path.startswith(("/v1", "/v3", "/v4"))
     if keyed:
-        return About(summary, errors=UNSAID, access="optional" if operation.method == "GET" else "key")
+        return About(summary, access="optional" if operation.method == "GET" else "key")
     return About(summary, "Service", errors=(503,), access="none", media="*/*")
 
 
@@ -171,7 +171,7 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
         if status != 204:
             schema = _schema(spec, about.answer, known) if about.answer is not None else {}
             answers[str(status)]["content"] = {about.media: {"schema": schema}}
-    for status in about.errors:
+    for status in about.errors or (UNSAID if about.access in ("key", "optional") else ()):
         answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, operation.dialect, status, known)}"}
     return answers
 
@@ -193,11 +193,15 @@ def _schema(spec: APISpec, given: Any, known: set[str]) -> Any:
         return _hoist(spec, given, known)
     if isinstance(given, type) and issubclass(given, Schema):
         return given
-    (schema,), parts = msgspec.json.schema_components([given], ref_template="#/components/schemas/{name}")
+    # Structs of one name in two surfaces are different ones.
+    surface = given.__module__.split(".")[-2]
+    (schema,), parts = msgspec.json.schema_components(
+        [given], ref_template="#/components/schemas/" + surface + ".{name}"
+    )
     for name, part in parts.items():
-        if name not in known:
-            known.add(name)
-            spec.components.schema(name, part)
+        if f"{surface}.{name}" not in known:
+            known.add(f"{surface}.{name}")
+            spec.components.schema(f"{surface}.{name}", part)
     return schema
 
 

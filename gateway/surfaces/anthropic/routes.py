@@ -5,7 +5,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.surfaces import auth, replies
 from gateway.surfaces.anthropic import frames, reader, schema, tokens, writer
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
 
 DIALECT = "anthropic"
@@ -44,7 +44,9 @@ def _identity(context: RequestContext) -> tuple[str, str]:
     return "request-id", context.shown_id
 
 
+ABOUT = About("Message (Anthropic dialect)", request=schema.MessagesBody)
+
 OPERATIONS = (
-    Operation("POST", "/v1/messages", create, dialect=DIALECT, body="json", hot=True, paid=True),
+    Operation("POST", "/v1/messages", create, dialect=DIALECT, body="json", hot=True, paid=True, about=ABOUT),
     Operation("POST", "/v1/messages/count_tokens", count, dialect=DIALECT, body="json"),
 )

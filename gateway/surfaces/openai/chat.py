@@ -4,7 +4,7 @@ from gateway.engine.context import RequestContext
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.surfaces import auth, replies
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer
 
@@ -30,4 +30,6 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
     return replies.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)
 
 
-OPERATIONS = (Operation("POST", "/v1/chat/completions", complete, body="json", hot=True, paid=True),)
+ABOUT = About("Chat completion", request=chat_schema.ChatBody)
+
+OPERATIONS = (Operation("POST", "/v1/chat/completions", complete, body="json", hot=True, paid=True, about=ABOUT),)

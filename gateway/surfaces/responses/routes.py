@@ -9,7 +9,7 @@ from gateway.engine.responses import StoredResponse, StoredResponses
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed
 from gateway.services import Services
 from gateway.surfaces import auth, replies
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.responses import compact, reader, schema, store, stream, writer
 
@@ -120,8 +120,10 @@ def _sealed(inbound: Inbound) -> bool:
 
 
 ONE = "/v1/responses/<response_id>"
+ABOUT = About("Response (OpenAI Responses dialect)", request=schema.ResponsesBody)
+
 OPERATIONS = (
-    Operation("POST", "/v1/responses", create, body="json", hot=True, paid=True),
+    Operation("POST", "/v1/responses", create, body="json", hot=True, paid=True, about=ABOUT),
     Operation("GET", "/v1/responses", refuse_socket),
     Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True),
     Operation("GET", ONE, retrieve),

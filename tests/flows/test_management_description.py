@@ -1,0 +1,93 @@
+"""The API description against a running gateway: whatever fits it gets an answer that it documents."""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+import schemathesis
+from gateways import LocalGateway, local_gateway
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from gateway.accounts import keys, members, projects
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+EXAMPLES = 8
+NAMED = {"organizationId": "organization_id", "projectId": "project_id"}
+# With what exists, these would lock the test out of its own organization.
+ENDS = (
+    "DELETE /keys/api/{key_id}",
+    "PATCH /keys/api/{key_id}",
+    "POST /keys/api/{key_id}/roll",
+    "DELETE /projects/{project_id}",
+    "PATCH /projects/{project_id}",
+)
+NO_CHECKS = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def gateway(settings: Callable[..., object]) -> Iterator[LocalGateway]:
+    with local_gateway(settings, GATEWAY_BOOTSTRAP_PASSWORD="correct horse battery") as running:
+        yield running
+
+
+class Caller:
+    """Sends cases with the credential that their operation asks for, about things that exist as often as not."""
+
+    def __init__(self, gateway: LocalGateway) -> None:
+        services = gateway.services
+        owner = members.list_members(services.database)[0]
+        self.tokens = {
+            "session": services.management.sessions.open(owner.user_id).token,
+            "bearerKey": gateway.key,
+        }
+        key = keys.list_keys(services.database)[0]
+        project = projects.list_projects(services.database)[0]
+        self.known = {
+            "organization_id": owner.organization_id,
+            "project_id": project.id,
+            "key_id": key.id,
+            "member_id": owner.id,
+        }
+        self.dice = random.Random(11)
+
+    def send(self, case: schemathesis.Case) -> schemathesis.Response:
+        security = case.operation.definition.raw.get("security") or [{}]
+        names = [name for choice in security for name in choice]
+        headers = {"Authorization": f"Bearer {self.tokens[names[0]]}"} if names else {}
+        if case.operation.label not in ENDS and self.dice.random() < 0.6:
+            known = {name: self.known[name] for name in case.path_parameters or {} if name in self.known}
+            case.path_parameters = {**(case.path_parameters or {}), **known}
+            if isinstance(case.body, dict):
+                named = {name: self.known[column] for name, column in NAMED.items() if name in case.body}
+                case.body = {**case.body, **named}
+        return case.call(headers=headers)
+
+
+def test_every_operation_answers_as_described(gateway: LocalGateway) -> None:
+    schema = schemathesis.openapi.from_wsgi("/openapi.json", gateway.app.flask)
+    caller = Caller(gateway)
+    seen = []
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        seen.append(operation.label)
+
+        @NO_CHECKS
+        @given(case=operation.as_strategy())
+        def answers(case: schemathesis.Case) -> None:
+            case.validate_response(caller.send(case), checks=CHECKS)
+
+        answers()
+    assert len(seen) > 80

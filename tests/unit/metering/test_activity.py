@@ -1,0 +1,111 @@
+import random
+from collections import Counter
+
+import orjson
+import pytest
+
+from gateway import ids
+from gateway.metering.activity import Place, Span, measure
+from gateway.metering.models import BYOK, CACHED, CREDITS, LATE, RETRIED
+from gateway.metering.recorder import COLUMNS, UsageRecord, raw_id
+
+HOUR_US = 3_600_000_000
+DAY_US = 24 * HOUR_US
+DAY = 20_000
+START = DAY * DAY_US
+PROJECT, OTHER = ids.new("proj"), ids.new("proj")
+MEMBER, KEY = ids.new("member"), ids.new("key")
+ZERO = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(
+    ("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""
+)
+MODEL = {"served": "small", "provider": "maker", "source": "app"}
+
+
+def row(**given) -> UsageRecord:
+    base = {"request": bytes.fromhex(ids.new_hex()), "organization": b"o", "project": raw_id(PROJECT),
+            "api_key": raw_id(KEY), "member": raw_id(MEMBER), "error": None, "label": None, "extra": None}  # fmt: skip
+    values = {**ZERO, **base, **MODEL, "at": START, "cost_nusd": 10, "input": 3, "output": 2, **given}
+    return UsageRecord(**{**values, "posted_at": values["at"] + 5})
+
+
+@pytest.fixture
+def write(database):
+    sql = f"INSERT INTO usage ({COLUMNS}) VALUES ({', '.join('?' * len(UsageRecord._fields))})"
+    return lambda *rows: database.write(lambda: database.execute_many(sql, rows))
+
+
+def day(database, dimension="model", places=(Place((PROJECT,)),), **more):
+    return measure(database, places, Span(START, START + DAY_US, DAY_US), dimension, **more)
+
+
+def test_a_request_counts_once_by_its_last_attempt_and_costs_by_all(database, write) -> None:
+    request = bytes.fromhex(ids.new_hex())
+    failed = row(request=request, error="upstream_error", served="large", cost_nusd=4)
+    write(failed, row(request=request, attempt=1, flags=RETRIED), row())
+    rows = {one.value: one.figures for one in day(database)}
+    assert (rows["large", "maker"].requests, rows["large", "maker"].errors, rows["large", "maker"].cost_nusd) == (
+        0,
+        0,
+        4,
+    )
+    assert (rows["small", "maker"].requests, rows["small", "maker"].errors) == (2, 0)
+
+
+def test_a_request_whose_last_attempt_failed_is_an_error(database, write) -> None:
+    request = bytes.fromhex(ids.new_hex())
+    write(row(request=request, error="timeout"), row(request=request, attempt=1, flags=RETRIED, error="client_error"))
+    [found] = day(database)
+    assert (found.figures.requests, found.figures.errors, found.figures.client_errors) == (1, 1, 1)
+
+
+def test_what_became_known_later_adds_cost_and_no_request(database, write) -> None:
+    first = row(cost_nusd=10)
+    write(first, first._replace(kind=LATE, cost_nusd=7, input=1, output=0))
+    [found] = day(database)
+    assert (found.figures.requests, found.figures.cost_nusd, found.figures.input_tokens) == (1, 17, 4)
+
+
+def test_credits_and_own_keys_and_replays_are_told_apart(database, write) -> None:
+    write(row(mode=CREDITS), row(mode=BYOK, cost_nusd=3), row(flags=CACHED, cost_nusd=0))
+    [found] = day(database)
+    figures = found.figures
+    assert (figures.requests, figures.byok_requests, figures.cached_requests) == (3, 1, 1)
+    assert (figures.cost_nusd, figures.byok_nusd) == (13, 3)
+
+
+def test_counts_and_costs_without_a_column_are_added(database, write) -> None:
+    extra = {"units": {"input_audio": 5, "output_image": 7}, "nusd": {"image_output": 11, "request": 2}}
+    write(row(extra=orjson.dumps(extra).decode()), row())
+    [found] = day(database)
+    assert (found.figures.input_tokens, found.figures.output_tokens) == (11, 11)
+    assert (found.figures.image_output_nusd, found.figures.request_nusd) == (11, 2)
+
+
+def test_other_projects_members_keys_and_times_are_left_out(database, write) -> None:
+    mine = row()
+    write(mine, row(project=raw_id(OTHER)), row(member=raw_id(ids.new("member"))), row(api_key=raw_id(ids.new("key"))))
+    write(row(at=START - 1), row(at=START + DAY_US))
+    only = day(database, places=[Place((PROJECT,), MEMBER)], api_key_id=KEY)
+    assert [one.figures.requests for one in only] == [1]
+    assert sum(one.figures.requests for one in day(database)) == 3
+    assert day(database, places=[Place(())]) == [] and day(database, places=[]) == []
+
+
+@pytest.mark.parametrize("dimension", ["model", "api_key", "member", "source"])
+def test_every_cut_of_the_same_rows_has_the_same_sums(database, write, dimension) -> None:
+    dice = random.Random(7)
+    rows = [
+        row(at=START + dice.randrange(DAY_US), cost_nusd=dice.randrange(10**12), served=dice.choice("abc"),
+            source=dice.choice(("x", "")), api_key=raw_id(dice.choice((KEY, OTHER))), input=dice.randrange(9))
+        for _ in range(300)
+    ]  # fmt: skip
+    write(*rows)
+    span = Span(START, START + DAY_US, HOUR_US)
+    found = measure(database, [Place((PROJECT,))], span, dimension)
+    by_hour = Counter(r.at // HOUR_US for r in rows)
+    assert sum(one.figures.cost_nusd for one in found) == sum(r.cost_nusd for r in rows)
+    assert sum(one.figures.input_tokens for one in found) == sum(r.input for r in rows)
+    counted: Counter[int] = Counter()
+    for one in found:
+        counted[one.step] += one.figures.requests
+    assert counted == by_hour

@@ -1,0 +1,96 @@
+import re
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from gateway.surfaces import openapi, replies, table
+from gateway.surfaces.blueprints import guard
+from gateway.surfaces.exchange import Deprecated, Inbound, Operation
+
+
+@pytest.fixture(scope="module")
+def document() -> dict:
+    return openapi.describe(table.described())
+
+
+def test_every_operation_is_described_once_with_an_id_of_its_own(document) -> None:
+    listed = {(o.method.lower(), openapi.VARIABLE.sub(r"{\1}", o.path)) for o in table.described()}
+    found = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    ids = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
+    assert found == listed and len(ids) == len(set(ids))
+
+
+def test_every_reference_leads_somewhere(document) -> None:
+    references = set(re.findall(r'"\$ref":"#/components/(\w+)/([^"]+)"', orjson.dumps(document).decode()))
+    assert references
+    for kind, name in references:
+        assert name in document["components"][kind], name
+
+
+def test_every_operation_documents_answers_and_who_may_call_it(document) -> None:
+    for path, methods in document["paths"].items():
+        for method, one in methods.items():
+            assert one["responses"] and one["summary"], (method, path)
+            assert one["security"] or not path.startswith("/orgs"), path
+
+
+def test_variables_of_a_path_are_its_parameters(document) -> None:
+    for path, methods in document["paths"].items():
+        for one in methods.values():
+            named = {p["name"] for p in one["parameters"] if p["in"] == "path"}
+            assert named == set(re.findall(r"{(\w+)}", path)), path
+
+
+def test_bodies_come_from_the_schemas_that_check_them(document) -> None:
+    chat = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert chat == {"$ref": "#/components/schemas/openai.ChatBody"}
+    body = document["components"]["schemas"]["openai.ChatBody"]
+    assert body["required"] == ["model", "messages"] or set(body["required"]) >= {"model", "messages"}
+    key = document["components"]["schemas"]["keys.NewKey"]
+    assert set(key["required"]) == {"description", "projectId"}
+
+
+def test_the_page_names_every_path_and_loads_nothing(document) -> None:
+    page = openapi.write_page(document, "nonce")
+    assert all(path in page for path in document["paths"])
+    assert not re.search(r'(src|href)="(https?:)?//', page) and "<script" not in page
+
+
+def test_the_page_escapes_what_the_description_says() -> None:
+    def handler(services, inbound):
+        """Says <script>alert(1)</script>."""
+
+    page = openapi.write_page(openapi.describe([Operation("GET", "/x", handler)]), "nonce")
+    assert "<script>" not in page and "&lt;script&gt;" in page
+
+
+def test_a_deprecated_operation_says_so_with_its_dates() -> None:
+    deprecated = Deprecated("2026-01-31", "2027-01-31", "https://llm.example.com/docs")
+    headers = dict(replies.deprecation_headers(deprecated))
+    assert headers == {
+        "Deprecation": "@1769817600",
+        "Sunset": "Sun, 31 Jan 2027 00:00:00 GMT",
+        "Link": '<https://llm.example.com/docs>; rel="deprecation"; type="text/html"',
+    }
+    assert list(dict(replies.deprecation_headers(Deprecated("2026-01-31")))) == ["Deprecation"]
+
+
+def test_every_answer_of_a_deprecated_operation_carries_the_notice() -> None:
+    services = SimpleNamespace(counters=SimpleNamespace(add=lambda *given: None))
+    for handler in (lambda s, i: replies.json_reply({}), lambda s, i: 1 / 0):
+        operation = Operation("GET", "/old", handler, deprecated=Deprecated("2026-01-31"))
+        answer = guard(services, operation)(Inbound("GET", "/old", {}))
+        assert ("Deprecation", "@1769817600") in answer.headers
+
+
+def test_deprecation_shows_in_the_description() -> None:
+    operation = Operation("GET", "/old", lambda s, i: None, deprecated=Deprecated("2026-01-31"))
+    assert openapi.describe([operation])["paths"]["/old"]["get"]["deprecated"] is True
+
+
+def test_document_and_page_are_served_under_their_three_addresses() -> None:
+    served = {o.path: o.handler(None, Inbound("GET", o.path, {})) for o in openapi.operations(table.described)}
+    assert served["/openapi.json"].body == served["/json"].body
+    headers = dict(served["/docs"].headers)
+    assert "default-src 'none'" in headers["Content-Security-Policy"] and b"<h1>" in served["/docs"].body
