@@ -23,12 +23,15 @@ class GatewayError(Exception):
     `param` names the offending field ("" when none), `retry_after` is seconds, `status` and `code` may be
     narrowed per instance, `details` are extra members of the error object (strings), `upstream_status` the
     status that the provider answered (0 when it answered none), `headers` are added to the answer.
+
+    `spent` is what the provider counted before it failed (a neutral Usage), to be metered; None when it told none.
     """
 
     kind = "internal"
     status = 500
     code = "internal_error"
     blame = "gateway"
+    spent: object | None = None
 
     def __init__(
         self,

@@ -10,7 +10,17 @@ from typing import Any, get_args
 from gateway.catalogue.entries import DataPolicy, Mapping, Model, Peak, Prices, Provider, Rates, Stability, Tier
 from gateway.money import price_per_million
 
-PROTOCOLS = ("openai", "openai-responses", "anthropic", "google", "bedrock", "prediction", "elevenlabs", "sandbox")
+PROTOCOLS = (
+    "openai",
+    "openai-responses",
+    "anthropic",
+    "google",
+    "bedrock",
+    "cohere",
+    "prediction",
+    "elevenlabs",
+    "sandbox",
+)
 OPERATIONS = (
     "chat", "embeddings", "images", "image_edits", "speech", "transcriptions", "translations", "moderations", "ocr",
     "rerank", "videos", "realtime", "decisions",

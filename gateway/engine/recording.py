@@ -16,8 +16,8 @@ KIND = "$"
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(parts.CacheMark, parts.Source, parts.Text, parts.Refusal, parts.Media, parts.Image, parts.Audio, parts.Video),
-        *(parts.File, parts.Reasoning, parts.ToolCall, parts.ToolResult, parts.Foreign, usage.Usage),
+        *(parts.CacheMark, parts.Place, parts.Source, parts.Text, parts.Refusal, parts.Media, parts.Image, parts.Audio),
+        *(parts.Video, parts.File, parts.Reasoning, parts.ToolCall, parts.ToolResult, parts.Foreign, usage.Usage),
         *(chat.Native, chat.Choice, chat.ChatResult),
         *(events.Started, events.TextDelta, events.RefusalDelta, events.ReasoningDelta, events.ToolCallDelta),
         *(events.BlockDone, events.SourceFound, events.PartFound, events.Warned, events.NativeChunk, events.Progress),

@@ -12,14 +12,33 @@ class CacheMark:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where in what the caller gave: `document` counts its documents (of kind "result": its search results) from 0.
+
+    `first` and `last` are characters or blocks from 0, the last one excluded, or pages from 1; -1 when unknown.
+    `file_id` names the document where it is a stored file.
+    """
+
+    kind: Literal["characters", "pages", "blocks", "result"]
+    document: int
+    first: int = -1
+    last: int = -1
+    file_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """Where a statement comes from. `start`/`end` are character offsets into the text part, -1 when unknown."""
+    """Where a statement comes from: a page at `url`, or (`url` may be "") a `place` in the caller's own documents.
+
+    `start`/`end` are character offsets into the text part, -1 when unknown.
+    """
 
     url: str
     title: str = ""
     quote: str = ""
     start: int = -1
     end: int = -1
+    place: Place | None = None
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -3,6 +3,7 @@
 from gateway.clock import Clock
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.bedrock.converse import BedrockConverse
+from gateway.providers.cohere.chat import CohereChat
 from gateway.providers.google.auth import AccessTokens, fetch_over
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.openai.chat import OpenAIChat
@@ -26,12 +27,11 @@ def make_protocols(transport: Transport, clock: Clock) -> dict[str, Protocol]:
         "anthropic": AnthropicMessages(tokens.token),
         "google": GoogleGenerate(tokens.token),
         "bedrock": BedrockConverse(clock),
+        "cohere": CohereChat(),
     }
 
 
-def make_upstreams(
-    protocols: dict[str, Protocol], transport: Transport, clock: Clock, timeouts: Timeouts
-) -> Upstreams:
+def make_upstreams(protocols: dict[str, Protocol], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
     """Calls go over the network, but for the sandbox's, which is in this process."""
     sandbox = Local(SandboxServer(clock, pause), timeouts.heartbeat_s)
     return Upstreams(protocols, Network(transport), {"sandbox": sandbox}, timeouts.heartbeat_s)

@@ -29,7 +29,6 @@ TALK = Conversation(
 # Parameters that the documentation of the provider says it refuses, or does not name at all where it is strict.
 REFUSED = {
     "cerebras": ("frequency_penalty", "presence_penalty", "service_tier", "user"),
-    "cohere": ("parallel_tool_calls", "n", "service_tier", "max_completion_tokens", "user"),
     "deepseek": ("max_completion_tokens", "user"),
     "groq": ("n", "user"),
     "mistral": ("max_completion_tokens", "stream_options", "user"),
@@ -61,7 +60,7 @@ def test_provider_gets_nothing_that_it_refuses(provider):
     assert not set(REFUSED[provider]) & written(provider, model_of(provider)).keys()
 
 
-@pytest.mark.parametrize("provider", ["cerebras", "cohere", "groq", "zai", "mistral", "perplexity"])
+@pytest.mark.parametrize("provider", ["cerebras", "groq", "zai", "mistral", "perplexity"])
 def test_names_of_messages_stay_behind_where_they_are_refused(provider):
     assert all("name" not in message for message in written(provider, model_of(provider))["messages"])
 
@@ -82,8 +81,6 @@ def test_names_of_messages_stay_behind_where_they_are_refused(provider):
         ("groq", "qwen3-32b", "high", {"reasoning_effort": "default", "reasoning_format": "parsed"}),
         ("groq", "qwen3-32b", "none", {"reasoning_effort": "none", "reasoning_format": "parsed"}),
         ("groq", "gpt-oss-120b", "low", {"reasoning_effort": "low"}),
-        ("cohere", "command-a-reasoning-08-2025", "low", {"reasoning_effort": "high"}),
-        ("cohere", "command-a-reasoning-08-2025", "none", {"reasoning_effort": "none"}),
         ("mistral", "magistral-medium-latest", "max", {"reasoning_effort": "high"}),
         ("alibaba", "qwen3-32b", "high", {"enable_thinking": True}),
         ("alibaba", "qwen3-32b", "none", {"enable_thinking": False}),

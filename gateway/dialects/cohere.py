@@ -1,0 +1,47 @@
+"""The chat vocabulary of Cohere's second version: finish reasons and usage names."""
+
+from typing import Any
+
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.usage import Usage
+
+NAME = "cohere"
+
+# API reference, v2/chat, finish_reason.
+FINISH_READ: dict[str, FinishReason] = {
+    "COMPLETE": "stop",
+    "STOP_SEQUENCE": "stop_sequence",
+    "MAX_TOKENS": "length",
+    "TOOL_CALL": "tool_calls",
+    "ERROR_TOXIC": "content_filter",
+}
+FAILED, TIMED_OUT = "ERROR", "TIMEOUT"
+
+
+def read_usage(wire: Any) -> Usage | None:
+    """A `usage` object as disjoint counts; None when it tells none.
+
+    What is billed (`billed_units`) counts, `tokens` (with the service's own additions to the prompt) only in its
+    absence; `cached_tokens` are a part of the prompt (API reference, v2/chat, usage). Counts may be written as floats.
+    """
+    if not isinstance(wire, dict):
+        return None
+    counted = wire.get("billed_units")
+    if not isinstance(counted, dict) or "input_tokens" not in counted:
+        counted = wire.get("tokens")
+    if not isinstance(counted, dict) or ("input_tokens" not in counted and "output_tokens" not in counted):
+        return None
+    prompt = _count(counted.get("input_tokens"))
+    cached = min(_count(wire.get("cached_tokens")), prompt)
+    return Usage(
+        input=prompt - cached,
+        cache_read=cached,
+        output=_count(counted.get("output_tokens")),
+        searches=_count(counted.get("search_units")),
+    )
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 < value < 1e15 else 0

@@ -1,0 +1,57 @@
+"""The chat protocol: the call, with address and credential."""
+
+from collections.abc import Iterator
+
+from msgspec import json
+
+from gateway.dialects import cohere as dialect
+from gateway.errors import GatewayError, NotSupported
+from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.neutral.events import Batch
+from gateway.providers.cohere.reply import read_result
+from gateway.providers.cohere.request import write_body
+from gateway.providers.cohere.stream import StreamReader
+from gateway.providers.failures import classify, explain, retry_after
+from gateway.providers.openai.address import address_of
+from gateway.providers.protocol import Call, Reply, Target
+
+PATH = "/chat"
+# Statuses of the service's own (API reference, errors), as the usual ones that mean the same.
+STATUSES = {498: 401, 499: 504}
+
+
+class CohereChat:
+    """POST {address}/chat."""
+
+    dialect = dialect.NAME
+
+    def write(self, request: ChatRequest, target: Target) -> Call:
+        """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        warnings: list[str] = []
+        stream = request.needs.stream
+        body = {"model": target.mapping.external_id, "stream": stream, **write_body(request, target, warnings)}
+        url, headers = address_of(target, PATH)
+        headers["content-type"] = "application/json"
+        headers["accept"] = "text/event-stream" if stream else "application/json"
+        return Call("POST", url, headers, json.encode(body), stream, tuple(warnings))
+
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
+        """No caller speaks this dialect."""
+        raise NotSupported("A request in this dialect cannot be relayed.")
+
+    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+        """A whole answer. UpstreamFailed when it is not one, failed there, or is empty."""
+        return read_result(reply.read_all())
+
+    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+        """A streamed answer as batches, one a receive."""
+        return StreamReader().read(reply)
+
+    def failure(self, reply: Reply, target: Target) -> GatewayError:
+        """As every protocol's; an error body is {id, message}."""
+        try:
+            body = reply.read_all()
+        except GatewayError:
+            body = b""
+        said = explain(body, (target.credential.secret,))
+        return classify(STATUSES.get(reply.status, reply.status), said, target, retry_after(reply.headers))

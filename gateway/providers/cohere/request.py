@@ -1,0 +1,150 @@
+"""A neutral conversation as a chat body.
+
+Wire facts: Cohere API reference, v2/chat, and its list of errors (ranges of values, what excludes what).
+"""
+
+from typing import Any
+
+from gateway.errors import NotSupported
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    ForeignTool,
+    FunctionTool,
+    ReasoningAsk,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolChoice,
+)
+from gateway.providers.cohere.conversation import write_messages
+from gateway.providers.grammars import COHERE, OUTPUTS
+from gateway.providers.protocol import Target
+from gateway.providers.schemas import rewrite
+
+Body = dict[str, Any]
+
+STOP_LIMIT = 5
+TEMPERATURE_LIMIT = 1.0
+# Name there, least and most, by name here.
+RANGES = {
+    "top_p": ("p", 0.01, 0.99),
+    "top_k": ("k", 0, 500),
+    "frequency_penalty": ("frequency_penalty", 0.0, 1.0),
+    "presence_penalty": ("presence_penalty", 0.0, 1.0),
+}
+# The format has budgets alone: an effort as tokens of thought; higher ones think without a bound.
+BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
+
+
+def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Body:
+    """The body without model and stream. `warnings` grows by what is left out; NotSupported for what must not be."""
+    talk = request.conversation()
+    if talk.sampling.n > 1:
+        raise NotSupported("This provider gives one choice only.", param="n")
+    thinks = target.mapping.reasoning
+    body: Body = {"messages": write_messages(talk.messages, thinks=thinks, warnings=warnings)}
+    tools = _write_tools(talk, warnings)
+    if tools:
+        body["tools"] = tools
+        _write_choice(talk.tool_choice, body)
+    if talk.response_format is not None and talk.response_format.kind != "text":
+        body["response_format"] = _write_format(talk.response_format, bool(tools), warnings)
+    thinking = _write_thinking(talk.reasoning) if thinks else {}
+    if thinking:
+        body["thinking"] = thinking
+    _write_sampling(talk.sampling, target, body, warnings)
+    return body
+
+
+def _write_tools(talk: Conversation, warnings: list[str]) -> list[Body]:
+    """The `tools` list; a forced call of one tool is a list of that tool alone."""
+    choice = talk.tool_choice
+    only = choice.name if choice is not None and choice.mode == "tool" else ""
+    written = [_write_tool(tool, warnings) for tool in talk.tools if not _is_idle(tool)]
+    return [tool for tool in written if tool["function"]["name"] == only] if only else written
+
+
+def _is_idle(tool: Tool) -> bool:
+    """The search for deferred tools: they are simply all there."""
+    return isinstance(tool, ForeignTool) and tool.kind == "tool_search"
+
+
+def _write_tool(tool: Tool, warnings: list[str]) -> Body:
+    """A function; its parameters are required, if only empty ones."""
+    if not isinstance(tool, FunctionTool):
+        kind = tool.kind if isinstance(tool, ForeignTool) else type(tool).__name__.lower()
+        raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
+    parameters: Body = {"type": "object", "properties": {}}
+    if tool.schema:
+        rewritten = rewrite(tool.schema, COHERE)
+        parameters = rewritten.schema
+        _warn_of_loss(f"the schema of tool {tool.name}", rewritten.dropped, warnings)
+    function: Body = {"name": tool.name, "parameters": parameters}
+    if tool.description:
+        function["description"] = tool.description
+    return {"type": "function", "function": function}
+
+
+def _warn_of_loss(what: str, dropped: tuple[str, ...], warnings: list[str]) -> None:
+    if dropped:
+        warnings.append(f"Words of {what} that this provider lacks were left out: {', '.join(dropped)}.")
+
+
+def _write_choice(choice: ToolChoice | None, body: Body) -> None:
+    if choice is None or choice.mode in ("auto", "web_search"):
+        return
+    body["tool_choice"] = "NONE" if choice.mode == "none" else "REQUIRED"
+
+
+def _write_format(wanted: ResponseFormat, tools: bool, warnings: list[str]) -> Body:
+    """JSON output, which the service refuses beside tools."""
+    if tools:
+        raise NotSupported("This provider cannot give JSON output while it has tools.", param="response_format")
+    written: Body = {"type": "json_object"}
+    if wanted.kind == "json_schema" and wanted.schema:
+        rewritten = rewrite(wanted.schema, OUTPUTS[COHERE.name])
+        written["json_schema"] = rewritten.schema
+        _warn_of_loss("the response schema", rewritten.dropped, warnings)
+    return written
+
+
+def _write_thinking(ask: ReasoningAsk) -> Body:
+    """`thinking`: off, or on with its budget in tokens; {} leaves it to the model, which thinks by default."""
+    if (ask.effort == "none" and not ask.budget) or ask.enabled is False:
+        return {"type": "disabled"}
+    budget = ask.budget or BUDGETS.get(ask.effort)
+    if budget:
+        return {"type": "enabled", "token_budget": budget}
+    return {"type": "enabled"} if ask.effort or ask.enabled else {}
+
+
+def _write_sampling(sampling: Sampling, target: Target, body: Body, warnings: list[str]) -> None:
+    limit, cap = sampling.max_tokens, target.output_cap
+    if cap is not None and (limit is None or limit > cap):
+        limit = cap
+    if limit:
+        body["max_tokens"] = limit
+    if sampling.temperature is not None:
+        highest = min(target.mapping.max_temperature or TEMPERATURE_LIMIT, TEMPERATURE_LIMIT)
+        body["temperature"] = min(max(sampling.temperature, 0), highest)
+    for name, (wire, low, high) in RANGES.items():
+        value = getattr(sampling, name)
+        if value is not None:
+            body[wire] = min(max(value, low), high)
+    if body.get("frequency_penalty") and body.get("presence_penalty"):
+        del body["presence_penalty"]
+        warnings.append("Of the two penalties this provider takes one: frequency_penalty.")
+    if sampling.stop:
+        body["stop_sequences"] = list(sampling.stop[:STOP_LIMIT])
+    _warn_of_sampling(sampling, body, warnings)
+
+
+def _warn_of_sampling(sampling: Sampling, body: Body, warnings: list[str]) -> None:
+    if len(sampling.stop) > STOP_LIMIT:
+        warnings.append(f"Only the first {STOP_LIMIT} stop sequences are used.")
+    if sampling.parallel_tool_calls is False and "tools" in body:
+        warnings.append("parallel_tool_calls cannot be switched off at this provider and was left out.")
+    for name in ("verbosity", "output_effort"):
+        if getattr(sampling, name):
+            warnings.append(f"{name} has no counterpart at this provider and was left out.")

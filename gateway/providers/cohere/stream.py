@@ -1,0 +1,187 @@
+"""A stream of chat events as batches of neutral events.
+
+Wire facts: Cohere guide, streaming: message-start, blocks, plan, calls and citations, message-end with reason and
+usage. Only message-end is an end; all else is truncated.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+
+from gateway.dialects import cohere as dialect
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Event,
+    Failed,
+    Finished,
+    ReasoningDelta,
+    Silent,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+    has_content,
+)
+from gateway.neutral.usage import Usage
+from gateway.providers.cohere.reply import (
+    EMPTY,
+    NOT_JSON,
+    ODD,
+    SHAPE_ERRORS,
+    TEXT_CITED,
+    is_empty,
+    read_call,
+    read_finish,
+    read_sources,
+    word,
+)
+from gateway.providers.failures import explain_object, stream_failure, truncated
+from gateway.providers.protocol import Reply
+from gateway.providers.sse import EventReader
+
+PLAN = ("plan", 0)
+END = "message-end"
+Wire = dict[str, Any]
+
+
+class StreamReader:
+    """Reads one stream. Contents and calls are numbered apart there; here blocks are numbered as they begin."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[str, int], int] = {}
+        self._usage: Usage | None = None
+        self._started = self._content = self._called = False
+        self._readers: dict[str, Callable[[Wire], list[Event]]] = {
+            "message-start": self._start,
+            "content-start": self._text,
+            "content-delta": self._text,
+            "content-end": self._close,
+            "tool-plan-delta": self._plan,
+            "tool-call-start": self._call,
+            "tool-call-delta": self._arguments,
+            "tool-call-end": self._close,
+            "citation-start": self._cite,
+        }
+
+    def read(self, reply: Reply) -> Iterator[Batch]:
+        """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
+        try:
+            yield from self._read(reply)
+        except GatewayError as error:
+            yield self._end([], Failed(error, self._usage))
+
+    def _read(self, reply: Reply) -> Iterator[Batch]:
+        kind = reply.headers.get("content-type", "")
+        if kind and "event-stream" not in kind:
+            raise _not_a_stream(reply)
+        events = EventReader()
+        for piece in reply.chunks():
+            if not piece:
+                yield [Silent()]
+                continue
+            batch, done = self._take(events.feed(piece))
+            if batch:
+                yield batch
+            if done:
+                return
+        batch, done = self._take(events.finish())
+        yield batch if done else self._end(batch, Failed(truncated(), self._usage))
+
+    def _take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+        """The neutral events of some wire events, and whether the last is terminal."""
+        batch: Batch = []
+        for _, data in events:
+            try:
+                wire = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage)), True
+            kind = wire.get("type") if type(wire) is dict else None
+            try:
+                if kind == END:
+                    return self._end(batch, self._last(wire.get("delta") or {})), True
+                if kind is None or kind == "error":
+                    raise stream_failure(wire)
+                self._read_event(kind, wire, batch)
+            except GatewayError as error:
+                return self._end(batch, Failed(error, self._usage)), True
+            except SHAPE_ERRORS:
+                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
+        return batch, False
+
+    def _read_event(self, kind: str, wire: Wire, batch: Batch) -> None:
+        read = self._readers.get(kind)
+        if read is None:
+            return
+        neutral = read(wire)
+        self._content = self._content or any(has_content(event) for event in neutral)
+        batch += neutral
+
+    def _start(self, wire: Wire) -> list[Event]:
+        self._started = True
+        return [Started("", word(wire.get("id")))]
+
+    def _block(self, kind: str, index: Any) -> int:
+        return self._blocks.setdefault((kind, index or 0), len(self._blocks))
+
+    def _text(self, wire: Wire) -> list[Event]:
+        """A piece of text or of thought; the start of a block may hold the first."""
+        content = wire["delta"]["message"]["content"]
+        if content.get("thinking"):
+            return [ReasoningDelta(content["thinking"], block=self._block("content", wire.get("index")))]
+        if content.get("text"):
+            return [TextDelta(content["text"], self._block("content", wire.get("index")))]
+        return []
+
+    def _plan(self, wire: Wire) -> list[Event]:
+        text = wire["delta"]["message"].get("tool_plan")
+        return [ReasoningDelta(text, block=self._block(*PLAN))] if text else []
+
+    def _call(self, wire: Wire) -> list[Event]:
+        self._called = True
+        call = read_call(wire["delta"]["message"]["tool_calls"])
+        return [ToolCallDelta(self._block("call", wire.get("index")), call.arguments, call.id, call.name)]
+
+    def _arguments(self, wire: Wire) -> list[Event]:
+        text = wire["delta"]["message"]["tool_calls"]["function"].get("arguments")
+        return [ToolCallDelta(self._block("call", wire.get("index")), text)] if text else []
+
+    def _close(self, wire: Wire) -> list[Event]:
+        """The end of a call. Texts stay open: their citations may follow."""
+        number = self._blocks.get(("call", wire.get("index") or 0))
+        return [BlockDone(number)] if number is not None and wire["type"] == "tool-call-end" else []
+
+    def _cite(self, wire: Wire) -> list[Event]:
+        citation = wire["delta"]["message"]["citations"]
+        if citation.get("type") not in TEXT_CITED:
+            return []
+        number = self._blocks.get(("content", citation.get("content_index") or 0), -1)
+        return [SourceFound(source, number) for source in read_sources(citation)]
+
+    def _last(self, delta: Wire) -> Finished | Failed:
+        self._usage = dialect.read_usage(delta.get("usage"))
+        finish = read_finish(delta.get("finish_reason"), delta.get("error"), self._called)
+        if is_empty(self._content, finish, self._usage):
+            return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
+        return Finished(finish, self._usage)
+
+    def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
+        if not self._started:
+            self._started = True
+            batch.insert(0, Started())
+        batch.append(last)
+        return batch
+
+
+def _not_a_stream(reply: Reply) -> GatewayError:
+    """A 2xx answer of another kind: its error, or that it is no stream."""
+    body = reply.read_all()
+    try:
+        wire = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        wire = None
+    if isinstance(wire, dict) and explain_object(wire, body).message:
+        return stream_failure(wire)
+    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)
