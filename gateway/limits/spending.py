@@ -65,7 +65,7 @@ class Spending:
         self._all: dict[int, HeldSlice] = {}
         self._closing: list[Move] = []
         self._gates: dict[str, _Gate] = {}
-        self._short: dict[Payer, tuple[float, Shortage]] = {}
+        self._short: dict[Payer, tuple[float, int, Shortage]] = {}
         self._tending = threading.Lock()
 
     def reserve(self, payer: Payer, ask: Ask) -> Reservation:
@@ -184,7 +184,7 @@ class Spending:
     def _fill_alone(self, payer: Payer, ask: Ask, claim: _Claim, gate: _Gate) -> Reservation | Shortage:
         for _ in range(ROUNDS):
             version = self._renew(payer)
-            found = self._try(payer, ask, version) or self._recall(payer, ask)
+            found = self._try(payer, ask, version) or self._recall(payer, ask, version)
             found = found or self._take(payer, ask, version, gate.wanted_nusd)
             if isinstance(found, Reservation):
                 claim.reservation = found
@@ -210,10 +210,10 @@ class Spending:
         purse.version = version
         return version
 
-    def _recall(self, payer: Payer, ask: Ask) -> Shortage | None:
-        """The shortage that was just found, when it concerns this ask too."""
-        at, short = self._short.get(payer, (float("-inf"), None))
-        fresh = self._clock.monotonic() - at <= SHORT_S
+    def _recall(self, payer: Payer, ask: Ask, version: int) -> Shortage | None:
+        """The shortage that was just found under the same limits, when it concerns this ask too."""
+        at, known, short = self._short.get(payer, (float("-inf"), version, None))
+        fresh = known == version and self._clock.monotonic() - at <= SHORT_S
         return short if short is not None and fresh and ask.least_nusd >= short.need_nusd else None
 
     def _take(self, payer: Payer, ask: Ask, version: int, wanted: int) -> Reservation | Shortage | None:
@@ -230,7 +230,7 @@ class Spending:
         finally:
             self._unpin(pinned)
         if isinstance(outcome, Shortage):
-            self._remember(payer, outcome)
+            self._remember(payer, outcome, version)
             return outcome
         purse = Purse(tuple(self._accept(slice_, epoch, payer) for slice_ in outcome.slices), version, epoch)
         self._purses[payer] = purse
@@ -269,10 +269,10 @@ class Spending:
                 self._retire(held)
             self._closing.append(Move(hold.budget, hold.fresh, close=True))
 
-    def _remember(self, payer: Payer, short: Shortage) -> None:
+    def _remember(self, payer: Payer, short: Shortage, version: int) -> None:
         if len(self._short) >= SHORTAGES:
             self._short.clear()
-        self._short[payer] = (self._clock.monotonic(), short)
+        self._short[payer] = (self._clock.monotonic(), version, short)
 
     def _accept(self, slice_: Slice, epoch: int, payer: Payer) -> HeldSlice:
         """Put a taken slice into the books."""

@@ -222,6 +222,15 @@ def test_a_lowered_limit_is_in_force_at_once(worker, books, payer):
     assert not attempt(one, payer)
 
 
+def test_a_raised_limit_is_in_force_at_once(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=CENT))
+    assert not attempt(one, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=DOLLAR))
+    assert attempt(one, payer)
+
+
 def test_what_one_worker_does_not_use_serves_another_within_a_second(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))

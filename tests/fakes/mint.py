@@ -1,0 +1,96 @@
+"""A fast upstream that speaks chat completions and keeps its own log of every call: the truth about money.
+
+The text of the last message tells what to do, as words: `mark:<name>` names the call, `tokens:<n>` is what the answer
+counts (default: the output limit that was sent), `greedy:<n>` the same beyond any limit, `wait:<s>` passes before the
+answer, `gap:<s>` between the pieces of a stream.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+from gevent.pywsgi import WSGIServer
+
+PIECE = 5  # tokens in a piece of a stream
+
+
+@dataclass
+class Call:
+    """One call as it came. `cap` is the output limit that was sent (0: none), `tokens` what the whole answer counts,
+    `told` whether its usage went out."""
+
+    mark: str
+    cap: int
+    tokens: int
+    told: bool = False
+
+
+class Mint:
+    """The server, on a free port of the loopback address, from `with` to its end."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None)
+
+    def __enter__(self) -> "Mint":
+        self._server.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.stop(timeout=0.2)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def marks(self) -> list[str]:
+        return [call.mark for call in self.calls]
+
+    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        body = json.loads(environ["wsgi.input"].read())
+        words = _words(body["messages"][-1]["content"])
+        cap = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+        wanted = int(words.get("tokens", cap or 50))
+        tokens = int(words.get("greedy", min(wanted, cap) if cap else wanted))
+        call = Call(words.get("mark", ""), cap, tokens)
+        self.calls.append(call)
+        gevent.sleep(float(words.get("wait", 0)))
+        if not body.get("stream"):
+            payload = json.dumps(_whole(call)).encode()
+            start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(payload)))])
+            call.told = True
+            return iter([payload])
+        start("200 OK", [("Content-Type", "text/event-stream")])
+        return _stream(call, float(words.get("gap", 0)))
+
+
+def _words(content: Any) -> dict[str, str]:
+    text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    return dict(word.split(":", 1) for word in text.split() if ":" in word)
+
+
+def _usage(call: Call) -> dict[str, int]:
+    return {"prompt_tokens": 10, "completion_tokens": call.tokens, "total_tokens": 10 + call.tokens}
+
+
+def _whole(call: Call) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "word " * 3}, "finish_reason": "stop"}
+    head = {"id": "chatcmpl-mint", "object": "chat.completion", "created": 1, "model": "coin"}
+    return head | {"choices": [choice], "usage": _usage(call)}
+
+
+def _stream(call: Call, gap_s: float) -> Iterator[bytes]:
+    for at in range(0, call.tokens, PIECE):
+        yield _event([{"index": 0, "delta": {"content": "word" * min(PIECE, call.tokens - at)}, "finish_reason": None}])
+        gevent.sleep(gap_s)
+    yield _event([{"index": 0, "delta": {}, "finish_reason": "stop"}])
+    call.told = True
+    yield _event([], usage=_usage(call))
+    yield b"data: [DONE]\n\n"
+
+
+def _event(choices: list, **more: Any) -> bytes:
+    chunk = {"id": "chatcmpl-mint", "object": "chat.completion.chunk", "created": 1, "model": "coin"}
+    return b"data: " + json.dumps(chunk | {"choices": choices} | more).encode() + b"\n\n"

@@ -1,0 +1,238 @@
+"""Money through the whole gateway: every paid route is admitted, limits of every kind hold, the books agree."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import httpx
+import pytest
+from fakes.mint import Mint
+from gateways import LocalGateway, local_gateway
+from spending import BODIES, TOKEN_NUSD, Told, at_once, pay, write_mint
+
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.engine.doctor import doctor
+from gateway.limits.budgets import Limits
+from gateway.limits.periods import read_period
+from gateway.limits.rates import RateLimits
+from gateway.metering.models import OVERRUN
+from gateway.money import NANO
+from gateway.settings import Settings
+from gateway.surfaces import table
+
+CALL_NUSD = 100 * TOKEN_NUSD
+MESSAGES = [{"role": "user", "content": "Hello"}]
+PAID = [operation for operation in table.operations() if operation.paid]
+
+
+@pytest.fixture
+def mint() -> Iterator[Mint]:
+    with Mint() as fake:
+        yield fake
+
+
+@pytest.fixture(params=["true", "false"], ids=["express", "flask"])
+def lane(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def gateway(settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> Iterator[LocalGateway]:
+    """A gateway that sells `coin`; the books must agree when a test is done."""
+    with local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
+        yield running
+        rest(running)
+        assert doctor(running.services.database) == []
+        assert reserved(running) == 0
+
+
+def rest(gateway: LocalGateway) -> None:
+    gateway.services.journal.flush(5)
+    gateway.services.settlements.reap()
+    gateway.services.spending.tend(idle_s=-1.0, keep_s=-1.0)
+
+
+def caller(gateway: LocalGateway) -> Any:
+    return gateway.services.authentication.caller(gateway.key)
+
+
+def limit(gateway: LocalGateway, usd: float, scope: str = "key", **more: Any) -> None:
+    own = caller(gateway)
+    limits = Limits(total_nusd=round(usd * NANO), **more)
+    gateway.services.budgets.set_limits(scope, own.key_id if scope == "key" else own.member_id, limits)
+
+
+def set_credits(gateway: LocalGateway, usd: float) -> None:
+    ledger, organization = gateway.services.ledger, caller(gateway).organization_id
+    change = round(usd * NANO) - ledger.balance(organization).balance_nusd
+    ledger.post(organization, "adjustment", change, f"to {usd}")
+
+
+def select(gateway: LocalGateway, sql: str) -> list[tuple]:
+    gateway.services.journal.flush(5)
+    database = gateway.services.database
+    return database.read(lambda: database.execute(sql).fetchall())
+
+
+def reserved(gateway: LocalGateway) -> int:
+    return select(gateway, "SELECT COALESCE(SUM(leased_nusd), 0) FROM budget")[0][0]
+
+
+def spent(gateway: LocalGateway) -> int:
+    return select(gateway, "SELECT COALESCE(SUM(cost_nusd), 0) FROM usage")[0][0]
+
+
+def send(gateway: LocalGateway, operation: Any) -> httpx.Response:
+    path = re.sub(r"<(?:path:)?\w+>", "mint/coin", operation.path)
+    assert path in BODIES, f"{operation.path} costs money: add a good body for it to tests/spending.py"
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "mint/coin"}
+        return http.post(gateway.address + path, json={"model": "mint/coin"} | BODIES[path]("Hello"), headers=headers)
+
+
+# Every paid route.
+
+
+@pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
+def test_a_paid_route_refuses_an_exhausted_key(settings, tmp_path, mint: Mint, lane: str, operation) -> None:
+    environment = write_mint(tmp_path / "catalogue", mint.url) | {"GATEWAY_SERVER_EXPRESS_LANE": lane}
+    with local_gateway(settings, **environment) as gateway:
+        limit(gateway, 0)
+        refused = send(gateway, operation)
+        assert refused.status_code == 402 and refused.json()["error"]["code"] == "key_limit_reached"
+        assert mint.calls == [] and spent(gateway) == 0
+        limit(gateway, 1000)
+        assert send(gateway, operation).status_code == 200
+
+
+@pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
+def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: Mint, operation) -> None:
+    set_credits(gateway, 0)
+    refused = send(gateway, operation)
+    assert refused.status_code == 402 and refused.json()["error"]["code"] == "insufficient_credits"
+    assert mint.calls == []
+
+
+def test_every_operation_that_generates_is_marked_as_paid() -> None:
+    free = {"count_tokens", "input_items", "cancel"}
+    words = re.compile(r"/v1/(chat|messages|responses|embeddings|images|audio|videos|rerank|ocr|moderations)")
+    unpaid = [o.path for o in table.operations() if o.method == "POST" and words.match(o.path) and not o.paid]
+    assert [path for path in unpaid if path.rsplit("/", 1)[-1] not in free] == []
+
+
+# Limits of every kind.
+
+
+def test_a_members_limit_counts_over_all_of_their_keys(gateway: LocalGateway, mint: Mint) -> None:
+    limit(gateway, 0.10, "member")
+    told = [pay(gateway, f"m{number}") for number in range(4)]
+    assert [one.status for one in told] == [200, 200, 200, 402]
+    assert told[-1].code == "member_limit_reached" and len(mint.calls) == 3
+
+
+def test_a_period_limit_tells_when_it_resets(gateway: LocalGateway, mint: Mint) -> None:
+    limit(gateway, 100, period_nusd=round(0.05 * NANO), period=read_period("1d"))
+    assert [pay(gateway, f"p{number}").status for number in range(2)] == [200, 402]
+    refused = pay(gateway, "p2")
+    assert refused.code == "key_period_limit_reached" and "resets at" in refused.body["error"]["message"]
+
+
+def test_credits_run_out_exactly(gateway: LocalGateway, mint: Mint) -> None:
+    set_credits(gateway, 0.10)
+    told = at_once(20, lambda number: pay(gateway, f"o{number}", "wait:0.1"))
+    told += [pay(gateway, f"o{number}") for number in range(20, 24)]
+    assert [one.status for one in told].count(200) == 3 == len(mint.calls)
+    assert {one.code for one in told if one.status != 200} == {"insufficient_credits"}
+    assert gateway.services.ledger.balance(caller(gateway).organization_id).balance_nusd == NANO // 100
+
+
+def test_own_provider_keys_cost_no_credits_but_count_for_limits(gateway: LocalGateway, mint: Mint) -> None:
+    services, own = gateway.services, caller(gateway)
+    stored = ProviderKeys(services.database, services.control, services.secrets)
+    stored.add(own.organization_id, ProviderKeyDraft("mint", "own-key"), actor="operator")
+    change = ProjectChange(mode="api-keys")
+    update_project(services.database, services.control, own.project_id, change, actor="operator")
+    set_credits(gateway, 0)
+    limit(gateway, 0.05)
+    assert [pay(gateway, f"b{number}").status for number in range(2)] == [200, 402]
+    assert services.ledger.balance(own.organization_id).spent_nusd == 0
+    assert services.budgets.status(own.key_id).usage_nusd == CALL_NUSD
+
+
+# Bounds and what passes them.
+
+
+def test_near_the_limit_the_output_cap_is_sent_upstream(gateway: LocalGateway, mint: Mint) -> None:
+    limit(gateway, 0.30)
+    told = pay(gateway, "capped", max_tokens=None)
+    assert told.status == 200
+    assert mint.calls[0].cap == 499  # half of what 0.30 USD buy, less what rounding may cost
+    assert spent(gateway) == 499 * TOKEN_NUSD
+
+
+def test_with_too_little_left_for_any_answer_nothing_is_sent(gateway: LocalGateway, mint: Mint) -> None:
+    limit(gateway, 0.07)
+    assert pay(gateway, "small", max_tokens=None).status == 402  # 256 tokens cost more
+    assert mint.calls == []
+
+
+def test_an_upstream_that_ignores_the_limit_is_settled_in_full_and_marked(gateway: LocalGateway, mint: Mint) -> None:
+    limit(gateway, 0.04)
+    assert pay(gateway, "greedy", "greedy:250").status == 200
+    assert select(gateway, "SELECT cost_nusd, flags FROM usage") == [(250 * TOKEN_NUSD, OVERRUN)]
+    assert pay(gateway, "next").status == 402
+
+
+def test_a_stream_that_outgrows_its_budget_ends_with_a_typed_error(gateway: LocalGateway, mint: Mint) -> None:
+    limit(gateway, 0.05)
+    told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
+    assert told.status == 200 and b"budget_exhausted_mid_stream" in told.body and b"[DONE]" not in told.body
+    assert not mint.calls[0].told
+    ((cost, finish),) = select(gateway, "SELECT cost_nusd, finish FROM usage")
+    assert finish == "error" and cost < 4000 * TOKEN_NUSD
+
+
+def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(gateway: LocalGateway, mint: Mint) -> None:
+    told = pay(gateway, "long", "greedy:1000", stream=True, stream_options={"include_usage": True})
+    assert told.body.endswith(b"data: [DONE]\n\n")
+    assert spent(gateway) == 1000 * TOKEN_NUSD
+
+
+# What is told of limits.
+
+
+def test_answers_tell_where_the_caller_stands_with_its_rates(gateway: LocalGateway) -> None:
+    RateLimits(gateway.services.database, gateway.services.control).set_limit("key", "*", "requests", 2)
+    first, second, third = (answer(gateway) for _ in range(3))
+    assert [one.status_code for one in (first, second, third)] == [200, 200, 429]
+    assert first.headers["ratelimit-policy"] == '"requests";q=2;w=60'
+    assert first.headers["x-ratelimit-limit-requests"] == "2" and first.headers["ratelimit-remaining"] == "1"
+    assert second.headers["ratelimit-remaining"] == third.headers["x-ratelimit-remaining"] == "0"
+    assert int(third.headers["retry-after"]) <= 60 and third.json()["error"]["code"] == "rate_limit_exceeded"
+
+
+def test_streams_tell_it_too_and_without_limits_nothing_is_told(gateway: LocalGateway) -> None:
+    assert not [name for name in answer(gateway).headers if "ratelimit" in name]
+    RateLimits(gateway.services.database, gateway.services.control).set_limit("model", "mint/coin", "tokens", 9000)
+    told = answer(gateway, stream=True)
+    assert told.headers["x-ratelimit-limit-tokens"] == "9000"
+
+
+def test_slots_come_back_whatever_becomes_of_a_request(gateway: LocalGateway, mint: Mint) -> None:
+    RateLimits(gateway.services.database, gateway.services.control).set_limit("key", "*", "concurrency", 3)
+    told: list[Told] = at_once(6, lambda number: pay(gateway, f"s{number}", "wait:0.3"))
+    assert sorted(one.status for one in told) == [200] * 3 + [429] * 3
+    gevent.sleep(0.1)
+    assert gateway.services.settlements.rates.running() == 0
+    assert pay(gateway, "again").status == 200
+
+
+def answer(gateway: LocalGateway, **more: Any) -> httpx.Response:
+    body = {"model": "mint/coin", "messages": MESSAGES, "max_tokens": 10} | more
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        headers = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"}
+        return http.post(f"{gateway.url}/chat/completions", content=json.dumps(body), headers=headers)

@@ -1,0 +1,62 @@
+"""No key spends more than its limit, however many ask at once, over workers and over nodes."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes.mint import Mint
+from gateways import GatewayProcess
+from spending import SECRETS, TOKEN_NUSD, at_once, pay, query, reserved_nusd, settled_nusd, until, write_mint
+
+CALL_NUSD = 100 * TOKEN_NUSD
+AT_ONCE = 500
+PLACES = {"sqlite": (4,), "postgresql": (4,), "two nodes": (2, 2)}
+
+
+@pytest.fixture
+def mint() -> Iterator[Mint]:
+    with Mint() as fake:
+        yield fake
+
+
+@pytest.fixture(params=PLACES)
+def nodes(request: pytest.FixtureRequest, tmp_path: Path, mint: Mint) -> Iterator[list[GatewayProcess]]:
+    """Gateways on one store: SQLite with four workers, PostgreSQL with four, PostgreSQL with two nodes of two."""
+    environment = write_mint(tmp_path / "catalogue", mint.url)
+    if request.param != "sqlite":
+        environment |= SECRETS | {"DATABASE_URL": request.getfixturevalue("postgresql_url")}
+    started: list[GatewayProcess] = []
+    for number, workers in enumerate(PLACES[request.param]):
+        if started:
+            environment["GATEWAY_BOOTSTRAP_API_KEY"] = started[0].key
+        started.append(GatewayProcess(tmp_path / f"node{number}", workers, **environment).start())
+    yield started
+    for one in started:
+        one.stop()
+
+
+def make_key(gateway: GatewayProcess, limit: str) -> str:
+    """The token of a new key with a total limit."""
+    told = gateway.manage("keys", "create", "--description", "limited")
+    gateway.manage("limits", "set", re.search(r"key_[0-9a-f]{32}", told)[0], "--total", limit)
+    return re.search(r"llmgtwy_[\w-]{40}", told)[0]
+
+
+def test_five_hundred_at_once_spend_no_more_than_the_limit(nodes: list[GatewayProcess], mint: Mint) -> None:
+    key = make_key(nodes[0], "1.00")
+    told = at_once(AT_ONCE, lambda number: pay(nodes[number % len(nodes)], f"c{number}", "wait:0.2", key))
+    accepted = [one for one in told if one.status == 200]
+    assert 1 <= len(accepted) <= 33
+    assert {(one.status, one.code) for one in told} == {(200, ""), (402, "key_limit_reached")}
+    assert len(mint.calls) == len(accepted)  # a refusal is free: the upstream never heard of it
+    for number in range(34):
+        one = pay(nodes[number % len(nodes)], f"s{number}", key=key)
+        if one.status == 402:
+            break
+        accepted.append(one)
+    assert len(accepted) == len(mint.calls) == 33
+    assert settled_nusd(nodes[0]) == 33 * CALL_NUSD
+    assert until(lambda: reserved_nusd(nodes[0]) == 0)
+    assert query(nodes[0], "SELECT count(*) FROM lease WHERE granted_nusd > spent_nusd") == [(0,)]
+    assert "The books agree." in nodes[0].manage("doctor")

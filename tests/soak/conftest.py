@@ -1,0 +1,34 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.mint import Mint
+from gateways import GatewayProcess
+from spending import SECRETS, write_mint
+
+Start = Callable[..., GatewayProcess]
+
+
+@pytest.fixture
+def mint() -> Iterator[Mint]:
+    with Mint() as fake:
+        yield fake
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def start(request: pytest.FixtureRequest, tmp_path: Path, mint: Mint) -> Iterator[Start]:
+    """A factory of gateways that sell `coin`, all on one store: start(workers=4)."""
+    environment = write_mint(tmp_path / "catalogue", mint.url)
+    if request.param != "sqlite":
+        environment |= SECRETS | {"DATABASE_URL": request.getfixturevalue("postgresql_url")}
+    started: list[GatewayProcess] = []
+
+    def make(workers: int = 2, **more: str) -> GatewayProcess:
+        key = {"GATEWAY_BOOTSTRAP_API_KEY": started[0].key} if started else {}
+        folder = tmp_path / f"node{len(started)}"
+        started.append(GatewayProcess(folder, workers, **environment, **key, **more))
+        return started[-1].start()
+
+    yield make
+    for one in started:
+        one.stop()

@@ -1,0 +1,80 @@
+"""Workers killed at random moments under load: every upstream call has its one row, and nothing stays reserved."""
+
+import os
+import random
+import signal
+from collections import Counter
+from itertools import count
+
+import gevent
+import pytest
+from fakes.mint import Mint
+from gateways import GatewayProcess
+from soak.conftest import Start
+from spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
+
+WORKERS, CALLERS = 3, 12
+ROWS = "SELECT label, finish, cost_nusd, output FROM usage"
+
+
+def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, Told]) -> None:
+    """Callers that ask on whatever happens, streams and whole answers by turns; `told` by the mark of the call."""
+    marks = count()
+
+    def caller(number: int) -> None:
+        chance = random.Random(number)
+        while not stopping:
+            mark = f"k{next(marks)}"
+            words = f"wait:{chance.choice((0, 0.01, 0.1))} gap:0.003"
+            streamed = chance.random() < 0.5
+            body = {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
+            told[mark] = pay(gateway, mark, words, **body)
+            if not told[mark].status:
+                gevent.sleep(0.01)
+
+    at_once(CALLERS, caller)
+
+
+def kill_by_chance(gateway: GatewayProcess, rounds: int) -> int:
+    chance, kills = random.Random(2), 0
+    while kills < rounds:
+        gevent.sleep(chance.uniform(0.15, 0.6))
+        workers = gateway.workers()
+        if len(workers) < WORKERS:
+            continue
+        try:
+            os.kill(chance.choice(workers), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        kills += 1
+    return kills
+
+
+def is_whole(one: Told) -> bool:
+    return one.status == 200 and (not isinstance(one.body, bytes) or one.body.endswith(b"data: [DONE]\n\n"))
+
+
+@pytest.mark.parametrize("rounds", [6, pytest.param(200, marks=pytest.mark.soak)])
+def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: Mint, rounds: int) -> None:
+    gateway = start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")
+    stopping: list[bool] = []
+    told: dict[str, Told] = {}
+    running = gevent.spawn(load, gateway, stopping, told)
+    kill_by_chance(gateway, rounds)
+    stopping.append(True)
+    running.join()
+    assert until(lambda: reserved_nusd(gateway) == 0, 15)
+    rows = query(gateway, ROWS)
+    marks = Counter(label for label, *_ in rows)
+    called = Counter(mint.marks())
+    whole = [mark for mark, one in told.items() if is_whole(one)]
+    cut = [row for row in rows if row[1] == "interrupted"]
+    print(f"{rounds} kills, {len(told)} requests, {len(whole)} whole, {len(called)} calls, {len(cut)} interrupted rows")
+    assert called.items() <= marks.items()  # each upstream call has exactly one row
+    # What has a row and was never called was killed between the word that it left and its first byte upstream.
+    assert {mark for mark in marks if mark not in called} <= {label for label, *_ in cut}
+    exact = {label for label, finish, cost, _ in rows if finish == "stop" and cost == 100 * TOKEN_NUSD}
+    assert set(whole) <= exact
+    assert all(cost <= 100 * TOKEN_NUSD for _, _, cost, _ in rows)
+    assert query(gateway, "SELECT count(*) FROM lease WHERE granted_nusd > spent_nusd") == [(0,)]
+    assert "The books agree." in gateway.manage("doctor")

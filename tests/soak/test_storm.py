@@ -1,0 +1,72 @@
+"""Fifty keys under a storm of callers: at every instant what is settled and reserved is within each limit."""
+
+import random
+import threading
+import time
+
+import pytest
+from fakes.mint import Mint
+from gateways import GatewayProcess
+from soak.conftest import Start
+from spending import at_once, make_keys, pay, query, reserved_nusd, settled_nusd, until
+
+from gateway.money import NANO
+
+KEYS, CALLERS = 50, 60
+BEAT_S = 0.05
+OVER = "SELECT id, settled_nusd, leased_nusd, limit_nusd FROM budget WHERE settled_nusd + leased_nusd > limit_nusd"
+
+
+class Reader:
+    """Looks at the budgets twenty times a second from outside, as long as the storm lasts."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.looks, self.violations = 0, []
+        self._gateway, self._stopping = gateway, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(BEAT_S):
+            self.violations += query(self._gateway, OVER)
+            self.looks += 1
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+def storm(nodes: list[GatewayProcess], keys: list[str], seconds: float) -> list[tuple[int, str]]:
+    """What callers were told who asked as fast as they could, each time under a key by chance."""
+    end = time.monotonic() + seconds
+
+    def caller(number: int) -> list[tuple[int, str]]:
+        chance, told = random.Random(number), []
+        while time.monotonic() < end:
+            words = f"wait:{chance.choice((0, 0, 0.02, 0.2))}"
+            one = pay(nodes[number % len(nodes)], "", words, chance.choice(keys), max_tokens=chance.randint(1, 120))
+            told.append((one.status, one.code))
+        return told
+
+    return [one for told in at_once(CALLERS, caller) for one in told]
+
+
+@pytest.mark.parametrize("seconds", [6, pytest.param(120, marks=pytest.mark.soak)])
+def test_no_budget_is_overdrawn_at_any_instant_of_a_storm(start: Start, mint: Mint, seconds: float) -> None:
+    nodes = [start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")]
+    if "DATABASE_URL" in nodes[0].environment:
+        nodes.append(start(workers=2))
+    chance = random.Random(1)
+    limits = [round(seconds * chance.uniform(0.005, 0.15) * NANO) for _ in range(KEYS)]
+    keys = make_keys(nodes[0], limits)
+    reader = Reader(nodes[0])
+    told = storm(nodes, keys, seconds)
+    reader.stop()
+    good = [one for one in told if one == (200, "")]
+    print(f"{len(told)} requests, {len(good)} accepted, {reader.looks} looks at the budgets")
+    assert set(told) == {(200, ""), (402, "key_limit_reached")}
+    assert reader.violations == [] and reader.looks > 5 * seconds
+    assert len(mint.calls) == len(good) == query(nodes[0], "SELECT count(*) FROM usage")[0][0]
+    assert settled_nusd(nodes[0]) == sum(call.tokens for call in mint.calls) * 300_000 <= sum(limits)
+    assert until(lambda: reserved_nusd(nodes[0]) == 0)
+    assert "The books agree." in nodes[0].manage("doctor")

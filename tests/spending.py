@@ -1,0 +1,155 @@
+"""A model whose every token has a round price, callers that spend on it, and a look at the books from outside.
+
+`BODIES` has a good body for each paid operation, its text being what is asked: a new one needs a line there.
+"""
+
+import http.client
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gevent
+import psycopg
+from gateways import ROOT, GatewayProcess
+
+TOKEN_NUSD = 300_000  # of output; input is free, so that a call of 100 tokens costs 0.03 USD
+PROVIDER = """name = "Mint"
+protocol = "openai"
+address = "{address}"
+credential = ["MINT_KEY"]
+quirks = ["compatible"]
+
+[[mappings]]
+model = "coin"
+external_id = "coin"
+context_length = 1000000
+max_output = {most}
+prices = {{ prompt = "0", completion = "0.0003" }}
+"""
+MODEL = '[[models]]\nid = "coin"\nname = "Coin"\nfamily = "test"\n'
+SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
+
+
+def write_mint(folder: Path, address: str, most: int = 100_000) -> dict[str, str]:
+    """The environment of a gateway that knows `coin` at this address."""
+    for name, text in (("providers", PROVIDER.format(address=address, most=most)), ("models", MODEL)):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "mint.toml").write_text(text)
+    return {"GATEWAY_CATALOGUE_PATH": str(folder), "MINT_KEY": "mint-key", "GATEWAY_CATALOGUE_SANDBOX": "false"}
+
+
+Json = dict[str, Any]
+
+
+def _talk(text: str) -> list[Json]:
+    return [{"role": "user", "content": text}]
+
+
+BODIES: dict[str, Callable[[str], Json]] = {
+    "/v1/chat/completions": lambda text: {"messages": _talk(text), "max_tokens": 100},
+    "/v1/messages": lambda text: {"messages": _talk(text), "max_tokens": 100},
+    "/v1/responses": lambda text: {"input": text, "max_output_tokens": 100},
+    "/v1/responses/compact": lambda text: {"input": text},
+}
+STREAMED = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
+# Run with the environment of an installation: makes a key for each limit (nano-dollars) and prints the tokens.
+KEYS = """
+import sys
+from gevent import monkey
+monkey.patch_all()
+from gateway.accounts import keys
+from gateway.limits.budgets import Budgets, Limits
+from gateway.operator.installation import opened
+from gateway.operator.keys import choose_project, first_owner
+
+with opened() as one:
+    project = choose_project(one, None)
+    draft = keys.Draft(project.id, first_owner(one, project.organization_id), "limited")
+    budgets = Budgets(one.database, one.control)
+    for nusd in sys.argv[1:]:
+        made = keys.create(one.database, one.control, one.secrets.hash_keys, draft, actor="operator")
+        limits = Limits(total_nusd=int(nusd))
+        one.database.write(lambda: budgets.write_limits("key", made.info.id, limits))
+        print(made.token)
+    one.control.confirm()
+"""
+
+
+class Told(NamedTuple):
+    """What a caller was told: status 0 when the connection broke."""
+
+    status: int
+    code: str = ""
+    body: Any = None
+
+
+def pay(gateway: Any, mark: str = "", words: str = "", key: str = "", **body: Any) -> Told:
+    """One call of `coin`, 100 tokens unless told otherwise, over a connection of its own."""
+    given = {"model": "mint/coin", "max_tokens": 100} | body
+    given["messages"] = [{"role": "user", "content": f"mark:{mark} {words}"}]
+    headers = {"Authorization": f"Bearer {key or gateway.key}", "Content-Type": "application/json"}
+    if mark:
+        headers["x-request-id"] = mark
+    host = gateway.address.removeprefix("http://")
+    connection = http.client.HTTPConnection(host, timeout=60)
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(given), headers)
+        answer = connection.getresponse()
+        text = answer.read()
+    except (OSError, http.client.HTTPException):
+        return Told(0)
+    finally:
+        connection.close()
+    if given.get("stream"):
+        return Told(answer.status, "error" if b"event: error" in text else "", text)
+    told = json.loads(text)
+    return Told(answer.status, told.get("error", {}).get("code", ""), told)
+
+
+def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """What `work` gave, each in a greenlet of its own."""
+    running = [gevent.spawn(work, number) for number in range(count)]
+    gevent.joinall(running, timeout=120)
+    return [one.get(block=False) for one in running]
+
+
+def make_keys(gateway: GatewayProcess, limits: list[int]) -> list[str]:
+    """Tokens of new keys, one for each total limit in nano-dollars."""
+    command = [sys.executable, "-c", KEYS, *map(str, limits)]
+    done = subprocess.run(command, cwd=ROOT, env=gateway.environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def query(gateway: GatewayProcess, sql: str) -> list[tuple]:
+    """Rows as another process sees them."""
+    url = gateway.environment.get("DATABASE_URL", "")
+    if url.startswith("postgres"):
+        with psycopg.connect(url) as database:
+            return database.execute(sql).fetchall()
+    with sqlite3.connect(gateway.data / "gateway.db", timeout=20) as database:
+        return database.execute(sql).fetchall()
+
+
+def until(condition: Callable[[], bool], seconds: float = 8.0) -> bool:
+    """Whether it became so in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        gevent.sleep(0.1)
+    return True
+
+
+def reserved_nusd(gateway: GatewayProcess) -> int:
+    return int(query(gateway, "SELECT COALESCE(SUM(leased_nusd), 0) FROM budget")[0][0])
+
+
+def settled_nusd(gateway: GatewayProcess) -> int:
+    """The cost of all usage rows."""
+    return int(query(gateway, "SELECT COALESCE(SUM(cost_nusd), 0) FROM usage")[0][0])
