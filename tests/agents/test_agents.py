@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agents.clients import CLIENTS, Gateway, Run
-from agents.upstreams import PLACES, Job, Model
+from agents.upstreams import DONE, PLACES, Job, Model
 from gateways import GatewayProcess
 
 Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
@@ -39,6 +39,7 @@ def test_a_client_writes_a_file_with_its_own_tools(
     told = account([model], run, gateway)
     assert run.code == 0, told
     assert Path(job.path).is_file() and Path(job.path).read_text().strip() == job.text, told
+    assert DONE in run.out, told
     assert not [call.problem for call in model.calls if call.status != 200], told
     rows = usage_of(gateway)
     assert len(rows) == len(model.calls) >= 2, (rows, told)
@@ -89,6 +90,22 @@ def test_a_client_gets_over_a_provider_that_is_busy_for_a_moment(
     assert [call.status for call in model.calls[:2]] == [PLACES[place].busy.status] * 2, told
     assert run.code == 0, told
     assert Path(job.path).is_file(), told
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_never_takes_half_an_answer_for_a_whole_one(
+    client: str, place: str, programs: dict[str, Path], job: Job, serve: Serve
+) -> None:
+    gateway, (model,) = serve(PLACES[place])
+    model.script(PLACES[place].half)
+    user = Gateway(gateway.address, gateway.key)
+    run = CLIENTS[client].run(
+        programs[client], Path(job.folder), user, PLACES[place].model, "Write the file.", going_on=False
+    )
+    told = account([model], run, gateway)
+    assert model.calls[0].sent > 0, told
+    assert run.code != 0 or Path(job.path).is_file(), told
 
 
 def test_claude_code_finds_the_gateways_claude_models(programs: dict[str, Path], job: Job, serve: Serve) -> None:

@@ -48,6 +48,7 @@ WRITERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "shell": lambda job: {"command": ["bash", "-c", job.command]},
 }
 DONE = "The file is written."
+LONG = "I could do that in many ways, and will tell of each of them before I begin with any. " * 4
 
 
 def choose(tools: list[str], job: Job, worked: bool) -> str | None:
@@ -167,6 +168,7 @@ class Place:
     provider: str
     kind: Callable[[Job], Model]
     busy: Any  # what the service answers when it has too much to do
+    half: Any  # an answer whose connection breaks on the way
 
     def environment(self, address: str) -> dict[str, str]:
         """What tells a gateway that the provider is at `address`."""
@@ -175,10 +177,32 @@ class Place:
 
 
 PLACES = {
-    "chat": Place("openai/gpt-5-mini", "openai", ModelAtOpenAI, openai.Answer(status=503)),
-    "responses": Place("gpt-5-codex", "openai", ModelAtResponses, responses.Answer(status=503)),
-    "messages": Place("anthropic/claude-sonnet-4-5", "anthropic", ModelAtAnthropic, anthropic.Answer(status=529)),
+    "chat": Place(
+        "openai/gpt-5-mini",
+        "openai",
+        ModelAtOpenAI,
+        busy=openai.Answer(status=503),
+        half=openai.Answer(LONG, cut=1500),
+    ),
+    "responses": Place(
+        "gpt-5-codex",
+        "openai",
+        ModelAtResponses,
+        busy=responses.Answer(status=503),
+        half=responses.Answer(responses.said(LONG), cut=3000),
+    ),
+    "messages": Place(
+        "anthropic/claude-sonnet-4-5",
+        "anthropic",
+        ModelAtAnthropic,
+        busy=anthropic.Answer(status=529),
+        half=anthropic.Answer(LONG, cut=1500),
+    ),
     "generate": Place(
-        "google-ai-studio/gemini-2.5-flash", "google-ai-studio", ModelAtGoogle, google.Answer(status=503)
+        "google-ai-studio/gemini-2.5-flash",
+        "google-ai-studio",
+        ModelAtGoogle,
+        busy=google.Answer(status=503),
+        half=google.Answer(LONG, cut=1500),
     ),
 }
