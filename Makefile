@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test lint bench soak drills clean requirements catalogue
+.PHONY: serve test lint bench soak public-client drills clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -24,6 +24,10 @@ soak: .venv/test.stamp
 # Faults of providers, one after the other: how many requests succeed and what waiting it costs.
 drills: .venv/test.stamp
 	$(BIN)/pytest -c tests/pytest.ini tests/drills -s
+
+# The published command-line client through all of its commands; needs node 20 or later and npm.
+public-client: .venv/test.stamp
+	$(BIN)/python tests/public_client/walk.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
