@@ -93,6 +93,8 @@ class AnthropicMessages:
 
 def _fits(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
     """Whether the target takes a body of its own format: media by address, a thinking budget, sampling."""
+    if "temperature" in body and "top_p" in body:
+        return False
     if request.needs.media and not hosts.takes_addresses(target):
         return False
     if getattr(body.get("thinking"), "budget_tokens", None) is not None and forms_of(target) == ADAPTIVE:

@@ -40,6 +40,8 @@ def write_body(request: ChatRequest, target: Target, *, addresses: bool, warning
     `addresses`: the host loads images and files by URL. NotSupported for what cannot be carried.
     """
     talk = request.conversation()
+    if talk.sampling.n > 1:
+        raise NotSupported("This provider gives one answer a request.", param="n")
     system, turns = write_turns(talk.messages, addresses=addresses, warnings=warnings)
     body: dict[str, Any] = {"max_tokens": _max_tokens(talk, target)}
     tools = [written for tool in talk.tools if (written := _write_tool(tool, talk, target, warnings)) is not None]
@@ -175,6 +177,8 @@ def _write_sampling(talk: Conversation, target: Target, body: dict[str, Any], wa
     for name in ("frequency_penalty", "presence_penalty"):
         if getattr(sampling, name):
             warnings.append(f"{name} has no counterpart at this provider and was left out.")
+    if sampling.verbosity:
+        warnings.append("verbosity has no counterpart at this provider and was left out.")
     stop = [text for text in sampling.stop if text.strip()]
     if stop:
         body["stop_sequences"] = stop

@@ -55,7 +55,7 @@ def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str])
     if not isinstance(tool, FunctionTool):
         if isinstance(tool, ForeignTool) and tool.kind == "tool_search":
             return []  # deferred tools are simply all there
-        kind = tool.kind if isinstance(tool, ForeignTool) else type(tool).__name__
+        kind = tool.kind if isinstance(tool, ForeignTool) else "custom"
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     strict = bool(tool.strict) and target.mapping.json_output_schema
     schema = write_schema(tool.schema, ANTHROPIC_OUTPUT if strict else BEDROCK, f"tool {tool.name}", warnings)
@@ -142,16 +142,18 @@ def _write_inference(
     most = [limit for limit in (sampling.max_tokens, target.output_cap) if limit]
     if most:
         limits["maxTokens"] = min(most)
-    stop = [text for text in sampling.stop if text.strip()][:STOP_LIMIT]
+    stop = [text for text in sampling.stop if text.strip()]
     if stop:
-        limits["stopSequences"] = stop
+        limits["stopSequences"] = stop[:STOP_LIMIT]
+        if len(stop) > STOP_LIMIT:
+            warnings.append(f"Only the first {STOP_LIMIT} stop sequences are used.")
         if family.stop_path:
             body["additionalModelResponseFieldPaths"] = [family.stop_path]
     body[INFERENCE] = limits
     _write_sampling(talk, target, family, body, warnings)
     if sampling.n > 1:
         warnings.append("This provider gives one answer a request: n was left out.")
-    for name in ("frequency_penalty", "presence_penalty"):
+    for name in ("frequency_penalty", "presence_penalty", "verbosity"):
         if getattr(sampling, name):
             warnings.append(f"{name} has no counterpart at this provider and was left out.")
 

@@ -29,6 +29,7 @@ Wire = dict[str, Any]
 # Guide, thought signatures: stands for a signature that another model's or a stripped call does not have.
 NO_SIGNATURE = "skip_thought_signature_validator"
 USER, MODEL = "user", "model"
+RESULTS = "results"  # a kind of the user's content: nothing else stands among results
 SHOWN = "Shown with the instructions:"
 FALLBACKS = {Image: "image/jpeg", Audio: "audio/wav", Video: "video/mp4", File: "application/pdf"}
 AUDIO_TYPES = {"mp3": "audio/mp3", "mpeg": "audio/mpeg", "mpga": "audio/mpeg", "m4a": "audio/m4a", "mp4": "audio/mp4"}
@@ -48,6 +49,8 @@ class Contents:
         self._system: list[Wire] = []
         self._kind = ""
         self._names: dict[str, str] = {}
+        self._order: dict[str, int] = {}  # of calls by id: their results must stand alike
+        self._beside: list[Wire] = []  # media of results, shown once all results are told
         self._warnings: list[str] = []
 
     def write(self, messages: tuple[Message, ...], warnings: list[str]) -> Wire:
@@ -64,6 +67,7 @@ class Contents:
                     self._add_results(message)
                 case _:
                     self._add(USER, "user", [self._write_part(part) for part in message.parts])
+        self._show_beside()
         if not self._contents and self._system:
             # A conversation of instructions alone is refused: they are then the user's words.
             self._contents, self._system = [{"role": USER, "parts": self._system}], []
@@ -75,11 +79,17 @@ class Contents:
     def _add(self, role: str, kind: str, parts: list[Wire]) -> None:
         if not parts:
             return
+        if kind != RESULTS:
+            self._show_beside()
         if kind == self._kind:
             self._contents[-1]["parts"] += parts
             return
         self._kind = kind
         self._contents.append({"role": role, "parts": parts})
+
+    def _show_beside(self) -> None:
+        shown, self._beside = self._beside, []
+        self._add(USER, "user", shown)
 
     def _add_system(self, message: Message) -> None:
         """Instructions are text alone; media among them are shown by the user."""
@@ -112,6 +122,7 @@ class Contents:
 
     def _write_call(self, call: ToolCall) -> Wire:
         self._names[call.id] = call.name
+        self._order[call.id] = len(self._order)
         function: Wire = {"name": call.name, "args": _arguments(call)}
         if call.id:
             function["id"] = call.id
@@ -121,15 +132,17 @@ class Contents:
         return written
 
     def _add_results(self, message: Message) -> None:
-        responses: list[Wire] = []
-        beside: list[Wire] = []
+        """Results stand in the order of their calls, and nothing else between them (guide, function calling)."""
         for part in message.parts:
             if isinstance(part, ToolResult):
-                responses.append(self._write_result(part, beside))
+                self._add(USER, RESULTS, [self._write_result(part, self._beside)])
             else:
-                beside.append(self._write_part(part))
-        self._add(USER, "results", responses)
-        self._add(USER, "user", beside)
+                self._beside.append(self._write_part(part))
+        if self._kind == RESULTS:
+            last = len(self._order)
+            self._contents[-1]["parts"].sort(
+                key=lambda part: self._order.get(part["functionResponse"].get("id", ""), last)
+            )
 
     def _write_result(self, result: ToolResult, beside: list[Wire]) -> Wire:
         """A functionResponse: text under `output` or `error`; media inside it where the model takes them there, else

@@ -98,8 +98,8 @@ def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: l
     if "top_k" in body and "top_k" not in mapping.supported_parameters:
         del body["top_k"]
         warnings.append(f"top_k is not supported by {mapping.key} and was left out.")
-    if not mapping.parallel_tool_calls:
-        body.pop("parallel_tool_calls", None)
+    if not mapping.parallel_tool_calls and body.pop("parallel_tool_calls", None) is False:
+        warnings.append(f"parallel_tool_calls is not supported by {mapping.key} and was left out.")
     if not mapping.verbosity:
         body.pop("verbosity", None)
     if body.get("reasoning_effort") == "none" and not _can_stop_reasoning(target):

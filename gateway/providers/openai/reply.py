@@ -6,7 +6,7 @@ import orjson
 
 from gateway import ids
 from gateway.dialects import openai as dialect
-from gateway.errors import UpstreamFailed
+from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
 from gateway.neutral.usage import Usage
@@ -15,6 +15,7 @@ from gateway.providers.failures import stream_failure
 NOT_JSON = "The provider sent an answer that is not JSON."
 ODD = "The provider sent an answer of an unknown shape."
 SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign shape ends in
+BROKEN = "The provider broke off its answer with an error."
 EMPTY = "The provider ended its answer without any content."
 
 
@@ -32,6 +33,9 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     try:
         sources = read_sources(wire)
         choices = tuple(_choice(choice, sources) for choice in wire.get("choices") or ())
+    except GatewayError as error:
+        error.spent = usage
+        raise
     except SHAPE_ERRORS:
         raise UpstreamFailed(ODD, upstream_status=200) from None
     if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
@@ -52,13 +56,14 @@ def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
 
 
 def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
+    refuse_failed(wire.get("finish_reason"))
     message = wire.get("message")
     if not isinstance(message, dict):
         message = wire["message"] = {"role": "assistant", "content": None}
     flatten_content(message)
     parts: list[Part] = []
-    thoughts = message.get("reasoning") or message.get("reasoning_content")
-    if isinstance(thoughts, str):
+    thoughts = message.get("reasoning") or message.get("reasoning_content") or details_text(message)
+    if isinstance(thoughts, str) and thoughts:
         parts.append(Reasoning(thoughts, maker=""))
     if message.get("content"):
         parts.append(Text(message["content"], sources=read_annotations(message) or sources))
@@ -69,6 +74,20 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
     parts += [_call(call) for call in calls]
     finish = dialect.FINISH_READ.get(wire.get("finish_reason") or "")
     return Choice(tuple(parts), finish or ("tool_calls" if calls else "stop"))
+
+
+def refuse_failed(reason: Any) -> None:
+    """UpstreamFailed for a finish reason that tells of a failure."""
+    if reason in dialect.FINISH_FAILED:
+        raise UpstreamFailed(BROKEN, details={"responseText": f"finish_reason: {reason}"}, upstream_status=200)
+
+
+def details_text(holder: dict[str, Any]) -> str:
+    """The reasoning that some servers tell only in `reasoning_details`: [{type: reasoning.text, text}] (or summary)."""
+    items = holder.get("reasoning_details")
+    if not isinstance(items, list):
+        return ""
+    return "".join(_text(item.get("text") or item.get("summary")) for item in items if isinstance(item, dict))
 
 
 def _call(wire: dict[str, Any]) -> ToolCall:

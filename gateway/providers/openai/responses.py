@@ -121,8 +121,8 @@ def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) 
             if name in body and name not in mapping.supported_parameters:
                 del body[name]
                 warnings.append(f"{name} is not supported by {mapping.key} and was left out.")
-    if not mapping.parallel_tool_calls:
-        body.pop("parallel_tool_calls", None)
+    if not mapping.parallel_tool_calls and body.pop("parallel_tool_calls", None) is False:
+        warnings.append(f"parallel_tool_calls is not supported by {mapping.key} and was left out.")
     if not mapping.verbosity:
         _drop_inner(body, "text", "verbosity")
     _fit_reasoning(body, target)

@@ -29,7 +29,9 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     if not isinstance(wire, dict):
         raise UpstreamFailed(NOT_JSON)
     if wire.get("error") or wire.get("status", "completed") not in ENDED:
-        raise read_failure(wire)
+        error = read_failure(wire)
+        error.spent = read_usage(wire)
+        raise error
     usage = read_usage(wire)
     try:
         parts = tuple(part for item in wire["output"] for part in read_item(item))

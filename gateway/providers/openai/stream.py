@@ -36,18 +36,29 @@ from gateway.providers.openai.reply import (
     ODD,
     SHAPE_ERRORS,
     arguments_text,
+    details_text,
     flatten_content,
     is_empty,
     read_annotations,
     read_image,
     read_sources,
+    refuse_failed,
 )
 from gateway.providers.protocol import Reply
 from gateway.providers.sse import EventReader
 
 DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
-SAID = ("content", "reasoning", "reasoning_content", "tool_calls", "refusal", "images", "annotations")
+SAID = (
+    "content",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "tool_calls",
+    "refusal",
+    "images",
+    "annotations",
+)
 
 
 @dataclass(slots=True)
@@ -69,6 +80,7 @@ class _Choice:
     calls: list[_Call] = field(default_factory=list)
     by_index: dict[Any, _Call] = field(default_factory=dict)
     finish: FinishReason | None = None
+    thought: str = ""  # what `reasoning_details` told so far
 
     def open(self, kind: str) -> int:
         """The block for a delta of `kind`: the running one, or the next when the kind changes."""
@@ -76,6 +88,14 @@ class _Choice:
             self.kind = kind
             self.block += 1
         return self.block
+
+    def told(self, delta: dict[str, Any]) -> str:
+        """What is new in `reasoning_details`: servers send its pieces, or each time all of it so far."""
+        text = details_text(delta)
+        if self.thought and len(text) > len(self.thought) and text.startswith(self.thought):
+            text = text[len(self.thought) :]
+        self.thought += text
+        return text
 
 
 class StreamReader:
@@ -128,6 +148,8 @@ class StreamReader:
                 return self._end(batch, Failed(stream_failure(chunk), self._usage)), True
             try:
                 self._read_chunk(chunk, batch)
+            except GatewayError as error:
+                return self._end(batch, Failed(error, self._usage)), True
             except SHAPE_ERRORS:
                 return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
         return batch, False
@@ -185,9 +207,10 @@ class StreamReader:
     def _close(self, wire: dict[str, Any]) -> None:
         """Note the finish reason of a choice (and a usage that some servers put beside it)."""
         choice = self._choice(wire)
-        choice.finish = dialect.FINISH_READ.get(wire["finish_reason"], "stop")
         if wire.get("usage"):
             self._usage = dialect.read_usage(wire["usage"]) or self._usage
+        refuse_failed(wire["finish_reason"])
+        choice.finish = dialect.FINISH_READ.get(wire["finish_reason"], "stop")
 
     def _number(self, wire: dict[str, Any], call: dict[str, Any]) -> tuple[_Call, bool]:
         """The call that a delta belongs to, and whether it begins it; writes its index and id into the delta.
@@ -236,6 +259,8 @@ class StreamReader:
         if type(delta.get("content")) is list:
             flatten_content(delta)
         thought = delta.get("reasoning") or delta.get("reasoning_content")
+        if not thought and delta.get("reasoning_details"):
+            thought = choice.told(delta)
         if thought and type(thought) is str:
             to.append(ReasoningDelta(thought, block=choice.open("reasoning"), choice=number))
         if delta.get("content"):

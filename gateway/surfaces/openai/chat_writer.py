@@ -178,6 +178,7 @@ class _Stream:
         self._ended: set[int] = set()
         self._calls: dict[tuple[int, int], int] = {}
         self._bare: set[tuple[int, int]] = set()  # calls without a word of arguments so far
+        self._hidden: set[tuple[int, int]] = set()  # calls that the provider ran itself
         self._reasoning: dict[tuple[int, int], int] = {}
         self._warnings: list[str] = []
 
@@ -257,9 +258,11 @@ class _Stream:
 
     def _call(self, event: ToolCallDelta) -> dict[str, Any] | None:
         """A piece of a tool call; calls are numbered in the order in which they begin, block for block."""
-        if event.executed:
-            return None
         key, inner = (event.choice, event.block), "input" if event.custom else "arguments"
+        if event.executed or key in self._hidden:
+            # Only the first piece tells who runs the call.
+            self._hidden.add(key)
+            return None
         place, piece = self._calls.get(key), {inner: event.arguments}
         kind = "custom" if event.custom else "function"
         if place is None:

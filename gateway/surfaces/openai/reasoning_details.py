@@ -54,7 +54,8 @@ def read_details(
     items: list[dict[str, Any]] | None, said: str, call_ids: Collection[str], path: str
 ) -> tuple[list[Reasoning], Marks]:
     """Reasoning blocks and other parts' seals of one message. `said` is its plain reasoning text, used when no item
-    has any. InvalidRequest for an item that is not one of the three types."""
+    has any: a stream whose maker shows itself at the end alone tells the text there only, and the signature is of it.
+    InvalidRequest for an item that is not one of the three types."""
     if not items:
         return ([Reasoning(said)] if said else []), Marks()
     blocks: list[_Block] = []
@@ -70,12 +71,16 @@ def read_details(
             calls[ident] = (_word(item, "data"), maker)
         else:
             _merge(blocks, item, ident, maker)
+    if said and not any(block.text for block in blocks):
+        signed = next((block for block in blocks if block.signature), None)
+        if signed is None:
+            blocks.insert(0, _Block(text=said))
+        else:
+            signed.text = said
     found = [
         Reasoning(block.text, block.signature, block.sealed, block.maker, block.ident, block.kind == SUMMARY)
         for block in blocks
     ]
-    if said and not any(block.text for block in blocks):
-        found.insert(0, Reasoning(said))
     return found, Marks(text_mark, calls)
 
 

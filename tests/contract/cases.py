@@ -1,0 +1,77 @@
+"""What is asked in the contract: the parts that the three surfaces' cases share, and how a conversation goes on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from contract.makers import SOURCE, Say
+
+Json = dict[str, Any]
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PDF = "JVBERi0xLjQKMSAwIG9iago8PD4+CmVuZG9iagp0cmFpbGVyCjw8Pj4KJSVFT0YK"
+WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
+IMAGE_URL = "https://pictures.example/cat.png"
+PLACE = {"type": "object", "properties": {"city": {"$ref": "#/$defs/city"}}, "required": ["city"]}
+PLACE["$defs"] = {"city": {"type": "string", "minLength": 1}}
+ANSWER = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "people": {"type": "integer"}},
+    "required": ["city", "people"],
+    "additionalProperties": False,
+}
+OSLO, ROME, LIMA = (f'{{"city": "{name}"}}' for name in ("Oslo", "Rome", "Lima"))
+
+HELLO = Say("Good day to you.")
+CALLS = Say(tools=(("weather", OSLO),))
+THREE = Say(tools=(("weather", OSLO), ("weather", ROME), ("clock", LIMA)), piece=1, fragment=1)
+THOUGHT = Say(thinking="I must look.", sealed="gAAAsealed==", tools=(("weather", OSLO),))
+JSON = Say('{"city": "Oslo", "people": 700000}')
+SEARCHED = Say("News of today.", source=SOURCE)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`body` lacks the model. With more than one saying the conversation goes on as often, each time with the answer
+    as it came, the results of its calls, and what `result` makes of them. `streams` False: the stream is another
+    thing than the whole answer."""
+
+    body: Json
+    says: tuple[Say, ...] = (HELLO,)
+    result: Any = "Rain."
+    streams: bool = True
+
+
+GoOn = Callable[[Json, Json, Any], Json]
+
+
+def go_on_chat(body: Json, reply: Json, result: Any) -> Json:
+    """The next turn's body. `reply` is the whole answer."""
+    message = reply["choices"][0]["message"]
+    kept = ("role", "content", "tool_calls", "refusal", "reasoning", "reasoning_details")
+    said = {"role": "assistant"} | {name: message[name] for name in kept if message.get(name) is not None}
+    calls = message.get("tool_calls") or ()
+    told: list[Json] = [{"role": "tool", "tool_call_id": call["id"], "content": result} for call in calls]
+    return body | {"messages": [*body["messages"], said, *(told or [{"role": "user", "content": "Go on."}])]}
+
+
+def go_on_messages(body: Json, reply: Json, result: Any) -> Json:
+    calls = [block for block in reply["content"] if block["type"] == "tool_use"]
+    told: list[Json] = [{"type": "tool_result", "tool_use_id": call["id"], "content": result} for call in calls]
+    content: Any = told or "Go on."
+    said = {"role": "assistant", "content": reply["content"]}
+    return body | {"messages": [*body["messages"], said, {"role": "user", "content": content}]}
+
+
+def go_on_responses(body: Json, reply: Json, result: Any) -> Json:
+    before = body["input"]
+    items = [{"role": "user", "content": before}] if isinstance(before, str) else before
+    said = reply["output"]
+    calls = [item for item in said if item["type"] == "function_call"]
+    told: list[Json] = [
+        {"type": "function_call_output", "call_id": call["call_id"], "output": result} for call in calls
+    ]
+    return body | {"input": [*items, *said, *(told or [{"role": "user", "content": "Go on."}])]}
+
+
+GO_ON: dict[str, GoOn] = {"chat": go_on_chat, "messages": go_on_messages, "responses": go_on_responses}

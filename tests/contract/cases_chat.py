@@ -1,0 +1,127 @@
+"""The contract's cases as chat completions."""
+
+from typing import Any
+
+from contract.cases import (
+    ANSWER,
+    CALLS,
+    HELLO,
+    IMAGE_URL,
+    JSON,
+    PDF,
+    PLACE,
+    PNG,
+    SEARCHED,
+    THOUGHT,
+    THREE,
+    WAV,
+    Case,
+    Json,
+)  # fmt: skip
+from contract.makers import Say
+
+
+def said(content: Any, role: str = "user") -> Json:
+    return {"role": role, "content": content}
+
+
+def tool(name: str, **more: Any) -> Json:
+    return {"type": "function", "function": {"name": name, "description": "Tells it.", "parameters": PLACE}, **more}
+
+
+def text(words: str, **more: Any) -> Json:
+    return {"type": "text", "text": words, **more}
+
+
+def ask(content: Any = "Hello", **more: Any) -> Json:
+    return {"messages": [said(content)], **more}
+
+
+TOOLS = {"tools": [tool("weather"), tool("clock")]}
+PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
+BY_URL = {"type": "image_url", "image_url": {"url": IMAGE_URL}}
+SOUND = {"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}}
+PAPER = {"type": "file", "file": {"filename": "paper.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": ANSWER, "strict": True}}
+HOUR, MINUTES = {"type": "ephemeral", "ttl": "1h"}, {"type": "ephemeral"}
+MARKED = [
+    said([text("Be brief.", cache_control=HOUR)], "system"),
+    said([text("A long text.", cache_control=MINUTES), text("Sum it up.")]),
+]
+ROLES = [
+    said("Be brief.", "system"),
+    said("Speak Norwegian.", "developer"),
+    said("Hello", "user"),
+    said("Now be loud.", "system"),
+    said("Again", "user"),
+]
+ODD = [
+    said("I spoke first.", "assistant"),
+    said("One.", "user"),
+    said("Two.", "user"),
+    said("", "assistant"),
+    said("Three.", "user"),
+]
+PAST = [
+    said("Weather?"),
+    {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "call_a", "type": "function", "function": {"name": "weather", "arguments": ""}},
+        {"id": "call_b", "type": "function", "function": {"name": "clock", "arguments": '{"city":"Rome"}'}},
+    ]},
+    {"role": "tool", "tool_call_id": "call_b", "content": "Noon."},
+    {"role": "tool", "tool_call_id": "call_a", "content": [text("Rain."), text("Wind.")]},
+    said("And then?"),
+]  # fmt: skip
+SEARCH = {
+    "type": "web_search",
+    "user_location": {"city": "Oslo", "country": "NO"},
+    "search_context_size": "low",
+    "max_uses": 2,
+    "allowed_domains": ["news.example"],
+}
+UNKNOWN = {"frobnicate": {"a": 1}, "seed": 7, "logit_bias": {"1": 2}, "stop": ["END"], "logprobs": True, "store": True}
+HOT = {"temperature": 2, "top_p": 0.9, "frequency_penalty": 1, "presence_penalty": -1}
+
+CASES: dict[str, Case] = {
+    "text": Case(ask(), (HELLO, Say("Still here."))),
+    "cached prompt": Case(ask(), (Say("Good day.", cached=9),)),
+    "system and developer": Case({"messages": ROLES}),
+    "odd role order": Case({"messages": ODD}),
+    "tool loop": Case(ask(**TOOLS), (CALLS, HELLO)),
+    "past calls": Case({"messages": PAST, **TOOLS}),
+    "parallel calls": Case(ask(**TOOLS), (THREE, HELLO)),
+    "text and calls": Case(ask(**TOOLS), (Say("Let me see.", (("weather", "{}"),)), HELLO)),
+    "one call at a time": Case(ask(**TOOLS, parallel_tool_calls=False), (CALLS,)),
+    "must call": Case(ask(**TOOLS, tool_choice="required"), (CALLS,)),
+    "must call one": Case(ask(**TOOLS, tool_choice={"type": "function", "function": {"name": "clock"}}), (CALLS,)),
+    "must not call": Case(ask(**TOOLS, tool_choice="none")),
+    "image from a tool": Case(ask(**TOOLS), (CALLS, HELLO), [text("See:"), PICTURE]),
+    "image alone from a tool": Case(ask(**TOOLS), (CALLS, HELLO), [PICTURE]),
+    "custom tool": Case(ask(tools=[{"type": "custom", "custom": {"name": "patch", "description": "Patches."}}])),
+    "deferred tools": Case(ask(tools=[tool("weather", defer_loading=True), {"type": "tool_search"}])),
+    "image by URL": Case(ask([text("What is it?"), BY_URL])),
+    "image as bytes": Case(ask([text("What is it?"), PICTURE])),
+    "image for the system": Case({"messages": [said([text("Like this:"), PICTURE], "system"), said("Hello")]}),
+    "PDF": Case(ask([text("Sum it up."), PAPER])),
+    "PDF alone": Case(ask([PAPER])),
+    "sound": Case(ask([text("What is it?"), SOUND])),
+    "file by id": Case(ask([text("Sum it up."), {"type": "file", "file": {"file_id": "file-1"}}])),
+    "reasoning in a tool loop": Case(ask(**TOOLS, reasoning_effort="high"), (THOUGHT, HELLO)),
+    "reasoning then text": Case(ask(reasoning_effort="low"), (Say("Aha.", thinking="Hm."), HELLO)),
+    "reasoning budget": Case(ask(reasoning={"max_tokens": 4096}), (Say("Aha.", thinking="Hm."),)),
+    "no reasoning": Case(ask(reasoning_effort="none")),
+    "schema": Case(ask(response_format=SCHEMA), (JSON,)),
+    "JSON object": Case(ask("Answer in JSON.", response_format={"type": "json_object"}), (JSON,)),
+    "schema and tools": Case(ask(**TOOLS, response_format=SCHEMA), (CALLS, JSON)),
+    "cache marks": Case({"messages": MARKED, "tools": [tool("weather", cache_control=HOUR)]}),
+    "refusal": Case(ask(), (Say(refusal="I cannot help with that."), HELLO)),
+    "length": Case(ask(max_tokens=16), (Say("Cut sh", finish="length"),)),
+    "filtered": Case(ask(), (Say("Half an ans", finish="filter"),)),
+    "search": Case(ask(tools=[SEARCH]), (SEARCHED, HELLO)),
+    "search and tools": Case(ask(tools=[tool("weather"), {"type": "web_search"}]), (SEARCHED,)),
+    "two choices": Case(ask(n=2), (Say("Heads.", n=2),), streams=False),
+    "unknown fields": Case(ask(**UNKNOWN)),
+    "hot": Case(ask(**HOT)),
+    "verbosity and user": Case(ask(verbosity="low", user="u-1")),
+    **{f"status {code}": Case(ask(), (Say(broken=code),) * 4, streams=False) for code in (400, 401, 429, 500, 503)},
+}

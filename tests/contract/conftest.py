@@ -1,0 +1,10 @@
+from collections.abc import Iterator
+
+import pytest
+from contract.stage import Stage, open_stage
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with open_stage(tmp_path_factory.mktemp("contract")) as opened:
+        yield opened

@@ -1,0 +1,101 @@
+"""One whole gateway in this process before all five makers' stand-ins, and what callers and makers see of it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from contract.makers import MAKERS, Say
+from gateways import LocalGateway, local_gateway
+
+from gateway import settings as configuration
+from gateway.settings import Settings
+from gateway.surfaces import table
+from gateway.surfaces.blueprints import guard
+from gateway.surfaces.exchange import Inbound
+
+Json = dict[str, Any]
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+ABILITIES = (
+    "vision", "audio", "documents", "tools", "parallel_tool_calls", "reasoning", "reasoning_max_tokens", "json_output",
+    "json_output_schema", "web_search", "verbosity", "supports_n",
+)  # fmt: skip
+LIMITS = """context_length = 200000
+max_output = 32000
+min_cacheable_tokens = 1
+max_n = 8
+prices = { prompt = "0.000001", completion = "0.000002" }
+"""
+
+
+def write_catalogue(folder: Path) -> Path:
+    """A provider with one able model for each maker: `<maker>-able`."""
+    (folder / "providers").mkdir(parents=True)
+    (folder / "models").mkdir()
+    abilities = "".join(f"{name} = true\n" for name in ABILITIES)
+    models = ""
+    for name, maker in MAKERS.items():
+        head = f'name = "{name}"\nprotocol = "{maker.protocol}"\naddress = "https://{name}.invalid"\n'
+        mapping = f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{maker.model}"\n{LIMITS}{abilities}'
+        (folder / "providers" / f"fake-{name}.toml").write_text(head + mapping)
+        models += f'[[models]]\nid = "{name}-able"\ninput_modalities = ["text", "image", "audio", "file"]\n'
+    (folder / "models" / "able.toml").write_text(models)
+    return folder
+
+
+class Stage:
+    """`ask` sends a body to a surface as its handlers get it; `heard` is what the maker got since the last `script`."""
+
+    def __init__(self, gateway: LocalGateway, fakes: dict[str, Any]) -> None:
+        self.gateway = gateway
+        self.fakes = fakes
+        self._handlers = {
+            name: guard(gateway.services, operation)
+            for name, path in PATHS.items()
+            for operation in table.operations()
+            if (operation.method, operation.path) == ("POST", path)
+        }
+
+    def script(self, maker: str, *says: Say) -> None:
+        """What the maker will say, in order; all that it heard before is forgotten."""
+        fake = self.fakes[maker]
+        fake.calls.clear()
+        fake._script.clear()
+        for kept in ("signatures", "sealed"):
+            getattr(fake, kept, set()).clear()
+        rests = self.gateway.services.health.rests
+        for rest in rests.export():
+            rests.clear(rest[0])
+        fake.script(*(MAKERS[maker].script(say) for say in says))
+
+    def ask(self, surface: str, body: Json, **headers: str) -> tuple[int, bytes]:
+        """Status and whole body of one answer."""
+        given = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json", **headers}
+        path = PATHS[surface]
+        outbound = self._handlers[surface](Inbound("POST", path, given, json.dumps(body).encode()))
+        if isinstance(outbound.body, bytes):
+            return outbound.status, outbound.body
+        try:
+            return outbound.status, b"".join(outbound.body)
+        finally:
+            outbound.body.close()
+
+    def heard(self, maker: str) -> list[Any]:
+        return self.fakes[maker].calls
+
+
+@contextmanager
+def open_stage(folder: Path, **environment: str) -> Iterator[Stage]:
+    """A stage whose data and catalogue are in `folder`."""
+
+    def settings(**given: str) -> Settings:
+        return configuration.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | given)
+
+    with ExitStack() as stack:
+        fakes = {name: stack.enter_context(maker.fake()) for name, maker in MAKERS.items()}
+        places = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
+        keys = {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in MAKERS.items()}
+        catalogue = {"GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue"))}
+        gateway = stack.enter_context(local_gateway(settings, **places, **keys, **catalogue, **environment))
+        yield Stage(gateway, fakes)
