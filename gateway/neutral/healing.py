@@ -15,7 +15,7 @@ SYNTAX, TRUNCATION, COMBINED = "syntax_fix", "truncation_completion", "combined_
 
 FENCE = re.compile(r"```[ \t]*[\w+-]*\s*(?=[{\[])")
 BLANKS = "\ufeff \t\r\n"
-MAX_LENGTH = 1 << 19  # beyond it a reading in Python would hold up everybody else's answers
+MAX_LENGTH = 1 << 18  # beyond it a reading in Python would hold up everybody else's answers
 MAX_TRIES = 20
 
 
@@ -39,8 +39,8 @@ def heal(text: str, wanted: ResponseFormat) -> Healed | None:
     """The JSON in `text`, or None: it is JSON already, or holds none of the wanted kind.
 
     Text without an object or array stays as it is: a refusal in plain words is an answer too. With a schema, only
-    what conforms to it is taken; without one, neither an empty object amid prose nor any array there is, and nothing
-    of which the cut left nothing.
+    what conforms to it is taken; without one, neither an array nor an empty object amid prose is, nor what the cut
+    left empty.
     """
     if wanted.kind == "text" or len(text) > MAX_LENGTH or _parses(text):
         return None
@@ -68,20 +68,21 @@ def _amid(text: str) -> Iterator[int]:
 
 
 def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Found]:
-    """What can be read at these places, one not within the other."""
-    tries = end = 0
+    """What can be read at these places, one not within the other. It stops when it has read in vain as much as there is."""
+    work = tries = end = 0
     for start in places:
         if start < end:
             continue
         tries += 1
-        if tries > MAX_TRIES:
+        if tries > MAX_TRIES or work > len(text):
             return
         try:
             found = _read_at(text, start, fenced)
-        except (Unmendable, ValueError, RecursionError):
-            continue
-        end = found.end
-        yield found
+        except Unmendable as failure:
+            work += failure.at - start
+        else:
+            end = found.end
+            yield found
 
 
 def _read_at(text: str, start: int, fenced: bool) -> _Found:
@@ -91,8 +92,11 @@ def _read_at(text: str, start: int, fenced: bool) -> _Found:
     around = text[:start] + text[mended.end :]
     mixed = not fenced and bool(around.strip(BLANKS))
     named = ((MARKDOWN, fenced), (MIXED, mixed), (SYNTAX, mended.fixed), (TRUNCATION, mended.cut))
-    used = tuple(name for name, was in named if was)
-    return _Found(exact, _parse(exact), mended.end, used or (SYNTAX,))  # the latter: a byte order mark
+    used = tuple(name for name, was in named if was) or (SYNTAX,)  # none: a byte order mark
+    try:
+        return _Found(exact, _parse(exact), mended.end, used)
+    except (ValueError, RecursionError):
+        raise Unmendable(mended.end) from None
 
 
 def _is_wanted(found: _Found, wanted: ResponseFormat) -> bool:

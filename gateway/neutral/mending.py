@@ -33,7 +33,11 @@ WORDS = {
 
 
 class Unmendable(Exception):
-    """What stands there is not JSON with a slip: it is something else."""
+    """What stands there is not JSON with a slip: it is something else. `at` is where that showed."""
+
+    def __init__(self, at: int = 0) -> None:
+        super().__init__()
+        self.at = at
 
 
 class _Cut(Exception):
@@ -54,8 +58,11 @@ def mend(text: str, start: int) -> Mended:
     """The object or array that begins at `start`. Unmendable when there is none, or it is wrong in other ways."""
     reader = _Reader(text, start)
     if text[start : start + 1] not in ("{", "["):
-        raise Unmendable
-    reader.container(0)
+        raise Unmendable(start)
+    try:
+        reader.container(0)
+    except (Unmendable, RecursionError):
+        raise Unmendable(reader.at) from None
     return Mended("".join(reader.out), reader.at, reader.fixed, reader.cut)
 
 

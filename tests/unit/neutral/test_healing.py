@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.neutral.chat import ResponseFormat
-from gateway.neutral.healing import Healed, heal
+from gateway.neutral.healing import MAX_LENGTH, Healed, heal
 
 OBJECT = ResponseFormat("json_object")
 CITY = ResponseFormat(
@@ -160,9 +160,20 @@ def test_plain_text_is_never_healed() -> None:
     assert heal("```json\n{}\n```", ResponseFormat("text")) is None
 
 
-@pytest.mark.parametrize("text", ["[" * 400_000, "{" * 400_000, '{"a":' * 80_000, "{a:[" * 100_000, '{"' * 200_000])
+HOSTILE = [
+    "[" * 250_000,
+    '{"a":' * 50_000,
+    "{a:[" * 60_000,
+    '{"' * 125_000,
+    "[" * 19 + "1," * 125_000 + "!",
+    "```json [" * 19 + "1," * 125_000 + "!",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_does_not_hold_up_the_process(text: str) -> None:
     begun = time.process_time()
+    assert len(text) < MAX_LENGTH
     assert heal(text, OBJECT) is None
     assert time.process_time() - begun < 2
 
