@@ -68,7 +68,8 @@ def _amid(text: str) -> Iterator[int]:
 
 
 def _read(text: str, places: Iterator[int], fenced: bool) -> Iterator[_Found]:
-    """What can be read at these places, one not within the other. It stops when it has read in vain as much as there is."""
+    """What can be read at these places, one not within the other. Ends when as much was
+    read in vain as there is."""
     work = tries = end = 0
     for start in places:
         if start < end:

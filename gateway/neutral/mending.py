@@ -14,6 +14,7 @@ BLANKS = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*", re.DOTALL)
 BLANK = re.compile(r"[ \t\r\n]*")
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 NUMBER_BEGUN = re.compile(r"-?\d*\.?\d*(?:[eE][+-]?)?\d*", re.ASCII)
+PLAIN_STARTS = frozenset('{}[]",:0123456789')  # surely neither blank nor comment
 NUMBER_STARTS = frozenset("-0123456789")
 WORD = re.compile(r"-?[A-Za-z]+")
 KEY = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
@@ -227,6 +228,9 @@ class _Reader:
 
     def _next(self) -> str:
         """The next character that is neither blank nor comment, not yet taken. _Cut at the end of the text."""
+        character = self.text[self.at : self.at + 1]
+        if character in PLAIN_STARTS:
+            return character
         blank = BLANK.match(self.text, self.at).end()
         self.at = BLANKS.match(self.text, blank).end()
         self.fixed = self.fixed or self.at != blank
