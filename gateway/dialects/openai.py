@@ -26,6 +26,8 @@ FINISH_READ: dict[str, FinishReason] = {
     "safety": "content_filter",
     "refusal": "refusal",
 }
+# Reasons that end no answer: the server failed on the way (as some compatible ones say).
+FINISH_FAILED = frozenset(("error",))
 FINISH_WRITE: dict[FinishReason, str] = {
     "stop": "stop",
     "length": "length",
@@ -83,7 +85,8 @@ def read_usage(wire: Any) -> Usage | None:
     """A `usage` object as disjoint counts; None when it tells none.
 
     prompt_tokens includes cached, written and audio tokens, completion_tokens the reasoning and audio ones (API
-    reference, completion usage). Servers that leave reasoning out of completion_tokens show it by their total.
+    reference, completion usage). Servers that leave reasoning out of completion_tokens show it by their total, or by
+    more reasoning than output; what a server read of the pages that it found (citation_tokens) is input beside the rest.
     """
     if not isinstance(wire, dict) or ("prompt_tokens" not in wire and "completion_tokens" not in wire):
         return None
@@ -96,12 +99,12 @@ def read_usage(wire: Any) -> Usage | None:
     read, write, write_1h, audio_in = _split_prompt(wire, details_in if isinstance(details_in, dict) else {}, prompt)
     spent = details_out if isinstance(details_out, dict) else {}
     reasoning = _count(spent.get("reasoning_tokens")) or _count(wire.get("reasoning_tokens"))
-    if reasoning and _count(wire.get("total_tokens")) == prompt + output + reasoning:
+    if reasoning > output or (reasoning and _count(wire.get("total_tokens")) == prompt + output + reasoning):
         output += reasoning
     audio = min(_count(spent.get("audio_tokens")), output)
     image = min(_count(spent.get("image_tokens")), output - audio)
     return Usage(
-        input=prompt - read - write - write_1h - audio_in,
+        input=prompt - read - write - write_1h - audio_in + _count(wire.get("citation_tokens")),
         cache_read=read,
         cache_write=write,
         cache_write_1h=write_1h,
@@ -119,7 +122,8 @@ def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) ->
     # Three spellings of the same count: OpenAI's, a hit/miss pair, and one at the top level.
     cached = details.get("cached_tokens") or wire.get("prompt_cache_hit_tokens") or wire.get("cached_tokens")
     read = min(_count(cached), prompt)
-    written = details.get("cache_write_tokens") or details.get("cache_creation_tokens")
+    spellings = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
+    written = next((details[name] for name in spellings if details.get(name)), 0)
     write = min(_count(written), prompt - read)
     hour = details.get("cache_creation")
     write_1h = min(_count(hour.get("ephemeral_1h_input_tokens")), write) if isinstance(hour, dict) else 0

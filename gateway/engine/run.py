@@ -12,6 +12,7 @@ from gateway.engine.planning import Planned, Planner
 from gateway.engine.settlement import Settlement
 from gateway.errors import Cancelled, GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest
+from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
 
@@ -67,6 +68,8 @@ class Run:
             self.outcome.attempts.remove(attempt)
             self.settlement.unused(attempt)
         else:
+            if isinstance(error.spent, Usage):
+                attempt.usage = error.spent
             self._note(attempt, "error", error)
             self.settlement.failed(attempt)
             self.planner.sampled(attempt, self.request.needs.stream)

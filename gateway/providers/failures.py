@@ -193,22 +193,42 @@ def explain(body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
 
 
 def explain_object(parsed: Any, body: bytes, secrets: tuple[str, ...] = ()) -> Explanation:
-    """Looks at `error` (object or text), then at the top level: message, detail; code, status, type; param."""
+    """Looks at `error` (object or text), then at the top level: message, detail; code, status, type; param.
+
+    A list of shape errors, {detail: [{loc, msg}]} at the top or within `message`, is told in one sentence.
+    """
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
     holder = parsed if isinstance(parsed, dict) else {}
     inner = holder.get("error")
     shaped = isinstance(inner, dict) and isinstance(inner.get("message"), str)
     fields = inner if isinstance(inner, dict) else holder
-    message = _first(fields, "message", "detail", "error_description") or (inner if isinstance(inner, str) else "")
+    mistakes = _mistakes(fields)
+    message = "; ".join(f"{place}: {text}" if place else text for place, text in mistakes)
+    message = (
+        message or _first(fields, "message", "detail", "error_description") or (inner if isinstance(inner, str) else "")
+    )
     return Explanation(
         message=scrub(message, secrets),
         code=scrub(_first(fields, "code", "status"), secrets),
         kind=scrub(_first(fields, "type", "__type"), secrets),
-        param=scrub(_first(fields, "param"), secrets),
+        param=scrub(_first(fields, "param") or (mistakes[0][0] if mistakes else ""), secrets),
         text=scrub(body[: TEXT_LIMIT * 4].decode("utf-8", "replace"), secrets),
-        shaped=shaped,
+        shaped=shaped or bool(mistakes),
     )
+
+
+def _mistakes(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(place, text) of each shape error, as servers that check with pydantic tell them; [] when told otherwise."""
+    inner = fields.get("message")
+    listed = (inner if isinstance(inner, dict) else fields).get("detail")
+    found = []
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("msg"), str):
+            place = one.get("loc")
+            steps = [str(step) for step in place if step != "body"] if isinstance(place, list) else []
+            found.append((".".join(steps), one["msg"]))
+    return found
 
 
 def _first(fields: Mapping[str, Any], *names: str) -> str:

@@ -74,6 +74,11 @@ def thinking_parts(messages: Messages) -> Messages:
     return [_with_thinking(message) for message in messages]
 
 
+def reasoning_as_details(messages: Messages) -> Messages:
+    """Past reasoning in the form in which some servers tell it: items of `reasoning_details`."""
+    return [_with_details(message) for message in messages]
+
+
 def plain_media(messages: Messages) -> Messages:
     """Files by address or data URL alone, sound as base64 text."""
     return [
@@ -122,6 +127,15 @@ def _with_thinking(message: Message) -> Message:
     return {**message, "content": [thinking, *parts]}
 
 
+def _with_details(message: Message) -> Message:
+    """Details that came from there go back as they are; reasoning under another name becomes their only item."""
+    said = message.get("reasoning_content") or message.get("reasoning")
+    if not isinstance(said, str):
+        return message
+    kept = {name: value for name, value in message.items() if name not in ("reasoning_content", "reasoning")}
+    return {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": said}], **kept}
+
+
 def _plain_part(part: dict[str, Any]) -> dict[str, Any]:
     match part:
         case {"type": "file", "file": {"file_data": str(data), **rest}}:
@@ -136,5 +150,13 @@ def _plain_part(part: dict[str, Any]) -> dict[str, Any]:
 
 MESSAGE_SHAPES: dict[str, Callable[[Messages], Messages]] = {
     function.__name__: function
-    for function in (known_members, short_call_ids, answer_between, marked_prefix, thinking_parts, plain_media)
+    for function in (
+        known_members,
+        short_call_ids,
+        answer_between,
+        marked_prefix,
+        thinking_parts,
+        reasoning_as_details,
+        plain_media,
+    )
 }

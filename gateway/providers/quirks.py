@@ -21,6 +21,8 @@ REPLAY_REASONING = "replay_reasoning"
 # Changes of the address: `?api-version=` from the provider's settings; with a dated one, the model in the path.
 API_VERSION_QUERY = "api_version_query"
 DEPLOYMENT_PATH = "deployment_path"
+# Reasoning comes as text between tags and is split off it (think_tags.py).
+THINK_TAGS = "think_tags"
 # How an engine tells more of its models than their names (local/engines.py).
 DETAILS_BY_SHOW, DETAILS_BY_LIST = "details_by_show", "details_by_list"
 BASIC_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
@@ -153,6 +155,11 @@ def none_or_default_effort(body: Body, request: ChatRequest) -> None:
 def parsed_reasoning(body: Body, request: ChatRequest) -> None:
     """Servers that mix reasoning into the text unless asked to keep it apart."""
     body["reasoning_format"] = "parsed"
+
+
+def split_reasoning(body: Body, request: ChatRequest) -> None:
+    """Servers that write reasoning as tagged text unless asked to tell it in `reasoning_details`."""
+    body["reasoning_split"] = True
 
 
 def no_stop(body: Body, request: ChatRequest) -> None:
@@ -356,6 +363,7 @@ QUIRKS: dict[str, Quirk] = {
         none_or_high_effort,
         none_or_default_effort,
         parsed_reasoning,
+        split_reasoning,
         no_stop,
         one_stop,
         streamed_tool_arguments,
@@ -364,7 +372,7 @@ QUIRKS: dict[str, Quirk] = {
 } | {"no_usage_in_stream": no_stream_options}
 QUIRKS |= {name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()}
 OF_ADDRESS = frozenset((API_VERSION_QUERY, DEPLOYMENT_PATH))
-NAMES = frozenset(QUIRKS) | OF_ADDRESS | {REPLAY_REASONING, DETAILS_BY_SHOW, DETAILS_BY_LIST}
+NAMES = frozenset(QUIRKS) | OF_ADDRESS | {REPLAY_REASONING, THINK_TAGS, DETAILS_BY_SHOW, DETAILS_BY_LIST}
 
 
 def adjust(body: Body, request: ChatRequest, names: Iterable[str]) -> None:

@@ -8,6 +8,8 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Silent, Started, Warned
 from gateway.providers.protocol import Call, Protocol, Reply, Target
+from gateway.providers.quirks import THINK_TAGS
+from gateway.providers.think_tags import split_batches, split_result
 from gateway.threads import Job
 from gateway.transport import Transport
 
@@ -110,6 +112,8 @@ class Upstreams:
         try:
             _require_success(protocol, reply, target)
             result = protocol.read(reply, relayed)
+            if THINK_TAGS in target.quirks:
+                result = split_result(result)
         finally:
             reply.close()
         if call.warnings:
@@ -129,8 +133,9 @@ class Upstreams:
         if protocol is None:
             raise NotSupported(f"The protocol of provider {target.provider.id} is not available.")
         # The one place that decides between the relay lane and a rebuild.
-        if request.native is not None and request.native.dialect == protocol.dialect:
-            return protocol, protocol.relay(request.native, request, target), True
+        native = request.native
+        if native is not None and native.dialect == protocol.dialect and THINK_TAGS not in target.quirks:
+            return protocol, protocol.relay(native, request, target), True
         return protocol, protocol.write(request, target), False
 
     def _send(self, call: Call, target: Target, deadline: float) -> Pending:
@@ -146,6 +151,8 @@ class Upstreams:
         answering.answered(reply)
         _require_success(protocol, reply, target)
         batches = protocol.read_stream(reply, relayed)
+        if THINK_TAGS in target.quirks:
+            batches = split_batches(batches)
         yield from _with_warnings(batches, call.warnings) if call.warnings else batches
 
 

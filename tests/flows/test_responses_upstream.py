@@ -148,3 +148,14 @@ def test_a_parsed_stream_of_one_byte_writes_is_whole(sdk: OpenAI, service: FakeR
     with sdk.responses.stream(model=MODEL, input="x", tools=[TOOL]) as stream:
         final = stream.until_done().get_final_response()
     assert [json.loads(item.arguments)["city"] for item in final.output] == ["Oslo", "Rome"]
+
+
+def test_an_answer_that_failed_there_is_metered_by_what_it_counted(
+    sdk: OpenAI, relaying: LocalGateway, service: FakeResponses
+) -> None:
+    service.script(Answer(failed="server_error", prompt=1000, completion=500))
+    with pytest.raises(openai.InternalServerError) as raised:
+        sdk.responses.create(model=MODEL, input="Hello")
+    relaying.services.journal.flush(5)
+    (row,) = find(relaying.services.database, raised.value.response.headers["x-request-id"])
+    assert (row.input, row.output) == (1000, 500) and row.cost_nusd > 0

@@ -151,3 +151,20 @@ def test_error_inside_a_stream_is_the_providers():
     assert type(failures.stream_failure({"error": {"message": "x", "code": 429}})) is UpstreamRateLimited
     assert type(failures.stream_failure({"error": "overloaded"})) is UpstreamFailed
     assert isinstance(failures.stream_failure({"error": {"code": "content_filter", "message": "x"}}), InvalidRequest)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": [{"loc": ["body", "messages", 0, "role"], "msg": "Field required", "type": "missing"}]},
+        {"object": "error", "message": {"detail": [{"loc": ["body", "messages", 0, "role"], "msg": "Field required"}]}},
+    ],
+)
+def test_list_of_shape_errors_is_told_with_its_place(body):
+    error = failure(422, body=orjson.dumps(body))
+    assert (error.message, error.param) == ("messages.0.role: Field required", "messages.0.role")
+
+
+@pytest.mark.parametrize("detail", [[], ["x"], [{"msg": 1}], [{"loc": "x", "msg": "No."}], {"a": 1}])
+def test_odd_list_of_errors_breaks_nothing(detail):
+    assert failure(422, body=orjson.dumps({"detail": detail})).status == 422

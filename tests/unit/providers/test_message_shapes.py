@@ -69,3 +69,15 @@ def test_shapes_change_no_message_in_place(name):
     before = repr(message)
     shaped(name, message, {"role": "tool", "tool_call_id": "call_1", "content": "y"}, {"role": "user", "content": []})
     assert repr(message) == before
+
+
+def test_reasoning_goes_back_as_details_and_own_details_as_they_came():
+    own = [{"type": "reasoning.text", "text": "Own.", "id": "r1"}]
+    found = shaped(
+        "reasoning_as_details",
+        {"role": "assistant", "content": "x", "reasoning_content": "Hm."},
+        {"role": "assistant", "content": "x", "reasoning": "Own.", "reasoning_details": own},
+        {"role": "user", "content": "y"},
+    )
+    assert found[0]["reasoning_details"][0]["text"] == "Hm." and "reasoning_content" not in found[0]
+    assert found[1]["reasoning_details"] == own and found[2] == {"role": "user", "content": "y"}

@@ -235,3 +235,27 @@ def test_each_choice_has_its_own_end():
 
     last = events(of(0, {"content": "a"}), of(1, {"content": "b"}), of(1, {}, "length"), of(0, {}, "stop"), DONE)[-1]
     assert last.reasons == ("stop", "length")
+
+
+@pytest.mark.parametrize("relayed", [True, False])
+def test_finish_that_tells_of_a_failure_is_one_and_its_usage_is_known(relayed):
+    last = events(chunk({"content": "Half"}), chunk({}, "error", **USAGE), DONE, relayed=relayed)[-1]
+    assert isinstance(last, Failed) and last.usage == Usage(input=3, output=2)
+    body = {"choices": [{"message": {"content": "Half"}, "finish_reason": "error"}], **USAGE}
+    with pytest.raises(UpstreamFailed) as raised:
+        PROTOCOL.read(Reply(orjson.dumps(body), headers={}), relayed)
+    assert raised.value.spent == Usage(input=3, output=2)
+
+
+@pytest.mark.parametrize("pieces", [("Let me", " think"), ("Let me", "Let me think")])
+def test_reasoning_in_details_alone_is_read_in_pieces_and_as_all_so_far(pieces):
+    details = [chunk({"reasoning_details": [{"type": "reasoning.text", "text": piece}]}) for piece in pieces]
+    result = collect([events(*details, chunk({"content": "42"}, "stop", **USAGE), DONE)])
+    assert result.choices[0].parts == (Reasoning("Let me think"), Text("42"))
+
+
+def test_reasoning_in_details_of_a_whole_answer_is_read():
+    message = {"content": "42", "reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]}
+    body = {"choices": [{"message": message, "finish_reason": "stop"}], **USAGE}
+    parts = PROTOCOL.read(Reply(orjson.dumps(body), headers={}), False).choices[0].parts
+    assert parts == (Reasoning("Hm."), Text("42"))

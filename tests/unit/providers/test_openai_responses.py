@@ -280,3 +280,11 @@ def test_the_end_of_a_whole_answer_is_understood(wire: dict, finish: str) -> Non
 def test_a_failure_inside_a_200_is_no_answer(wire: dict, error: type) -> None:
     with pytest.raises(error):
         PROTOCOL.read(Body(**wire), False)
+
+
+def test_a_failure_inside_a_200_tells_what_it_cost() -> None:
+    used = {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13}
+    wire = {"status": "failed", "error": {"code": "server_error", "message": "x"}, "usage": used}
+    with pytest.raises(UpstreamFailed) as raised:
+        PROTOCOL.read(Body(**wire), False)
+    assert (raised.value.spent.input, raised.value.spent.output) == (9, 4)

@@ -128,3 +128,7 @@ def test_engines_pass_the_switch_on_to_the_template(effort):
     body = {"reasoning_effort": effort}
     quirks.adjust(body, ChatRequest("m", Needs(), lambda: TALK), CATALOGUE.provider("vllm").quirks[1:])
     assert body["chat_template_kwargs"] == {"enable_thinking": effort != "none"}
+
+
+def test_reasoning_is_asked_for_apart_from_the_text_where_it_would_be_mixed():
+    assert written("minimax", "minimax-m3")["reasoning_split"] is True

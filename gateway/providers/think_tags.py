@@ -1,0 +1,137 @@
+"""Reasoning that a server writes as text between tags, split off the text: whole answers and streams.
+
+Only for targets whose entry says so: elsewhere such tags are the model's own words. The tag must open the answer;
+engines whose template opens it leave the opening one out, so a closing one alone ends reasoning too in whole answers.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.events import Batch, Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCallDelta
+from gateway.neutral.parts import Part, Reasoning, Text
+
+OPEN, CLOSE = "<think>", "</think>"
+
+
+def split_result(result: ChatResult) -> ChatResult:
+    """The result with the reasoning of each choice as a part of its own."""
+    return dataclasses.replace(result, choices=tuple(_split_choice(choice) for choice in result.choices))
+
+
+def _split_choice(choice: Choice) -> Choice:
+    parts: list[Part] = []
+    first = True
+    for part in choice.parts:
+        if first and isinstance(part, Text):
+            first = False
+            parts += _split_text(part)
+        else:
+            parts.append(part)
+    return dataclasses.replace(choice, parts=tuple(parts))
+
+
+def _split_text(part: Text) -> list[Part]:
+    text = part.text.lstrip()
+    opened = text.startswith(OPEN)
+    if not opened and CLOSE not in text:
+        return [part]
+    thought, closed, rest = text.removeprefix(OPEN).partition(CLOSE)
+    found: list[Part] = [Reasoning(thought.strip())] if thought.strip() else []
+    said = rest.lstrip() if closed else ""
+    # Places in the old text would be wrong of the new one.
+    sources = tuple(dataclasses.replace(source, start=-1, end=-1) for source in part.sources)
+    return [*found, dataclasses.replace(part, text=said, sources=sources)] if said else found
+
+
+def split_batches(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches with reasoning as deltas of their own; a tag may be cut anywhere."""
+    splitters: dict[int, _Splitter] = {}
+    for batch in batches:
+        changed: Batch = []
+        for event in batch:
+            changed += _split_event(event, splitters)
+        if changed:
+            yield changed
+
+
+def _split_event(event: Event, splitters: dict[int, "_Splitter"]) -> list[Event]:
+    match event:
+        case TextDelta():
+            return splitters.setdefault(event.choice, _Splitter(event.choice)).add(event)
+        case Finished() | Failed():
+            held = [one for splitter in splitters.values() for one in splitter.flush()]
+            return [*held, event]
+        case ToolCallDelta() if event.choice in splitters:
+            splitter = splitters[event.choice]
+            return [*splitter.flush(), splitter.shift(event)]
+        case _ if getattr(event, "block", -1) >= 0 and getattr(event, "choice", -1) in splitters:
+            return [splitters[event.choice].shift(event)]
+        case _:
+            return [event]
+
+
+class _Splitter:
+    """One choice's text on its way: before a tag, within reasoning, in the gap behind it, or in the text."""
+
+    def __init__(self, choice: int) -> None:
+        self._choice = choice
+        self._state = "before"
+        self._held = ""
+        self._begun = False  # whether any reasoning was told
+        self._block = 0
+        self._shift = 0  # a split makes one block two: later ones move up
+
+    def add(self, event: TextDelta) -> list[Event]:
+        """What a piece of text brings; white space and what may be the beginning of a tag wait."""
+        if self._state == "text":
+            return [self.shift(event)]
+        if self._state == "before" and not self._held:
+            self._block = event.block
+        self._held += event.text
+        found: list[Event] = []
+        if self._state == "before":
+            self._open(found)
+        if self._state == "within":
+            self._think(found)
+        if self._state == "gap" and self._held.strip():
+            self._held = self._held.lstrip()
+            found += self.flush()
+        return found
+
+    def flush(self) -> list[Event]:
+        """What still waits, as what it is by now."""
+        held, self._held = self._held, ""
+        if self._state == "within":
+            return self._thought(held.rstrip())
+        gap, self._state = self._state == "gap", "text"
+        if not held or (gap and not held.strip()):
+            return []
+        return [TextDelta(held, self._block + self._shift, self._choice)]
+
+    def shift(self, event: Event) -> Event:
+        """An event of a later block, or of the text behind the reasoning, under its new number."""
+        return dataclasses.replace(event, block=event.block + self._shift) if self._shift else event
+
+    def _open(self, found: list[Event]) -> None:
+        text = self._held.lstrip()
+        if text.startswith(OPEN):
+            self._state, self._shift, self._held = "within", 1, text.removeprefix(OPEN)
+        elif not OPEN.startswith(text):
+            found += self.flush()
+
+    def _think(self, found: list[Event]) -> None:
+        thought, closed, rest = self._held.partition(CLOSE)
+        if closed:
+            found += self._thought(thought.rstrip())
+            self._state, self._held = "gap", rest
+            return
+        tag = next((size for size in range(len(CLOSE) - 1, 0, -1) if thought.endswith(CLOSE[:size])), 0)
+        sure = thought[: len(thought) - tag].rstrip()
+        self._held = thought[len(sure) :]
+        found += self._thought(sure)
+
+    def _thought(self, text: str) -> list[Event]:
+        said = text if self._begun else text.lstrip()
+        self._begun = self._begun or bool(said)
+        return [ReasoningDelta(said, block=self._block, choice=self._choice)] if said else []
