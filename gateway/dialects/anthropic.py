@@ -4,6 +4,7 @@ Wire facts: Anthropic API reference, "Messages" and "Errors"; `param` and `code`
 that its SDKs ignore.
 """
 
+import dataclasses
 from typing import Any
 
 from gateway.errors import GatewayError
@@ -71,10 +72,19 @@ def read_usage(wire: Any) -> Usage | None:
     """A `usage` object as disjoint counts; None when it tells none.
 
     input_tokens is the uncached part alone; what was written to a cache is split by lifetime in cache_creation, and
-    counts for 5 minutes where it is not. thinking_tokens are part of output_tokens (API reference, "Usage").
+    counts for 5 minutes where it is not. thinking_tokens are part of output_tokens (API reference, "Usage"). What
+    compacting a conversation took on the way is told in iterations alone, and added.
     """
     if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
         return None
+    usage = _read_counts(wire)
+    for entry in wire.get("iterations") or ():
+        if isinstance(entry, dict) and entry.get("type") == "compaction":
+            usage = _add(usage, _read_counts(entry))
+    return usage
+
+
+def _read_counts(wire: dict[str, Any]) -> Usage:
     split, details, tools = (wire.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use"))
     written = _count(wire.get("cache_creation_input_tokens"))
     hour = _count(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) else 0
@@ -90,6 +100,18 @@ def read_usage(wire: Any) -> Usage | None:
         output=output,
         reasoning=min(thought, output),
         searches=_count(tools.get("web_search_requests")) if isinstance(tools, dict) else 0,
+    )
+
+
+def _add(one: Usage, other: Usage) -> Usage:
+    """Both together; of `other` the tokens alone."""
+    return dataclasses.replace(
+        one,
+        input=one.input + other.input,
+        cache_read=one.cache_read + other.cache_read,
+        cache_write=one.cache_write + other.cache_write,
+        cache_write_1h=one.cache_write_1h + other.cache_write_1h,
+        output=one.output + other.output,
     )
 
 

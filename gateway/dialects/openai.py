@@ -86,7 +86,7 @@ def read_usage(wire: Any) -> Usage | None:
 
     prompt_tokens includes cached, written and audio tokens, completion_tokens the reasoning and audio ones (API
     reference, completion usage). Servers that leave reasoning out of completion_tokens show it by their total, or by
-    more reasoning than output; what a server read of the pages that it found (citation_tokens) is input beside the rest.
+    more reasoning than output; what a server read of pages that it found (citation_tokens) is input beside the rest.
     """
     if not isinstance(wire, dict) or ("prompt_tokens" not in wire and "completion_tokens" not in wire):
         return None
