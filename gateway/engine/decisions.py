@@ -18,6 +18,7 @@ DAY_MS = 86_400_000
 OK = range(200, 300)
 PURGE_ROWS = 2_000
 PURGE_ROUNDS = 200
+REMEMBERED = 64
 RECORD = Statement(
     "decision", "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
 )
@@ -31,6 +32,7 @@ class Decisions:
         self._journal = journal
         self._clock = clock
         self._keep_days = keep_days
+        self._packed: dict[int, tuple[Plan, bytes]] = {}
 
     def keep(self, context: RequestContext, plan: Plan) -> None:
         """Record the plan of a request. Never waits and never fails: an explanation is no part of the books."""
@@ -38,9 +40,20 @@ class Decisions:
             return
         request = bytes.fromhex(context.request_id)
         try:
-            self._journal.append((RECORD, (request, raw_id(context.caller.project_id), orjson.dumps(pack(plan)))))
+            self._journal.append((RECORD, (request, raw_id(context.caller.project_id), self._pack(plan))))
         except Unavailable:
             return
+
+    def _pack(self, plan: Plan) -> bytes:
+        """The plan as it is stored. Some plans serve many requests (see engine/recent.py), so a few are remembered."""
+        known = self._packed.get(id(plan))
+        if known is not None and known[0] is plan:
+            return known[1]
+        if len(self._packed) >= REMEMBERED:
+            self._packed.clear()
+        packed = orjson.dumps(pack(plan))
+        self._packed[id(plan)] = plan, packed
+        return packed
 
     def find(self, project_id: str, request_id: str) -> dict[str, Any]:
         """What was decided for a request of the project, and what became of it: the decision's members and

@@ -3,13 +3,14 @@
 import dataclasses
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.accounts.access import check_address, predicate
 from gateway.catalogue.entries import Mapping
 from gateway.engine.context import RequestContext
 from gateway.engine.offers import Offers
 from gateway.engine.outcome import Attempt, error_type
+from gateway.engine.recent import Recent, key_of
 from gateway.metering.counters import Counters
 from gateway.neutral.chat import ChatRequest, Conversation, ToolChoice
 from gateway.providers.credentials import PLATFORM, Credentials
@@ -21,21 +22,22 @@ from gateway.routing.record import write_record
 from gateway.routing.sticky import read_session
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Planned:
-    """`groups`: for each mapping, best first, its targets (one a key). `plan` is routing's own decision."""
+    """`groups`: for each mapping, best first, its targets (one a key). `plan` is routing's own decision.
+
+    `platform_paid`: some target uses the platform's credential, so that the organization's credits pay.
+    """
 
     plan: Plan
     groups: tuple[tuple[Target, ...], ...]
+    mappings: tuple[Mapping, ...] = field(init=False)
+    platform_paid: bool = field(init=False)
 
-    @property
-    def mappings(self) -> tuple[Mapping, ...]:
-        return tuple(scored.candidate.mapping for scored in self.plan.order)
-
-    @property
-    def platform_paid(self) -> bool:
-        """Whether any target uses the platform's credential, so that the organization's credits pay."""
-        return any(target.credential.source == PLATFORM for group in self.groups for target in group)
+    def __post_init__(self) -> None:
+        # Here and not when asked for: a plan may serve many requests.
+        self.platform_paid = any(target.credential.source == PLATFORM for group in self.groups for target in group)
+        self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
 
     def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
         """The request as `mapping` gets it: with the effort that an automatic choice sends, and a forced tool choice
@@ -86,11 +88,19 @@ class Planner:
         self._counters = counters
         self._offers = offers
         self._turns: dict[str, int] = {}
+        self._recent: Recent[Planned] = Recent()
 
     def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
-        plan = self._decide(context, request)
-        return Planned(plan, tuple(self._targets(plan, place) for place in range(len(plan.order))))
+        key = None if self._health.rests else key_of(context, request)
+        if key is None:
+            return self._plan(context, request)
+        catalogue, size = self._router.catalogue(), request.needs.prompt_bytes
+        planned = self._recent.find(key, catalogue, size, context.started)
+        if planned is None:
+            planned = self._plan(context, request)
+            self._recent.keep(key, planned, planned.plan, catalogue, size, context.started)
+        return planned
 
     def explain(self, context: RequestContext, request: ChatRequest) -> dict:
         """The decision as data, without the random choice and without calling anybody."""
@@ -103,6 +113,8 @@ class Planner:
     def sampled(self, attempt: Attempt, streamed: bool) -> None:
         """Feed what became of an attempt into the provider's health."""
         usage = attempt.usage
+        if attempt.error is not None:
+            self._recent.clear()
         self._health.sample(
             attempt.target.mapping,
             attempt.target.credential,
@@ -137,6 +149,10 @@ class Planner:
             count.add("tokens_total", (provider, "input"), attempt.usage.input_total)
             count.add("tokens_total", (provider, "output"), attempt.usage.output_total)
             count.add("cost_nano_usd_total", (provider,), attempt.charge.total)
+
+    def _plan(self, context: RequestContext, request: ChatRequest) -> Planned:
+        plan = self._decide(context, request)
+        return Planned(plan, tuple([self._targets(plan, place) for place in range(len(plan.order))]))
 
     def _decide(self, context: RequestContext, request: ChatRequest, explore: bool = True) -> Plan:
         caller = context.caller

@@ -99,6 +99,10 @@ class Router:
             return self._finish(ask, table, sieve, entries)
         return self._plan_pinned(ask, table, sieve, entries)
 
+    def catalogue(self) -> Catalogue:
+        """The catalogue that plans are made from now; another object after a reload."""
+        return self._tables.catalogue()
+
     def served(self, plan: Plan, chosen: Scored) -> None:
         """`chosen` of this plan answered: keep the session with it, and remember it for its project.
 

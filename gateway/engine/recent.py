@@ -1,0 +1,97 @@
+"""Plans made a moment ago, for requests that can be told apart from those neither by access, keys nor abilities.
+
+Decided against: keeping plans in which chance, a session or a turn of keys had a say, and keeping any while something
+rests. What is kept lags behind health's successes by at most KEEP_S; a failure of this worker ends it at once.
+"""
+
+from collections.abc import Hashable
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
+
+from gateway.engine.context import RequestContext
+from gateway.neutral.chat import ChatRequest
+from gateway.providers.credentials import CREDITS
+from gateway.routing.candidates import Candidate
+from gateway.routing.capabilities import CHARACTERS_PER_TOKEN
+from gateway.routing.decision import Plan
+from gateway.routing.plan import PINNED, SINGLE
+from gateway.routing.score import LARGE_PROMPT_TOKENS
+
+T = TypeVar("T")
+
+KEEP_S = 0.05
+CAPACITY = 512
+# All of Needs but the sizes, and the options, that routing looks at; sizes count through `ceiling_of`.
+READ_NEEDS = attrgetter(
+    *("stream", "tools", "parallel_tools", "vision", "audio", "documents", "json_object", "json_schema", "reasoning"),
+    *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "maker_only"),
+)
+READ_OPTIONS = attrgetter("routing", "free_models_only", "no_reasoning", "service_tier")
+
+
+class Kept(NamedTuple, Generic[T]):
+    """A plan, good until `until` (monotonic seconds) for prompts below `ceiling` bytes under the same catalogue."""
+
+    planned: T
+    catalogue: object
+    until: float
+    ceiling: int
+
+
+class Recent(Generic[T]):
+    """Bounded; callers choose the keys, so a full one begins anew."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Kept[T]] = {}
+
+    def find(self, key: Hashable, catalogue: object, prompt_bytes: int, now: float) -> T | None:
+        """What was kept under `key` and still holds."""
+        kept = self._kept.get(key)
+        if kept is None or kept.until <= now or kept.catalogue is not catalogue or prompt_bytes >= kept.ceiling:
+            return None
+        return kept.planned
+
+    def keep(self, key: Hashable, planned: T, plan: Plan, catalogue: object, prompt_bytes: int, now: float) -> None:
+        """Remember a plan if the next request like it would surely get the same."""
+        ceiling = ceiling_of(plan)
+        if prompt_bytes >= ceiling or not _is_steady(plan):
+            return
+        if len(self._kept) >= CAPACITY:
+            self._kept.clear()
+        self._kept[key] = Kept(planned, catalogue, now + KEEP_S, ceiling)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+
+def key_of(context: RequestContext, request: ChatRequest) -> Hashable | None:
+    """What a plan depends on beside catalogue, health and size; None where more than that has a say."""
+    caller, options = context.caller, request.options
+    if caller.rules or caller.mode != CREDITS or context.session or options.session:
+        return None
+    return (
+        request.asked,
+        caller.project_id,
+        context.operation,
+        context.no_fallback,
+        READ_NEEDS(request.needs),
+        READ_OPTIONS(options),
+    )
+
+
+def ceiling_of(plan: Plan) -> int:
+    """The size in bytes from which on a prompt may be planned otherwise: a limit, a price step, large prompts' own."""
+    output = plan.ask.needs.max_tokens or 0
+    tokens = LARGE_PROMPT_TOKENS
+    for group in (plan.ranked, plan.excluded):
+        for one in group:
+            candidate: Candidate = one.candidate
+            tokens = min(tokens, candidate.ability.context - output, *(up_to for up_to, _ in candidate.steps))
+    return tokens * CHARACTERS_PER_TOKEN
+
+
+def _is_steady(plan: Plan) -> bool:
+    """Whether neither chance nor a turn of keys nor an organization's own provider had a say."""
+    resolution = plan.resolution
+    fixed = plan.reason in (PINNED, SINGLE) and resolution.kind in ("pinned", "canonical") and resolution.offer is None
+    return fixed and all(len(one.credentials) == 1 for one in plan.order)
