@@ -25,7 +25,7 @@ INTRODUCTION = (
     "(`Authorization: Bearer` or `x-api-key`), those of management a session (bearer token or cookie)."
 )
 # What an operation may answer that says nothing of it itself.
-UNSAID = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 429, 500, 502, 503, 504, 529)
+UNSAID = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
 KEY_SECURITY = [{"bearerKey": []}, {"headerKey": []}]
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "session": [{"session": []}],
