@@ -1,0 +1,109 @@
+"""The management API over HTTP: what one worker changes, every worker knows when the answer comes."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import requests
+from gateways import GatewayProcess, LocalGateway, local_gateway
+
+from gateway.settings import Settings
+
+EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
+ASKS = 24  # new connections, so that the kernel spreads them over the workers
+
+
+class Desk:
+    """A signed-in owner."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.web = requests.Session()
+        body = {"email": EMAIL, "password": PASSWORD}
+        token = self.web.post(f"{address}/auth/sign-in/email", json=body, timeout=20).json()["token"]
+        self.web.headers["Authorization"] = f"Bearer {token}"
+
+    def __call__(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self.web.request(method, self.address + path, json=body, timeout=20)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def make_key(self, **more: Any) -> dict[str, Any]:
+        organization = self("GET", "/orgs")["organizations"][0]
+        project = self("GET", f"/orgs/{organization['id']}/projects")["projects"][0]
+        return self("POST", "/keys/api", {"description": "CI", "projectId": project["id"], **more})["apiKey"]
+
+    def ask(self, token: str) -> set[int]:
+        """The statuses that workers give this key, each asked over a new connection."""
+        headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
+        return {requests.get(f"{self.address}/v1/key", headers=headers, timeout=20).status_code for _ in range(ASKS)}
+
+
+@pytest.fixture
+def running(process: Callable[..., GatewayProcess]) -> GatewayProcess:
+    return process(workers=4, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD)
+
+
+def test_no_worker_takes_a_rolled_deactivated_or_deleted_key(running: GatewayProcess) -> None:
+    desk = Desk(running.address)
+    key = desk.make_key()
+    assert desk.ask(key["token"]) == {200}
+    fresh = desk("POST", f"/keys/api/{key['id']}/roll")["apiKey"]["token"]
+    assert desk.ask(key["token"]) == {401} and desk.ask(fresh) == {200}
+    desk("PATCH", f"/keys/api/{key['id']}", {"status": "inactive"})
+    assert desk.ask(fresh) == {401}
+    desk("PATCH", f"/keys/api/{key['id']}", {"status": "active"})
+    assert desk.ask(fresh) == {200}
+    desk("DELETE", f"/keys/api/{key['id']}")
+    assert desk.ask(fresh) == {401}
+
+
+def test_no_worker_knows_a_session_that_was_ended(running: GatewayProcess) -> None:
+    desk, other = Desk(running.address), Desk(running.address)
+    desk("POST", "/auth/sign-out", {})
+    headers = {**desk.web.headers, "Connection": "close"}
+    statuses = {requests.get(f"{running.address}/orgs", headers=headers, timeout=20).status_code for _ in range(ASKS)}
+    assert statuses == {401} and other("GET", "/orgs")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def gateway(request: pytest.FixtureRequest, settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
+    """On both stores in turn."""
+    environment = {"GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
+    if request.param == "postgresql":
+        environment |= {
+            "DATABASE_URL": request.getfixturevalue("postgresql_url"),
+            "GATEWAY_API_KEY_HASH_SECRET": "a hash secret of the tests",
+            "GATEWAY_ENCRYPTION_KEY": "an encryption key of the tests",
+        }
+    with local_gateway(settings, **environment) as found:
+        yield found
+
+
+def test_a_key_is_used_up_to_its_limit_and_all_books_agree(gateway: LocalGateway) -> None:
+    desk = Desk(gateway.address)
+    key = desk.make_key(usageLimit="0.5")
+    headers = {"Authorization": f"Bearer {key['token']}", "x-source": "flow"}
+    body = {"model": "auto", "messages": [{"role": "user", "content": "Hello!"}]}
+    for _ in range(5):
+        requests.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20).raise_for_status()
+    shown = next(one for one in desk("GET", "/keys/api")["apiKeys"] if one["id"] == key["id"])
+    days = desk("GET", f"/activity?apiKeyId={key['id']}&groupBy=apiKey&timeRange=24h")["activity"]
+    assert sum(day["requestCount"] for day in days) == 5
+    assert float(shown["usage"]) == pytest.approx(sum(day["cost"] for day in days), abs=1e-12) != 0
+    desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": "0"})
+    refused = requests.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (402, "key_limit_reached")
+
+
+def test_everything_that_was_done_is_in_a_chain_that_verifies(gateway: LocalGateway) -> None:
+    desk = Desk(gateway.address)
+    key = desk.make_key()
+    organization = desk("GET", "/orgs")["organizations"][0]["id"]
+    provider_key = {"organizationId": organization, "provider": "openai", "token": "sk-a-secret-of-the-provider-1234"}
+    desk("POST", "/keys/provider", provider_key)
+    desk("DELETE", f"/keys/api/{key['id']}")
+    entries = desk("GET", f"/orgs/{organization}/audit")["entries"]
+    assert [one["action"] for one in entries[:3]] == ["api_key.delete", "provider_key.create", "api_key.create"]
+    assert key["token"] not in str(entries) and "sk-a-secret" not in str(entries)
+    assert desk("GET", f"/orgs/{organization}/audit/verify")["valid"] is True
