@@ -206,8 +206,10 @@ class _Reader:
         character = self._take()
         if character in WIDTHS and self._coded(character):
             return
-        if character in '"\\/bfnrt':  # "" too: cut within the escape
-            self.out.append(character and "\\" + character)
+        if not character:
+            return  # cut within the escape
+        if character in '"\\/bfnrt':
+            self.out.append("\\" + character)
             return
         self.fixed = True
         self.out.append(FOREIGN.get(character, "\\\\" + json.dumps(character, ensure_ascii=False)[1:-1]))

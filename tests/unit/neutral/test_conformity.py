@@ -2,7 +2,7 @@ import time
 
 import fastjsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.neutral.conformity import conforms
@@ -52,6 +52,7 @@ def words(inner: st.SearchStrategy) -> st.SearchStrategy:
 SCHEMAS = st.recursive(st.booleans() | st.just({}), words, max_leaves=4)
 
 
+@settings(deadline=None)
 @given(SCHEMAS, VALUES)
 def test_it_agrees_with_another_validator(schema: dict | bool, value: object) -> None:
     try:
