@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.accounts.access import check_address, predicate
+from gateway.accounts.authentication import Caller
 from gateway.catalogue.entries import Mapping
 from gateway.engine.context import RequestContext
 from gateway.engine.offers import Offers
@@ -76,6 +77,17 @@ def _adapted(decode: Callable[[], Conversation], effort: str, downgrade: bool) -
     return read
 
 
+STRATEGY = "routing"  # of a project's settings
+
+
+def with_defaults(caller: Caller, request: ChatRequest) -> ChatRequest:
+    """The request with its project's strategy, where it names none itself and leaves the provider open."""
+    strategy = caller.settings.get(STRATEGY)
+    if not strategy or request.options.routing or "/" in request.asked:
+        return request
+    return dataclasses.replace(request, options=dataclasses.replace(request.options, routing=strategy))
+
+
 class Planner:
     """Everything that routing needs to know of a caller, brought together."""
 
@@ -92,6 +104,7 @@ class Planner:
 
     def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
+        request = with_defaults(context.caller, request)
         key = None if self._health.rests else key_of(context, request)
         if key is None:
             return self._plan(context, request)
@@ -104,7 +117,7 @@ class Planner:
 
     def explain(self, context: RequestContext, request: ChatRequest) -> dict:
         """The decision as data, without the random choice and without calling anybody."""
-        return write_record(self._decide(context, request, explore=False))
+        return write_record(self._decide(context, with_defaults(context.caller, request), explore=False))
 
     def begun(self, target: Target) -> None:
         """An upstream call is about to start."""

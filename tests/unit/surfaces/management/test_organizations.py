@@ -218,3 +218,16 @@ def test_skills_are_published_by_managers_and_read_by_all(shared_house) -> None:
     assert shared_house.ok("GET", f"{org(dev)}/skills/{skill['id']}", dev)["skill"]["content"] == body["content"]
     off = shared_house.ok("PATCH", f"{org(admin)}/skills/{skill['id']}", admin, {"enabled": False})
     assert off["skill"]["enabled"] is False
+
+
+def test_the_projects_strategy_holds_where_a_request_names_none_and_leaves_the_provider_open(house) -> None:
+    owner = house["acme owner"]
+
+    def strategy(model: str = "auto", **wish: str) -> str:
+        body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], **wish}
+        return house.ok("POST", "/v1/route/explain", owner.key.token, body).get("routing", "")
+
+    assert strategy() == ""
+    house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"routing": "price"})
+    assert strategy() == "price" and strategy(routing="latency") == "latency"
+    assert strategy("sandbox/sandbox-echo") == ""
