@@ -11,6 +11,7 @@ from gateway.engine.outcome import Attempt, Outcome
 from gateway.engine.planning import Planned, Planner
 from gateway.engine.settlement import Settlement
 from gateway.errors import Cancelled, GatewayError, NotSupported
+from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
@@ -41,8 +42,11 @@ class Run:
     decisions: Decisions
 
     def request_for(self, target: Target) -> ChatRequest:
-        """The request as `target` gets it."""
-        return self.planned.adapt(self.request, target.mapping)
+        """The request as `target` gets it, with cache marks by the project's policy where its format has them."""
+        request = self.planned.adapt(self.request, target.mapping)
+        if not self.upstreams.takes_marks(target):
+            return request
+        return apply_policy(request, self.context.caller.cache_markers)
 
     def patience(self) -> float:
         """Until when (monotonic) the attempt that begins now may go without an answer: the whole deadline when it is

@@ -154,6 +154,7 @@ class Options:
     session: str = ""  # prompt_cache_key, then user: sticky session fallback
     prompt_cache_key: str = ""
     prompt_cache_retention: str = ""
+    cache_marks: Literal["", "automatic", "disabled"] = ""  # what becomes of cache marks in a native body
     heal: bool = False  # plugins: response-healing
     image_config: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)  # known fields that one provider alone takes

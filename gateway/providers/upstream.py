@@ -104,6 +104,11 @@ class Upstreams:
         self._openers = openers
         self._heartbeat_s = heartbeat_s
 
+    def takes_marks(self, target: Target) -> bool:
+        """Whether the target's format has cache marks."""
+        protocol = self._protocols.get(target.protocol)
+        return protocol is not None and protocol.marks
+
     def send(self, request: ChatRequest, target: Target, deadline: float) -> ChatResult:
         """The whole answer. Errors as Protocol.failure, the transport's, and NotSupported."""
         protocol, call, relayed = self._prepare(request, target)

@@ -10,6 +10,7 @@ from fakes.anthropic_checks import sign
 from gateways import LocalGateway, local_gateway
 from openai import OpenAI
 
+from gateway.accounts.projects import ProjectChange, list_projects, update_project
 from gateway.settings import Settings
 
 MODEL = "anthropic/claude-sonnet-4-5"
@@ -140,3 +141,32 @@ def test_an_unknown_opt_in_does_not_reach_the_upstream(claude: anthropic.Anthrop
     betas = "made-up-2030-01-01,context-1m-2025-08-07"
     claude.messages.create(model=MODEL, max_tokens=9, messages=HELLO, extra_headers={"anthropic-beta": betas})
     assert maker.calls[0].headers["anthropic-beta"] == "context-1m-2025-08-07"
+
+
+def marks_of(maker: FakeAnthropic) -> list[str]:
+    body = maker.calls[-1].body
+    blocks = [block for turn in body["messages"] for block in turn["content"] if isinstance(block, dict)]
+    return [block["text"][:5] for block in (*body["system"], *blocks) if "cache_control" in block]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("automatic", ["Rules", "And?"]), ("client", []), ("disabled", [])])
+def test_the_projects_policy_marks_the_prompt_for_the_makers_cache(
+    house: LocalGateway, claude: anthropic.Anthropic, openai: OpenAI, maker: FakeAnthropic, policy: str, expected: list
+) -> None:
+    set_policy(house, policy)
+    rules, turns = (
+        "Rules. " * 1000,
+        [*HELLO, {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "And?"}],
+    )
+    ask(claude, False, system=[{"type": "text", "text": rules}], messages=turns)
+    assert marks_of(maker) == expected
+    openai.chat.completions.create(model=MODEL, messages=[{"role": "system", "content": rules}, *turns])
+    assert marks_of(maker) == expected
+
+
+def set_policy(house: LocalGateway, policy: str) -> None:
+    """As an administrator sets it for the key's project."""
+    database = house.services.database
+    change = ProjectChange(cache_markers=policy)
+    for project in list_projects(database):
+        update_project(database, house.services.control, project.id, change, actor="test")

@@ -11,6 +11,7 @@ from gateway.errors import ContentRefused, GatewayError, UpstreamRefused
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers.anthropic import hosts
+from gateway.providers.anthropic.marks import apply_policy
 from gateway.providers.anthropic.reply import read_result
 from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body
 from gateway.providers.anthropic.stream import StreamReader
@@ -35,6 +36,7 @@ class AnthropicMessages:
     """
 
     dialect = dialect.NAME
+    marks = True
 
     def __init__(self, tokens: hosts.Tokens | None = None) -> None:
         self._tokens = tokens
@@ -49,7 +51,7 @@ class AnthropicMessages:
         """The call with the caller's own body, retargeted; written anew where this target would refuse it as it is."""
         if not _fits(native.body, request, target):
             return self.write(request, target)
-        body = dict(native.body)
+        body = apply_policy(dict(native.body), request.options.cache_marks)
         cap = target.output_cap
         if cap is not None and body["max_tokens"] > cap:
             _cap(body, cap)

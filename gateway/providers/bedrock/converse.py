@@ -30,6 +30,7 @@ class BedrockConverse:
     """POST {address}/model/{id}/converse or converse-stream. The clock dates signatures."""
 
     dialect = DIALECT
+    marks = True
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -24,6 +24,7 @@ class CohereChat:
     """POST {address}/chat."""
 
     dialect = dialect.NAME
+    marks = False
 
     def write(self, request: ChatRequest, target: Target) -> Call:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""

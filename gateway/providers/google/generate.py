@@ -32,6 +32,7 @@ class GoogleGenerate:
     """
 
     dialect = dialect.NAME
+    marks = False
 
     def __init__(self, token_of: Callable[[str], str]) -> None:
         self._token_of = token_of

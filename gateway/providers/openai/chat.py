@@ -32,6 +32,7 @@ class OpenAIChat:
     """
 
     dialect = dialect.NAME
+    marks = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens

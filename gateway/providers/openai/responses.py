@@ -37,6 +37,7 @@ class OpenAIResponses:
     """POST {address}/responses. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
+    marks = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens

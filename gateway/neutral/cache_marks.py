@@ -1,0 +1,95 @@
+"""Cache marks by a project's policy: added to what is long and to the end, left as the caller set them, or taken out.
+
+Marks mean something to a few makers; who knows which targets have them decides whether to ask. A caller who marks
+anything manages the cache: nothing is added then. What is marked depends on the beginning of the conversation and on
+its end alone, so that the marks of one turn lie where the next one's prompt still begins the same.
+"""
+
+import dataclasses
+from dataclasses import replace
+
+from gateway.neutral.chat import ChatRequest, Conversation
+from gateway.neutral.parts import CacheMark, File, Image, Message, Part, Text, ToolCall, ToolResult
+
+AUTOMATIC, CLIENT, DISABLED = "automatic", "client", "disabled"
+LONG = 4096  # characters, about the thousand tokens below which no maker caches
+LEAST_TURNS = 3  # from which on the end is marked: before, nothing of it is asked twice
+LONG_TEXTS = 2  # beside the instructions and the end: four marks in all
+MARKABLE = (Text, Image, File, ToolCall, ToolResult)
+INSTRUCTIONS = ("system", "developer")
+MARK = CacheMark()
+
+
+def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
+    """The request as `policy` (automatic, client, disabled) has it, for a target that knows cache marks.
+
+    A native body stays; the options tell its protocol what to do with the marks in it.
+    """
+    change = {AUTOMATIC: add_marks, DISABLED: strip_marks}.get(policy)
+    if change is None:
+        return request
+    options = replace(request.options, cache_marks=policy)
+    read = request.conversation
+    return ChatRequest(
+        request.asked, request.needs, lambda: change(read()), options, native=request.native, user=request.user
+    )
+
+
+def add_marks(talk: Conversation) -> Conversation:
+    """Marks on the last long instruction, the last long texts and, from three turns on, the last part."""
+    if is_marked(talk):
+        return talk
+    places = [(row, column) for row, message in enumerate(talk.messages) for column in range(len(message.parts))]
+    instructions = [place for place in places if talk.messages[place[0]].role in INSTRUCTIONS]
+    said = [place for place in places if talk.messages[place[0]].role not in INSTRUCTIONS]
+    chosen = set([place for place in instructions if _is_long(_part(talk, place))][-1:])
+    chosen |= set([place for place in said if _is_long(_part(talk, place))][-LONG_TEXTS:])
+    if len({row for row, _ in said}) >= LEAST_TURNS:
+        chosen |= set([place for place in said if _can_end(_part(talk, place))][-1:])
+    return _with_marks(talk, chosen) if chosen else talk
+
+
+def strip_marks(talk: Conversation) -> Conversation:
+    """Without any mark, on tools neither."""
+    if not is_marked(talk):
+        return talk
+    tools = tuple(replace(tool, cache=None) if getattr(tool, "cache", None) else tool for tool in talk.tools)
+    messages = tuple(replace(message, parts=tuple(map(_stripped, message.parts))) for message in talk.messages)
+    return replace(talk, messages=messages, tools=tools)
+
+
+def is_marked(talk: Conversation) -> bool:
+    parts = [part for message in talk.messages for part in message.parts]
+    inner = [one for part in parts if isinstance(part, ToolResult) for one in part.parts]
+    return any(getattr(one, "cache", None) is not None for one in (*talk.tools, *parts, *inner))
+
+
+def _part(talk: Conversation, place: tuple[int, int]) -> Part:
+    return talk.messages[place[0]].parts[place[1]]
+
+
+def _is_long(part: Part) -> bool:
+    return isinstance(part, Text) and len(part.text) >= LONG
+
+
+def _can_end(part: Part) -> bool:
+    """Blank text and reasoning bear no mark."""
+    return isinstance(part, MARKABLE) and not (isinstance(part, Text) and not part.text.strip())
+
+
+def _with_marks(talk: Conversation, chosen: set[tuple[int, int]]) -> Conversation:
+    messages: list[Message] = []
+    for row, message in enumerate(talk.messages):
+        columns = {column for place, column in chosen if place == row}
+        parts = tuple(
+            dataclasses.replace(part, cache=MARK) if column in columns else part
+            for column, part in enumerate(message.parts)
+        )
+        messages.append(replace(message, parts=parts) if columns else message)
+    return replace(talk, messages=tuple(messages))
+
+
+def _stripped(part: Part) -> Part:
+    if isinstance(part, ToolResult):
+        part = replace(part, parts=tuple(map(_stripped, part.parts)))
+    return dataclasses.replace(part, cache=None) if getattr(part, "cache", None) is not None else part
