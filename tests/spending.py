@@ -111,10 +111,10 @@ def pay(gateway: Any, mark: str = "", words: str = "", key: str = "", **body: An
     return Told(answer.status, told.get("error", {}).get("code", ""), told)
 
 
-def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """What `work` gave, each in a greenlet of its own."""
+def at_once(count: int, work: Callable[[int], Any], seconds: float = 120) -> list[Any]:
+    """What `work` gave, each in a greenlet of its own, all done within `seconds`."""
     running = [gevent.spawn(work, number) for number in range(count)]
-    gevent.joinall(running, timeout=120)
+    gevent.joinall(running, timeout=seconds)
     return [one.get(block=False) for one in running]
 
 

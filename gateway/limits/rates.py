@@ -88,6 +88,10 @@ class RateLimits:
                     found.append(Rule(scope, subject, kind, amount))
         return found
 
+    def active(self) -> bool:
+        """Whether there is any limit."""
+        return bool(self._current())
+
     def worker_count(self) -> int:
         """Live workers, at least this one."""
         return max(1, len(self._control.live_epochs()))
@@ -151,7 +155,8 @@ class Rates:
         self._limits, self._clock, self._redis = limits, clock or Clock(), redis
         self._windows: dict[tuple[str, str, str], _Window] = {}
         self._running: dict[tuple[str, str], int] = {}
-        self._share = 1
+        # By what a limit is divided here: of windows 1 while they are exchanged, of slots always the live workers.
+        self._share = self._workers = 1
 
     def enter(self, organization: str, project: str, key: str, model: str, prompt_bytes: int) -> Slot:
         """Count a request in every window that concerns it, or in none.
@@ -175,14 +180,15 @@ class Rates:
     def exchange(self) -> None:
         """Tell the other workers what was counted here and learn of theirs. Never raises for redis: without it the
         worker goes by its share."""
-        if self._limits is None or not self._windows:
+        if self._limits is None:
             return
         try:
-            self._share = 1 if self._redis is not None else self._limits.worker_count()
-            if self._redis is not None:
-                self._exchange(self._redis)
+            if not self._limits.active():
+                return
+            self._workers = self._limits.worker_count()
         except Unavailable:
-            self._share = self._limits.worker_count()
+            return  # the database is away: what was known goes on
+        self._share = 1 if self._redis is not None and self._exchanged(self._redis) else self._workers
         self._forget()
 
     def running(self) -> int:
@@ -190,7 +196,8 @@ class Rates:
         return sum(self._running.values())
 
     def _check(self, rule: Rule, guess: int, now: float) -> Standing:
-        amount = -(-rule.amount // self._share)
+        share = self._workers if rule.kind == CONCURRENCY else self._share
+        amount = -(-rule.amount // share)
         if rule.kind == CONCURRENCY:
             used, wanted, reset = self._running.get((rule.scope, rule.subject), 0), 1, 1
         else:
@@ -200,7 +207,7 @@ class Rates:
         # A prompt larger than a whole minute's tokens may go when nothing else does.
         if amount == 0 or used + min(wanted, amount) > amount:
             raise _refusal(rule, reset, now)
-        return Standing(rule.kind, rule.amount, max(0, int((amount - used - wanted) * self._share)), reset)
+        return Standing(rule.kind, rule.amount, max(0, int((amount - used - wanted) * share)), reset)
 
     def _count(self, rule: Rule, guess: int, now: float) -> None:
         if rule.kind == CONCURRENCY:
@@ -228,6 +235,13 @@ class Rates:
         if found is None:
             found = self._windows[place] = _Window(int(now) // WINDOW_S * WINDOW_S)
         return found
+
+    def _exchanged(self, redis: Redis) -> bool:
+        try:
+            self._exchange(redis)
+        except Unavailable:
+            return False
+        return True
 
     def _exchange(self, redis: Redis) -> None:
         now = self._clock.now_us() / SECOND_US

@@ -32,7 +32,7 @@ def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, Told]) -
             if not told[mark].status:
                 gevent.sleep(0.01)
 
-    at_once(CALLERS, caller)
+    at_once(CALLERS, caller, 900)
 
 
 def kill_by_chance(gateway: GatewayProcess, rounds: int) -> int:

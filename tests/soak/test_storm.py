@@ -1,9 +1,13 @@
 """Fifty keys under a storm of callers: at every instant what is settled and reserved is within each limit."""
 
+import os
 import random
+import signal
 import threading
 import time
+from collections import Counter
 
+import gevent
 import pytest
 from fakes.mint import Mint
 from gateways import GatewayProcess
@@ -48,7 +52,7 @@ def storm(nodes: list[GatewayProcess], keys: list[str], seconds: float) -> list[
             told.append((one.status, one.code))
         return told
 
-    return [one for told in at_once(CALLERS, caller) for one in told]
+    return [one for told in at_once(CALLERS, caller, seconds + 90) for one in told]
 
 
 @pytest.mark.parametrize("seconds", [6, pytest.param(120, marks=pytest.mark.soak)])
@@ -60,8 +64,10 @@ def test_no_budget_is_overdrawn_at_any_instant_of_a_storm(start: Start, mint: Mi
     limits = [round(seconds * chance.uniform(0.005, 0.15) * NANO) for _ in range(KEYS)]
     keys = make_keys(nodes[0], limits)
     reader = Reader(nodes[0])
-    told = storm(nodes, keys, seconds)
-    reader.stop()
+    try:
+        told = storm(nodes, keys, seconds)
+    finally:
+        reader.stop()
     good = [one for one in told if one == (200, "")]
     print(f"{len(told)} requests, {len(good)} accepted, {reader.looks} looks at the budgets")
     assert set(told) == {(200, ""), (402, "key_limit_reached")}
@@ -69,4 +75,47 @@ def test_no_budget_is_overdrawn_at_any_instant_of_a_storm(start: Start, mint: Mi
     assert len(mint.calls) == len(good) == query(nodes[0], "SELECT count(*) FROM usage")[0][0]
     assert settled_nusd(nodes[0]) == sum(call.tokens for call in mint.calls) * 300_000 <= sum(limits)
     assert until(lambda: reserved_nusd(nodes[0]) == 0)
+    assert "The books agree." in nodes[0].manage("doctor")
+
+
+def trouble(nodes: list[GatewayProcess], seconds: float) -> None:
+    """Workers by chance are killed, or stopped for longer than their leases last."""
+    chance, end = random.Random(3), time.monotonic() + seconds
+    while time.monotonic() < end:
+        gevent.sleep(chance.uniform(0.3, 1.0))
+        workers = chance.choice(nodes).workers()
+        if len(workers) < 2:
+            continue
+        pid = chance.choice(workers)
+        try:
+            if chance.random() < 0.5:
+                os.kill(pid, signal.SIGKILL)
+                continue
+            os.kill(pid, signal.SIGSTOP)
+            gevent.sleep(2.0)
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            continue
+
+
+@pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=pytest.mark.soak)])
+def test_killed_and_paused_workers_overdraw_nothing(start: Start, mint: Mint, seconds: float) -> None:
+    nodes = [start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")]
+    if "DATABASE_URL" in nodes[0].environment:
+        nodes.append(start(workers=2))
+    limits = [round(seconds * 0.05 * NANO)] * 10
+    keys = make_keys(nodes[0], limits)
+    reader = Reader(nodes[0])
+    disturbing = gevent.spawn(trouble, nodes, seconds)
+    try:
+        told = storm(nodes, keys, seconds)
+        disturbing.join()
+    finally:
+        reader.stop()
+    print(f"{Counter(told)}, {reader.looks} looks at the budgets")
+    assert {status for status, _ in told} <= {200, 402, 503, 0}
+    assert reader.violations == [] and reader.looks > 5 * seconds
+    assert until(lambda: reserved_nusd(nodes[0]) == 0, 20)
+    assert query(nodes[0], "SELECT count(*) FROM usage")[0][0] >= len(mint.calls)
+    assert settled_nusd(nodes[0]) <= sum(limits)
     assert "The books agree." in nodes[0].manage("doctor")

@@ -99,3 +99,24 @@ def test_headers_tell_the_tightest_limit_of_each_kind():
     assert ("X-RateLimit-Reset", "1800000030") in found
     assert ("x-ratelimit-remaining-requests", "3") in found
     assert headers([], 0) == []
+
+
+@pytest.mark.parametrize("kind", ["concurrency", "requests"])
+def test_more_workers_never_mean_more_from_their_first_second_on(limits, rates, worker, kind):
+    limits.set_limit("key", "key_1", kind, 6)
+    for _ in range(2):
+        worker()
+    rates.exchange()
+    for _ in range(2):
+        rates.enter(*WHO, 10)
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO, 10)
+
+
+def test_a_refusal_tells_the_limit_in_headers(limits, rates):
+    limits.set_limit("key", "key_1", "requests", 0)
+    with pytest.raises(RateLimited) as caught:
+        rates.enter(*WHO, 10)
+    told = dict(caught.value.headers)
+    assert (told["X-RateLimit-Limit"], told["X-RateLimit-Remaining"]) == ("0", "0")
+    assert told["RateLimit-Policy"] == '"requests";q=0;w=60'

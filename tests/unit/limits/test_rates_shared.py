@@ -36,3 +36,13 @@ def test_without_an_answer_of_redis_a_worker_goes_by_its_share(books, clock):
     rates.enter(*WHO, 10)
     rates.exchange()
     assert rates.enter(*WHO, 10).standings[0].remaining == 2
+
+
+def test_slots_are_shared_out_although_windows_are_counted_together(pair, books, worker):
+    RateLimits(books.worker.database, books.worker.control).set_limit("key", "key_1", "concurrency", 2)
+    worker()
+    first = pair[0]
+    first.exchange()
+    first.enter(*WHO, 10)
+    with pytest.raises(RateLimited):
+        first.enter(*WHO, 10)
