@@ -29,6 +29,10 @@ drills: .venv/test.stamp
 public-client: .venv/test.stamp
 	$(BIN)/python tests/public_client/walk.py
 
+# Claude Code, Codex and opencode (from npm, pinned) write a file through the gateway on every family of upstreams.
+agents: .venv/test.stamp
+	$(BIN)/pytest -c tests/pytest.ini tests/agents
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
