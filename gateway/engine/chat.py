@@ -84,12 +84,13 @@ class ChatEngine:
     def generate(self, context: RequestContext, request: ChatRequest) -> Answer:
         """The whole answer, settled. Raises what the caller must be told."""
         planned, request = self._plan(context, request)
-        asking, maker = self._asking(context, request, planned, self._settings.timeouts.plain_s)
-        if asking.key:
-            return Answer(*self._sharing.generate(asking, maker))
-        run = maker.admit()
+        deadline = min(context.deadline, context.started + self._settings.timeouts.plain_s)
+        if key := self._cache.key_of(context, request, planned.plan):
+            asking = Asking(context, request, planned, key, deadline)
+            return Answer(*self._sharing.generate(asking, self._maker(asking)))
+        run = self._admit(context, request, planned, deadline)
         try:
-            return Answer(maker.whole(run), run.outcome)
+            return Answer(_whole(run), run.outcome)
         finally:
             run.settlement.close()
 
@@ -100,12 +101,13 @@ class ChatEngine:
         whenever nothing did for the heartbeat time; after one, failures come as events too.
         """
         planned, request = self._plan(context, request)
-        asking, maker = self._asking(context, request, planned, self._settings.timeouts.stream_s)
-        if asking.key:
-            batches, outcome = self._sharing.stream(asking, maker)
+        deadline = min(context.deadline, context.started + self._settings.timeouts.stream_s)
+        if key := self._cache.key_of(context, request, planned.plan):
+            asking = Asking(context, request, planned, key, deadline)
+            batches, outcome = self._sharing.stream(asking, self._maker(asking))
         else:
-            run = maker.admit()
-            batches, outcome = maker.stream(run), run.outcome
+            run = self._admit(context, request, planned, deadline)
+            batches, outcome = _stream(run), run.outcome
         try:
             first = next(batches)
         except BaseException:
@@ -121,17 +123,12 @@ class ChatEngine:
             request = dataclasses.replace(request, native=None)
         return self._planner.plan(context, request), request
 
-    def _asking(
-        self, context: RequestContext, request: ChatRequest, planned: Planned, longest_s: float
-    ) -> tuple[Asking, Maker]:
-        key = self._cache.key_of(context, request, planned.plan)
-        deadline = min(context.deadline, context.started + longest_s)
-        maker = Maker(
-            admit=lambda: self._admit(context, request, planned, deadline),
-            whole=lambda run: healing.heal_result(run, whole.answer(run)),
-            stream=lambda run: healing.heal_stream(run, streaming.events(run)),
+    def _maker(self, asking: Asking) -> Maker:
+        return Maker(
+            admit=lambda: self._admit(asking.context, asking.request, asking.planned, asking.deadline),
+            whole=_whole,
+            stream=_stream,
         )
-        return Asking(context, request, planned, key, deadline), maker
 
     def _admit(self, context: RequestContext, request: ChatRequest, planned: Planned, deadline: float) -> Run:
         ask = ask_for(request, planned.mappings, self._settings.limits.default_max_output, context.at_us)
@@ -165,3 +162,11 @@ class ChatEngine:
         text = f"{context.caller.project_id}\n{request.options.prompt_cache_key}"
         veiled = hmac.new(self._fingerprint_key, text.encode(), hashlib.sha256).hexdigest()
         return dataclasses.replace(request, options=dataclasses.replace(request.options, prompt_cache_key=veiled))
+
+
+def _whole(run: Run) -> ChatResult:
+    return healing.heal_result(run, whole.answer(run))
+
+
+def _stream(run: Run) -> Iterator[Batch]:
+    return healing.heal_stream(run, streaming.events(run))

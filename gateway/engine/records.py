@@ -1,6 +1,7 @@
 """Usage records and intents from what the engine knows of an attempt; estimates where the upstream told nothing."""
 
 import dataclasses
+from operator import attrgetter
 from typing import NamedTuple
 
 import orjson
@@ -28,6 +29,7 @@ RARE_PARTS = tuple(
     for f in dataclasses.fields(Charge)
     if f.name not in {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h", "total"}
 )
+READ_RARE_UNITS, READ_RARE_PARTS = attrgetter(*RARE_UNITS), attrgetter(*RARE_PARTS)
 
 
 class Terms(NamedTuple):
@@ -234,10 +236,10 @@ def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
     it was; None when there are none."""
     target = attempt.target
     found: dict[str, object] = {}
-    if units := {name: count for name in RARE_UNITS if (count := getattr(usage, name))}:
-        found["units"] = units
-    if parts := {name: nusd for name in RARE_PARTS if (nusd := getattr(charge, name))}:
-        found["nusd"] = parts
+    if any(counts := READ_RARE_UNITS(usage)):
+        found["units"] = {name: count for name, count in zip(RARE_UNITS, counts, strict=True) if count}
+    if any(amounts := READ_RARE_PARTS(charge)):
+        found["nusd"] = {name: nusd for name, nusd in zip(RARE_PARTS, amounts, strict=True) if nusd}
     if target.mapping.region:
         found["region"] = target.mapping.region
     if multiplier(target.mapping, attempt.service_tier) != (1, 1):

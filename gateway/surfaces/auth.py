@@ -7,6 +7,8 @@ from gateway.services import Services
 from gateway.surfaces.exchange import LABEL_LENGTH, Inbound
 
 SESSION_HEADERS = ("x-session-id", "x-session-affinity", "session_id", "session-id")
+# What a caller may say beside the body; most requests have none of it.
+OWN_HEADERS = frozenset((*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key"))
 METADATA_PREFIX = "x-llmgateway-"
 METADATA_LIMIT = 16
 
@@ -14,9 +16,8 @@ METADATA_LIMIT = 16
 def token_of(inbound: Inbound) -> str:
     """The API key: `Authorization: Bearer`, else `x-api-key`, else ""."""
     scheme, _, value = inbound.header("authorization").partition(" ")
-    if scheme.lower() == "bearer" and value.strip():
-        return value.strip()
-    return inbound.header("x-api-key")
+    token = value.strip()
+    return token if token and scheme.lower() == "bearer" else inbound.header("x-api-key")
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:
@@ -37,26 +38,36 @@ def admit(services: Services, inbound: Inbound, operation: str, surface: str = "
 def context_of(
     services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str = "openai"
 ) -> RequestContext:
-    header = inbound.header
+    """What the engine works with: who asks, when, under which label, in which session, with which wishes."""
     started = services.clock.monotonic()
-    return RequestContext(
+    context = RequestContext(
         request_id=inbound.request_id,
         caller=caller,
         at_us=services.clock.now_us(),
         started=started,
         deadline=started + services.settings.timeouts.request_s,
-        label=header("x-request-id")[:LABEL_LENGTH],
         source=services.sources.source(inbound.headers),
-        session=next((value for name in SESSION_HEADERS if (value := header(name))), ""),
         ip=inbound.peer,
         operation=operation,
         surface=surface,
-        no_fallback=header("x-no-fallback").lower() == "true",
-        no_cache=header("x-no-cache").lower() == "true",
-        debug=header("x-debug").lower() == "true",
-        metadata=_metadata(inbound),
-        idempotency_key=header("idempotency-key"),
     )
+    if not OWN_HEADERS.isdisjoint(inbound.headers):
+        _read_wishes(context, inbound)
+    for name in inbound.headers:
+        if name.startswith(METADATA_PREFIX):
+            context.metadata = _metadata(inbound)
+            break
+    return context
+
+
+def _read_wishes(context: RequestContext, inbound: Inbound) -> None:
+    header = inbound.header
+    context.label = header("x-request-id")[:LABEL_LENGTH]
+    context.session = next((value for name in SESSION_HEADERS if (value := header(name))), "")
+    context.no_fallback = header("x-no-fallback").lower() == "true"
+    context.no_cache = header("x-no-cache").lower() == "true"
+    context.debug = header("x-debug").lower() == "true"
+    context.idempotency_key = header("idempotency-key")
 
 
 def require_json(inbound: Inbound) -> None:
@@ -74,4 +85,4 @@ def require_user_key(caller: Caller) -> Caller:
 
 def _metadata(inbound: Inbound) -> dict[str, str]:
     found = {k[len(METADATA_PREFIX) :]: v for k, v in inbound.headers.items() if k.startswith(METADATA_PREFIX)}
-    return dict(list(found.items())[:METADATA_LIMIT]) if found else found
+    return dict(list(found.items())[:METADATA_LIMIT])

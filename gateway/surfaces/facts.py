@@ -26,49 +26,44 @@ class Facts:
         self.answer_id = answer_id.replace(context.request_id, outcome.origin) if outcome.origin else answer_id
         self.created = context.at_us // SECOND_US
 
+    # Asked for several times in each answer, so these read `attempts[-1]` themselves.
     @property
     def serving(self) -> Attempt:
-        return self.outcome.serving
+        return self.outcome.attempts[-1]
 
     @property
     def served(self) -> str:
         """What answered, as the reply's `model`: provider/model, with :region when one was chosen."""
-        return self.serving.target.mapping.key
+        return self.outcome.attempts[-1].target.mapping.key
 
     @property
     def usage(self) -> Usage:
-        return self.serving.usage or NOTHING
+        return self.outcome.attempts[-1].usage or NOTHING
 
     @property
     def charge(self) -> Charge:
-        return self.serving.charge or FREE
+        return self.outcome.attempts[-1].charge or FREE
 
     @property
     def service_tier(self) -> str:
-        return self.serving.service_tier
+        return self.outcome.attempts[-1].service_tier
 
     def cost(self) -> dict[str, Any]:
         """`cost` and `cost_details` of the usage object, US dollars (HTTP reference, section 2.2)."""
         charge = self.charge
         prompt = usd_number(charge.input + charge.cached_input)
         output_nusd = charge.output + charge.reasoning
+        inference = charge.input + charge.cached_input + output_nusd
         output, total = usd_number(output_nusd), usd_number(charge.total)
         details = {
-            "upstream_inference_cost": usd_number(charge.input + charge.cached_input + output_nusd),
+            "upstream_inference_cost": usd_number(inference),
             "upstream_inference_prompt_cost": prompt,
             "upstream_inference_completions_cost": output,
             "total_cost": total,
             "input_cost": usd_number(charge.input),
             "output_cost": output,
             "cached_input_cost": usd_number(charge.cached_input),
-            "cache_write_input_cost": usd_number(charge.cache_write + charge.cache_write_1h),
-            "request_cost": usd_number(charge.request),
-            "web_search_cost": usd_number(charge.web_search),
-            "image_input_cost": usd_number(charge.image_input),
-            "image_output_cost": usd_number(charge.image_output + charge.images),
-            "audio_input_cost": usd_number(charge.audio_input + charge.audio_cached_input),
-            "audio_output_cost": usd_number(charge.audio_output),
-            "data_storage_cost": 0.0,
+            **(_rare_costs(charge) if charge.total != inference else NO_RARE_COSTS),
         }
         return {"cost": total, "cost_details": details}
 
@@ -102,6 +97,23 @@ class Facts:
         return body
 
 
+def _rare_costs(charge: Charge) -> dict[str, float]:
+    """The members of `cost_details` that most requests have nothing of."""
+    return {
+        "cache_write_input_cost": usd_number(charge.cache_write + charge.cache_write_1h),
+        "request_cost": usd_number(charge.request),
+        "web_search_cost": usd_number(charge.web_search),
+        "image_input_cost": usd_number(charge.image_input),
+        "image_output_cost": usd_number(charge.image_output + charge.images),
+        "audio_input_cost": usd_number(charge.audio_input + charge.audio_cached_input),
+        "audio_output_cost": usd_number(charge.audio_output),
+        "data_storage_cost": 0.0,
+    }
+
+
+NO_RARE_COSTS = _rare_costs(FREE)
+
+
 def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     """The `x-llmgateway-*` headers. A stream's cost is not known when its headers leave: its last chunk has it."""
     context, outcome = facts.context, facts.outcome
@@ -116,7 +128,7 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
         headers += rates.headers(outcome.standings, clock.now_us())
     if streamed:
         return headers
-    spent_ms = (clock.monotonic() - context.started) * 1000 - sum(one.duration_ms for one in outcome.attempts)
+    spent_ms = (clock.monotonic() - context.started) * 1000 - sum([one.duration_ms for one in outcome.attempts])
     headers.append(("x-llmgateway-overhead-ms", f"{max(0.0, spent_ms):.1f}"))
     headers.append(("x-llmgateway-cost", format_usd(facts.charge.total)))
     if attempt.target.mapping.price_version:

@@ -1,5 +1,6 @@
 """A checked chat completions body as a neutral request."""
 
+from operator import attrgetter
 from typing import Any
 
 from gateway.dialects import openai as dialect
@@ -8,12 +9,13 @@ from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation
 
 HEALING = "response-healing"
-# Members of messages that only a gateway takes: without these words in the body none has to be looked for.
-EXTENSION_WORDS = (b'"reasoning', b'"cache_control"', b'"tool_result_cache_control"')
+# Members of messages that only a gateway takes begin or end so: without these words none has to be looked for.
+REASONING_WORD, CACHE_CONTROL_WORD = b'"reasoning', b'cache_control"'
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
 NO_OPTIONS = Options()
-OPTION_FIELDS = (
+NOTHING: frozenset[type] = frozenset()
+READ_OPTIONS = attrgetter(
     "routing",
     "free_models_only",
     "no_reasoning",
@@ -38,6 +40,7 @@ NATIVE_FIELDS = (
     "verbosity",
     "user",
 )
+READ_NATIVE = attrgetter(*NATIVE_FIELDS)
 
 
 def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
@@ -109,12 +112,12 @@ class _Survey:
 
 
 def _needs(body: schema.ChatBody, survey: _Survey, effort: str) -> Needs:
-    tools = body.tools or ()
+    tools = body.tools
     budget = body.reasoning.max_tokens if body.reasoning else None
-    searching = bool(body.web_search) or any(type(tool) is schema.WebSearchTool for tool in tools)
+    kinds = {type(tool) for tool in tools} if tools else NOTHING
     return Needs(
         stream=bool(body.stream),
-        tools=any(type(tool) in (schema.FunctionTool, schema.CustomTool) for tool in tools),
+        tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,
         parallel_tools=bool(body.parallel_tool_calls),
         vision=survey.images > 0,
         audio=survey.audio > 0,
@@ -123,11 +126,11 @@ def _needs(body: schema.ChatBody, survey: _Survey, effort: str) -> Needs:
         json_schema=type(body.response_format) is schema.JsonSchemaFormat,
         reasoning=bool(budget) or effort not in ("", "none"),
         effort=effort,
-        web_search=searching,
+        web_search=bool(body.web_search) or schema.WebSearchTool in kinds,
         image_output=body.image_config is not None,
         n=body.n or 1,
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        prompt_bytes=survey.text + sum(_size(tool) for tool in tools),
+        prompt_bytes=survey.text + sum([_size(tool) for tool in tools]) if tools else survey.text,
         messages=len(body.messages),
         media=survey.images + survey.audio + survey.files,
         forced_tool=_forced(body.tool_choice),
@@ -155,7 +158,7 @@ def _forced(choice: object) -> str:
 
 
 def _options(body: schema.ChatBody, raw: bytes) -> Options:
-    if BREAKPOINT_WORD not in raw and not any(map(body.__getattribute__, OPTION_FIELDS)):
+    if BREAKPOINT_WORD not in raw and not any(READ_OPTIONS(body)):
         return NO_OPTIONS
     extra: dict[str, Any] = {}
     if BREAKPOINT_WORD in raw:
@@ -189,11 +192,10 @@ def _native(body: schema.ChatBody, raw: bytes, survey: _Survey, effort: str) -> 
     """The body for an OpenAI-shaped upstream, or None when it holds what such an upstream would refuse."""
     if survey.moved or _foreign(body):
         return None
-    if any(word in raw for word in EXTENSION_WORDS) and any(_extended(message) for message in body.messages):
+    if (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw) and any(_extended(message) for message in body.messages):
         return None
     native: dict[str, Any] = {"messages": body.messages}
-    for name in NATIVE_FIELDS:
-        value = getattr(body, name)
+    for name, value in zip(NATIVE_FIELDS, READ_NATIVE(body), strict=True):
         if value is not None:
             native[name] = value
     limit = body.max_completion_tokens or body.max_tokens
