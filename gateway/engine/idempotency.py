@@ -84,9 +84,11 @@ class Idempotency:
         control: Control,
         clock: Clock,
         secret: bytes,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self._documents, self._journal, self._settlements = documents, journal, settlements
         self._control, self._clock, self._secret = control, clock, secret
+        self._most_bytes = most_bytes
         self._running: set[str] = set()
         # SQLite's clock is the process's; a server's own is asked where the row is written.
         self._local = database.kind == "sqlite"
@@ -193,7 +195,7 @@ class Idempotency:
         calls = self._settlements.unwatch(claim.request_id)
         if reply.status >= FIRST_ERROR and not calls:
             self._post(claim, (self._forget, (KIND, claim.place)))
-        elif len(body) > MOST_BYTES:
+        elif len(body) > self._most_bytes:
             self._store(claim, _write(claim, "lost", reason=TOO_LARGE))
         elif not claim.keeps:
             self._store(claim, _write(claim, "lost", reason=NOT_KEPT))

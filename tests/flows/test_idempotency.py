@@ -20,6 +20,7 @@ ROUTES = [
     ("messages", MESSAGE | {"stream": True}),
     ("responses", RESPONSE),
     ("responses", RESPONSE | {"stream": True}),
+    ("responses/compact", RESPONSE),
 ]
 
 

@@ -222,6 +222,15 @@ def test_streams_tell_it_too_and_without_limits_nothing_is_told(gateway: LocalGa
     assert told.headers["x-ratelimit-limit-tokens"] == "9000"
 
 
+def test_messages_tell_it_in_their_own_words_beside(gateway: LocalGateway) -> None:
+    RateLimits(gateway.services.database, gateway.services.control).set_limit("key", "*", "requests", 5)
+    operation = next(one for one in PAID if one.path == "/v1/messages")
+    told = send(gateway, operation).headers
+    assert told["anthropic-ratelimit-requests-limit"] == "5" == told["ratelimit-limit"]
+    assert told["anthropic-ratelimit-requests-remaining"] == "4"
+    assert told["anthropic-ratelimit-requests-reset"].endswith("Z")
+
+
 def test_slots_come_back_whatever_becomes_of_a_request(gateway: LocalGateway, mint: Mint) -> None:
     RateLimits(gateway.services.database, gateway.services.control).set_limit("key", "*", "concurrency", 3)
     told: list[Told] = at_once(6, lambda number: pay(gateway, f"s{number}", "wait:0.3"))

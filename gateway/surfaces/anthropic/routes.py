@@ -1,5 +1,6 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
+from gateway.clock import SECOND_US, Clock, to_iso
 from gateway.engine.context import RequestContext
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
@@ -21,14 +22,22 @@ def create(services: Services, inbound: Inbound) -> Outbound:
         return _stream(services, context, request)
     answer = services.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
-    headers = [_identity(context), *headers_of(facts, services.clock, streamed=False)]
+    headers = [
+        _identity(context),
+        *_standings(facts, services.clock),
+        *headers_of(facts, services.clock, streamed=False),
+    ]
     return replies.json_reply(writer.reply(answer.result, facts), context.shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
     stream = services.chat.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
-    headers = [_identity(context), *headers_of(facts, services.clock, streamed=True)]
+    headers = [
+        _identity(context),
+        *_standings(facts, services.clock),
+        *headers_of(facts, services.clock, streamed=True),
+    ]
     return replies.stream_reply(frames.frames(stream, facts), context.shown_id, headers)
 
 
@@ -42,6 +51,18 @@ def count(services: Services, inbound: Inbound) -> Outbound:
 def _identity(context: RequestContext) -> tuple[str, str]:
     """The header in which this format's SDKs look for the request's id."""
     return "request-id", context.shown_id
+
+
+def _standings(facts: Facts, clock: Clock) -> list[tuple[str, str]]:
+    """Where the caller stands with its rate limits, in this format's words (API reference, "Rate limits")."""
+    pairs = []
+    for standing in facts.outcome.standings:
+        if standing.kind in ("requests", "tokens"):
+            prefix = f"anthropic-ratelimit-{standing.kind}"
+            resets = to_iso(clock.now_us() + standing.reset_s * SECOND_US)
+            values = (("limit", standing.amount), ("remaining", standing.remaining), ("reset", resets))
+            pairs += [(f"{prefix}-{name}", str(value)) for name, value in values]
+    return pairs
 
 
 ABOUT = About("Message (Anthropic dialect)", request=schema.MessagesBody)

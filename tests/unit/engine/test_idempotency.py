@@ -1,10 +1,13 @@
+import dataclasses
 from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
 from unit.engine.conftest import Account, attempt_at, target
 
+from gateway.accounts.access import Level
 from gateway.accounts.authentication import Caller
+from gateway.accounts.compliance import Policy
 from gateway.engine.idempotency import Idempotency, Keyed, Reply
 from gateway.errors import IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest, Unavailable
 from gateway.limits.asks import Ask
@@ -16,11 +19,12 @@ GOOD = Reply(200, [("Content-Type", "application/json")], b'{"a": 1}')
 class Shop:
     """One worker's idempotency, with a caller who has a key."""
 
-    def __init__(self, house, caller: Caller) -> None:
+    def __init__(self, house, caller: Caller, **more: int) -> None:
         self.house, self.caller = house, caller
         self.documents = Documents(house.database)
         self.once = Idempotency(
-            self.documents, house.database, house.journal, house.settlements, house.control, house.clock, b"secret"
+            *(self.documents, house.database, house.journal, house.settlements, house.control, house.clock),
+            **{"secret": b"secret", **more},
         )
 
     def ask(self, make: Callable[[], Reply], key: str = "k", body: bytes = b"{}", request: str = "ab" * 16) -> Reply:
@@ -184,6 +188,22 @@ class Away:
 
     def moment_sql(self) -> str:
         return "0"
+
+
+@pytest.mark.parametrize("kept", ["nothing", "too large"])
+def test_an_answer_that_may_not_be_kept_is_not_given_again_nor_made_again(house, caller, kept) -> None:
+    if kept == "nothing":
+        caller = dataclasses.replace(
+            caller, rules=(Level("organization", "org_1", policy=Policy(zero_data_retention=True)),)
+        )
+    shop = Shop(house(), caller, most_bytes=1000 if kept == "nothing" else 4)
+    assert shop.ask(lambda: GOOD).body == GOOD.body
+    with pytest.raises(Interrupted) as raised:
+        shop.ask(never)
+    assert ("keeps no answers" if kept == "nothing" else "too large") in raised.value.message
+    sql = "SELECT value FROM document WHERE kind = 'idempotency'"
+    value = shop.house.database.read(lambda: bytes(shop.house.database.execute(sql).fetchone()[0]))
+    assert value.endswith(b"}\n")
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "ä", "a\nb"])
