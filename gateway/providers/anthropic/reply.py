@@ -6,9 +6,10 @@ import orjson
 
 from gateway import ids
 from gateway.dialects import anthropic as dialect
+from gateway.dialects.anthropic_citations import read_citation
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
-from gateway.neutral.parts import Foreign, Part, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Foreign, Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.failures import stream_failure
 
@@ -82,16 +83,6 @@ def read_block(block: dict[str, Any]) -> Part:
         maker = dialect.NAME if CALLS[kind] else ""
         return ToolCall(ident, block["name"], arguments, maker=maker, executed=CALLS[kind])
     return Foreign(dialect.NAME, kind, block)
-
-
-def read_citation(wire: Any) -> Source | None:
-    """A citation of a web or search result; those of the caller's own documents have no address to show."""
-    if not isinstance(wire, dict):
-        return None
-    address = wire.get("url") or wire.get("source")
-    if not isinstance(address, str) or not address:
-        return None
-    return Source(address, word(wire.get("title")), word(wire.get("cited_text")))
 
 
 def word(value: Any) -> str:

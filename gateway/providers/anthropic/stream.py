@@ -11,6 +11,7 @@ import orjson
 
 from gateway import ids
 from gateway.dialects import anthropic as dialect
+from gateway.dialects.anthropic_citations import read_citation
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.events import (
@@ -39,7 +40,6 @@ from gateway.providers.anthropic.reply import (
     ODD,
     SHAPE_ERRORS,
     is_empty,
-    read_citation,
     read_stop,
     read_tier,
     word,

@@ -11,7 +11,7 @@ import orjson
 from gateway import ids
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
-from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Part, Place, Reasoning, Source, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
@@ -31,6 +31,12 @@ ODD = "The provider sent an answer of an unknown shape."
 EMPTY = "The provider ended its answer without any content."
 BROKEN = "The model's answer could not be read by its provider."
 SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, IndexError)
+LOCATIONS = {
+    "documentChar": ("characters", "documentIndex"),
+    "documentPage": ("pages", "documentIndex"),
+    "documentChunk": ("blocks", "documentIndex"),
+    "searchResultLocation": ("result", "searchResultIndex"),
+}
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
@@ -129,7 +135,17 @@ def read_source(citation: dict[str, Any]) -> Source | None:
     url = (place.get("web") or {}).get("url") or citation.get("source") or ""
     quote = "".join(piece.get("text") or "" for piece in citation.get("sourceContent") or ())
     title = citation.get("title") or ""
-    return Source(url, title, quote) if url or title or quote else None
+    return Source(url, title, quote, place=_read_place(place)) if url or title or quote else None
+
+
+def _read_place(location: dict[str, Any]) -> Place | None:
+    """Where in the caller's documents or search results (API reference, CitationLocation)."""
+    for name, (kind, index) in LOCATIONS.items():
+        found = location.get(name)
+        if isinstance(found, dict):
+            counts = (found.get(word) for word in ("start", "end"))
+            return Place(kind, found.get(index) or 0, *(count if type(count) is int else -1 for count in counts))
+    return None
 
 
 def read_image(image: dict[str, Any]) -> Image:

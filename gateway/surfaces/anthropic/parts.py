@@ -7,6 +7,7 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from gateway.dialects.anthropic import NAME
+from gateway.dialects.anthropic_citations import read_citation
 from gateway.neutral.parts import (
     CacheMark,
     File,
@@ -15,7 +16,6 @@ from gateway.neutral.parts import (
     Media,
     Part,
     Reasoning,
-    Source,
     Text,
     ToolCall,
     ToolResult,
@@ -39,7 +39,7 @@ def read_blocks(content: Iterable[Struct]) -> tuple[Part, ...]:
 def _read_block(block: Struct) -> list[Part]:
     match block:
         case wire.TextBlock():
-            sources = tuple(source for one in block.citations or () if (source := _read_citation(one)) is not None)
+            sources = tuple(source for one in block.citations or () if (source := read_citation(one)) is not None)
             return [Text(block.text, read_mark(block.cache_control), sources)]
         case wire.ImageBlock():
             return [Image(_read_media(block.source), cache=read_mark(block.cache_control))]
@@ -108,11 +108,3 @@ def _read_document(block: wire.DocumentBlock) -> list[Part]:
     cited = block.citations is not None and block.citations.enabled
     title, context = block.title or "", block.context or ""
     return [File(_read_media(source), title=title, context=context, citations=cited, cache=mark)]
-
-
-def _read_citation(citation: dict) -> Source | None:
-    address = citation.get("url") or citation.get("source")
-    if not isinstance(address, str):
-        return None
-    title, quote = (value if isinstance(value, str) else "" for value in map(citation.get, ("title", "cited_text")))
-    return Source(address, title, quote)

@@ -10,6 +10,7 @@ from typing import Protocol as Interface
 import orjson
 
 from gateway.dialects.anthropic import NAME
+from gateway.dialects.anthropic_citations import write_citation
 from gateway.neutral.events import (
     BlockDone,
     Event,
@@ -22,7 +23,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Reasoning
 from gateway.surfaces.anthropic.seals import CALL, TEXT
-from gateway.surfaces.anthropic.writer import Block, mark, sign, write_citation, write_part
+from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
 
 
 def frame(event: dict[str, Any]) -> bytes:

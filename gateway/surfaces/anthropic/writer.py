@@ -5,8 +5,9 @@ from typing import Any
 import orjson
 
 from gateway.dialects.anthropic import NAME, STOP_WRITE, write_usage
+from gateway.dialects.anthropic_citations import write_citation
 from gateway.neutral.chat import ChatResult, FinishReason
-from gateway.neutral.parts import Foreign, Image, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.parts import Foreign, Image, Part, Reasoning, Refusal, Text, ToolCall
 from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal, write_seal
 from gateway.surfaces.facts import Facts
 
@@ -72,17 +73,6 @@ def _write_text(part: Text) -> list[Block]:
     if part.sources:
         block["citations"] = [write_citation(source) for source in part.sources]
     return [mark(NEXT, part.maker, part.signature), block] if part.signature else [block]
-
-
-def write_citation(source: Source) -> Block:
-    """A citation of a web page. Its index means something to the format's own search alone."""
-    return {
-        "type": "web_search_result_location",
-        "url": source.url,
-        "title": source.title or None,
-        "cited_text": source.quote,
-        "encrypted_index": "",
-    }
 
 
 def write_reasoning(part: Reasoning) -> Block:

@@ -29,6 +29,7 @@ from gateway.neutral.usage import Usage
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_seal
 
 KEEP_ALIVE = b": keep-alive\n\n"
+UNCITED = "Citations of documents have no form in chat completions and were left out."
 DONE = b"data: [DONE]\n\n"
 LAST_CHOICE = [{"index": 0, "delta": {}, "finish_reason": None}]
 TEXT_HEAD = b'[{"index":0,"delta":{"content":'
@@ -75,13 +76,20 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
         "model": facts.served,
         "choices": _native_choices(native) if native else [_choice(c, n) for n, c in enumerate(result.choices)],
         "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
-        "metadata": facts.metadata(),
+        "metadata": _metadata(result, facts),
     }
     if facts.service_tier:
         body["service_tier"] = facts.service_tier
     if native and native.get("search_results"):
         body["search_results"] = native["search_results"]
     return orjson.dumps(body)
+
+
+def _metadata(result: ChatResult, facts: Facts) -> dict[str, Any]:
+    metadata = facts.metadata()
+    if result.native is None and any(not source.url for choice in result.choices for source in sources_of(choice)):
+        metadata["warnings"] = [*metadata.get("warnings", ()), UNCITED]
+    return metadata
 
 
 def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
@@ -121,7 +129,7 @@ def _choice(choice: Choice, index: int) -> dict[str, Any]:
     images = [_image(image) for image in images_of(choice)]
     if images:
         message["images"] = images
-    sources = [_annotation(source) for source in sources_of(choice)]
+    sources = [_annotation(source) for source in sources_of(choice) if source.url]
     if sources:
         message["annotations"] = sources
     return {"index": index, "message": message, "finish_reason": dialect.FINISH_WRITE[choice.finish]}
@@ -249,6 +257,9 @@ class _Stream:
                 return self._reason(event)
             case RefusalDelta():
                 return {"refusal": event.text}
+            case SourceFound() if not event.source.url:
+                self._warnings.append(UNCITED)
+                return None
             case SourceFound():
                 return {"annotations": [_annotation(event.source)]}
             case PartFound() if not isinstance(event.part, Foreign):

@@ -300,7 +300,12 @@ HANDLERS: dict[type, Any] = {
 
 
 def write_source(source: Source, length: int) -> Json:
-    """A url_citation (response_output_text.py); of unknown place it stands for the whole text so far."""
+    """A url_citation, or a file_citation of one of the caller's documents (response_output_text.py); a url_citation of
+    unknown place stands for the whole text so far."""
+    if not source.url and source.place is not None:
+        place = source.place
+        named = {"file_id": place.file_id, "filename": source.title}
+        return {"type": "file_citation", **named, "index": place.document}
     known = source.start >= 0 and source.end >= 0
     start, end = (source.start, source.end) if known else (0, length)
     return {"type": "url_citation", "url": source.url, "title": source.title, "start_index": start, "end_index": end}

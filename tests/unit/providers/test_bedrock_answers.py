@@ -17,9 +17,10 @@ from gateway.errors import (
 )
 from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Needs
 from gateway.neutral.events import Failed, Finished, Silent, Started, ToolCallDelta, collect
-from gateway.neutral.parts import Message, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Message, Place, Reasoning, Source, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.bedrock.converse import BedrockConverse
+from gateway.providers.bedrock.reply import read_source
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.upstream import Network, Upstreams
 from gateway.settings import Security, Timeouts
@@ -276,3 +277,9 @@ def test_calls_of_servers_tools_say_who_ran_them():
 
 def _json(wire: dict) -> bytes:
     return json.dumps(wire).encode()
+
+
+def test_citation_of_a_document_keeps_its_place():
+    where = {"documentPage": {"documentIndex": 1, "start": 2, "end": 3}}
+    assert read_source({"title": "D", "location": where}).place == Place("pages", 1, 2, 3)
+    assert read_source({"title": "D", "location": {"web": {"url": "https://a.example"}}}).place is None

@@ -22,7 +22,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
     Warned,
 )
-from gateway.neutral.parts import Image, Media, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Place, Reasoning, Refusal, Source, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.surfaces.openai import chat_writer
 
@@ -256,3 +256,12 @@ def test_warnings_are_told_in_the_last_chunk():
     assert chunks([Started(), Warned("top_k was left out.")], [Finished("stop")])[-1]["metadata"]["warnings"] == [
         "top_k was left out."
     ]
+
+
+def test_citation_of_a_document_is_told_as_left_out_and_never_as_a_page():
+    source = Source("", "Facts", "x", place=Place("pages", 0, 1, 2))
+    body = written(Text("x", sources=(source, Source("https://a.example"))))
+    assert len(body["choices"][0]["message"]["annotations"]) == 1
+    assert body["metadata"]["warnings"] == [chat_writer.UNCITED]
+    sent = b"".join(chat_writer.frames(iter([[TextDelta("x"), SourceFound(source)], [Finished("stop")]]), Facts()))
+    assert b"annotations" not in sent and chat_writer.UNCITED.encode() in sent

@@ -24,7 +24,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.parts import Image, Media, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Place, Reasoning, Source, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.surfaces.responses import items, reader, schema, stream, writer
 
@@ -287,3 +287,10 @@ def test_facts_of_ours_stand_where_sdks_let_them() -> None:
     answer = Response.model_validate(whole)
     assert (answer.usage.cost, answer.llmgateway["request_id"]) == (0.5, "r1")
     assert answer.usage.input_tokens == 100
+
+
+def test_citation_of_a_document_names_the_file_and_its_number() -> None:
+    source = Source("", "Facts", "x", place=Place("pages", 2, 1, 2, file_id="f1"))
+    events = write(TextDelta("x"), SourceFound(source), FINISHED)
+    (added,) = [event["annotation"] for event in events if event["type"].endswith("annotation.added")]
+    assert added == {"type": "file_citation", "file_id": "f1", "filename": "Facts", "index": 2}
