@@ -262,17 +262,23 @@ class Rates:
         self._windows = {place: window for place, window in self._windows.items() if window.start > old}
 
 
+def tightest_of(standings: Sequence[Standing]) -> dict[str, Standing]:
+    """By kind, where the caller has the least left."""
+    tightest: dict[str, Standing] = {}
+    for standing in standings:
+        known = tightest.get(standing.kind)
+        if known is None or standing.remaining < known.remaining:
+            tightest[standing.kind] = standing
+    return tightest
+
+
 def headers(standings: Sequence[Standing], now_us: int) -> list[tuple[str, str]]:
     """Header pairs that tell where a caller stands: the tightest of each kind. [] without limits.
 
     `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers; the others are what clients of
     the larger APIs read.
     """
-    tightest: dict[str, Standing] = {}
-    for standing in standings:
-        known = tightest.get(standing.kind)
-        if known is None or standing.remaining < known.remaining:
-            tightest[standing.kind] = standing
+    tightest = tightest_of(standings)
     pairs = [(name, value) for kind in (REQUESTS, TOKENS) if kind in tightest for name, value in _pairs(tightest[kind])]
     if not tightest:
         return pairs

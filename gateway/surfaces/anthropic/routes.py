@@ -2,6 +2,7 @@
 
 from gateway.clock import SECOND_US, Clock, to_iso
 from gateway.engine.context import RequestContext
+from gateway.limits import rates
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.surfaces import auth, replies
@@ -56,9 +57,10 @@ def _identity(context: RequestContext) -> tuple[str, str]:
 def _standings(facts: Facts, clock: Clock) -> list[tuple[str, str]]:
     """Where the caller stands with its rate limits, in this format's words (API reference, "Rate limits")."""
     pairs = []
-    for standing in facts.outcome.standings:
-        if standing.kind in ("requests", "tokens"):
-            prefix = f"anthropic-ratelimit-{standing.kind}"
+    tightest = rates.tightest_of(facts.outcome.standings)
+    for kind in (rates.REQUESTS, rates.TOKENS):
+        if standing := tightest.get(kind):
+            prefix = f"anthropic-ratelimit-{kind}"
             resets = to_iso(clock.now_us() + standing.reset_s * SECOND_US)
             values = (("limit", standing.amount), ("remaining", standing.remaining), ("reset", resets))
             pairs += [(f"{prefix}-{name}", str(value)) for name, value in values]
