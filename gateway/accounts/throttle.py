@@ -1,5 +1,6 @@
 """Attempts that are counted, so that guessing passwords and codes is slow; shared by all workers through the store."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.accounts.tokens import hash_token
@@ -9,7 +10,8 @@ from gateway.store.database import Database
 
 COUNT = """INSERT INTO attempt (subject, count, ends_at) VALUES (?, 1, ?) ON CONFLICT (subject) DO UPDATE SET
 count = CASE WHEN attempt.ends_at <= ? THEN 1 ELSE attempt.count + 1 END,
-ends_at = CASE WHEN attempt.ends_at <= ? THEN excluded.ends_at ELSE attempt.ends_at END"""
+ends_at = CASE WHEN attempt.ends_at <= ? THEN excluded.ends_at ELSE attempt.ends_at END
+RETURNING count, ends_at"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +31,30 @@ class Throttle:
         self._database = database
         self._hash_key = hash_key
 
-    def check(self, *gates: Gate) -> None:
-        """RateLimited (with the seconds to wait) when one of the gates is full; counts nothing."""
+    def take(self, *gates: Gate) -> None:
+        """Count one attempt at each of the gates. RateLimited (with the seconds to wait) when one of them is full.
+
+        The count itself decides, so that no burst of attempts slips through; a full gate is only read.
+        """
         now = self._database.now_us()
         for gate in gates:
             count, ends_at = self._database.read(lambda gate=gate: self._read(gate))
             if count >= gate.most and ends_at > now:
-                raise RateLimited(
-                    f"Too many attempts ({gate.what}); wait and try again.",
-                    code="too_many_attempts",
-                    retry_after=(ends_at - now) / SECOND_US,
-                )
+                raise _full(gate, ends_at - now)
+        for counted, (count, ends_at) in zip(gates, self._database.write(lambda: self._count(gates, now)), strict=True):
+            if count > counted.most:
+                raise _full(counted, ends_at - now)
 
-    def count(self, *gates: Gate) -> None:
-        """Note one attempt at each of the gates; counters whose window is over are forgotten on the way."""
-        now = self._database.now_us()
+    def forgive(self, *gates: Gate) -> None:
+        """Take back what `take` counted: the attempt was a good one."""
+        sql = "UPDATE attempt SET count = count - 1 WHERE subject = ? AND count > 0"
+        self._database.write(lambda: [self._database.execute(sql, (self._name(gate),)) for gate in gates])
 
-        def write() -> None:
-            self._database.execute("DELETE FROM attempt WHERE ends_at <= ?", (now,))
-            for gate in gates:
-                end = now + gate.span_s * SECOND_US
-                self._database.execute(COUNT, (self._name(gate), end, now, now))
-
-        self._database.write(write)
-
-    def take(self, *gates: Gate) -> None:
-        """`check`, then `count`."""
-        self.check(*gates)
-        self.count(*gates)
+    def _count(self, gates: Sequence[Gate], now: int) -> list[tuple[int, int]]:
+        """Count and end of the window of each gate, this attempt included; windows that are over are forgotten."""
+        self._database.execute("DELETE FROM attempt WHERE ends_at <= ?", (now,))
+        rows = [(self._name(gate), now + gate.span_s * SECOND_US, now, now) for gate in gates]
+        return [self._database.execute(COUNT, row).fetchone() for row in rows]
 
     def _read(self, gate: Gate) -> tuple[int, int]:
         sql = "SELECT count, ends_at FROM attempt WHERE subject = ?"
@@ -64,3 +62,11 @@ class Throttle:
 
     def _name(self, gate: Gate) -> str:
         return hash_token(f"{gate.what}\n{gate.subject}", self._hash_key)
+
+
+def _full(gate: Gate, wait_us: int) -> RateLimited:
+    return RateLimited(
+        f"Too many attempts ({gate.what}); wait and try again.",
+        code="too_many_attempts",
+        retry_after=wait_us / SECOND_US,
+    )

@@ -14,7 +14,7 @@ from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.engine.funding import Funding, Posting
 from gateway.engine.provider_check import ProviderCheck
-from gateway.errors import InvalidRequest, Unauthenticated
+from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY, MEMBER
 from gateway.store.database import Database
@@ -64,12 +64,9 @@ class Management:
             Gate(f"sign in, {what}", subject, most, SIGN_IN_SPAN_S)
             for (what, most), subject in zip(SIGN_IN_GATES, subjects, strict=True)
         ]
-        self.throttle.check(*gates)
-        try:
-            user = members.sign_in(self._database, self._threads, address, password)
-        except Unauthenticated:
-            self.throttle.count(*gates)
-            raise
+        self.throttle.take(*gates)
+        user = members.sign_in(self._database, self._threads, address, password)
+        self.throttle.forgive(*gates)
         return self.sessions.open(user.id)
 
     def sign_up(self, token: str, name: str, password: str) -> NewSession:
@@ -82,12 +79,9 @@ class Management:
     def change_password(self, user_id: str, email: str, current: str, new: str, kept_session: str) -> None:
         """Replace a password by who knows it; every other session of theirs ends. Unauthenticated, InvalidRequest."""
         gate = Gate("change password", user_id, SIGN_IN_GATES[0][1], SIGN_IN_SPAN_S)
-        self.throttle.check(gate)
-        try:
-            members.sign_in(self._database, self._threads, email, current)
-        except Unauthenticated:
-            self.throttle.count(gate)
-            raise
+        self.throttle.take(gate)
+        members.sign_in(self._database, self._threads, email, current)
+        self.throttle.forgive(gate)
         members.set_password(self._database, self._control, self._threads, user_id, new, actor=user_id)
         self.sessions.close_others(user_id, kept_session)
 

@@ -1,3 +1,4 @@
+import gevent
 import pytest
 
 from gateway.accounts.throttle import Gate, Throttle
@@ -33,11 +34,28 @@ def test_a_window_that_is_over_opens_the_gate(throttle, company) -> None:
         throttle.take(gate)
 
 
-def test_checking_counts_nothing(throttle) -> None:
+def test_a_forgiven_attempt_does_not_count(throttle) -> None:
     gate = Gate("sign in", "a@example.com", 1, 60)
     for _ in range(3):
-        throttle.check(gate)
+        throttle.take(gate)
+        throttle.forgive(gate)
     throttle.take(gate)
+    with pytest.raises(RateLimited):
+        throttle.take(gate)
+
+
+def test_a_burst_gets_no_more_through_than_one_after_the_other(throttle) -> None:
+    gate = Gate("sign in", "a@example.com", 3, 60)
+
+    def passed() -> bool:
+        try:
+            throttle.take(gate)
+        except RateLimited:
+            return False
+        return True
+
+    tries = [gevent.spawn(passed) for _ in range(12)]
+    assert sum(one.get() for one in tries) == 3
 
 
 def test_the_store_learns_no_address(throttle, company) -> None:

@@ -227,7 +227,7 @@ def test_the_projects_strategy_holds_where_a_request_names_none_and_leaves_the_p
         body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], **wish}
         return house.ok("POST", "/v1/route/explain", owner.key.token, body).get("routing", "")
 
-    assert strategy() == ""
+    assert strategy() == "auto"
     house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"routing": "price"})
     assert strategy() == "price" and strategy(routing="latency") == "latency"
-    assert strategy("sandbox/sandbox-echo") == ""
+    assert strategy("sandbox/sandbox-echo") == "auto"
