@@ -38,7 +38,8 @@ def base_url_for(provider: Provider, environment: Mapping[str, str]) -> str:
 def settings_for(provider: Provider, environment: Mapping[str, str]) -> dict[str, str]:
     """The provider's settings (region, project …) by name, "" where the environment has none.
 
-    An entry reads "NAME|OTHER_NAME=default". A secret setting may be named by NAME_FILE.
+    An entry reads "NAME|OTHER_NAME=default". A secret setting may be named by NAME_FILE. "… -> word: value, …" tells
+    what the words that are taken stand for; another word gives "".
     """
     return {setting: _setting(sources, environment) for setting, sources in provider.settings.items()}
 
@@ -53,12 +54,14 @@ def is_configured(provider: Provider, environment: Mapping[str, str]) -> bool:
 
 
 def _setting(sources: str, environment: Mapping[str, str]) -> str:
+    sources, _, table = sources.partition(" -> ")
     names, _, default = sources.partition("=")
-    for name in names.split("|"):
-        value = read_secret(environment, name).strip()
-        if value:
-            return value
-    return default
+    values = (read_secret(environment, name).strip() for name in names.split("|"))
+    found = next((value for value in values if value), default)
+    if not table:
+        return found
+    words = dict(pair.split(": ", 1) for pair in table.split(", "))
+    return words.get(found.lower(), "")
 
 
 def _joined(names: str, environment: Mapping[str, str]) -> list[str]:

@@ -8,6 +8,9 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
+from gateway.settings import TRUE
+
+OPENAI_PROTOCOLS = ("openai", "openai-responses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,13 @@ class Target:
 
     @property
     def protocol(self) -> str:
-        """The name of the protocol that this target speaks."""
-        return self.mapping.protocol or self.provider.protocol
+        """The name of the protocol that this target speaks: its entry's, unless an operator chose between OpenAI's two
+        by the setting `use_responses_api`."""
+        name = self.mapping.protocol or self.provider.protocol
+        chosen = self.settings.get("use_responses_api")
+        if chosen and name in OPENAI_PROTOCOLS:
+            return OPENAI_PROTOCOLS[chosen.lower() in TRUE]
+        return name
 
     @property
     def quirks(self) -> tuple[str, ...]:

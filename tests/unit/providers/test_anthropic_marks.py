@@ -58,7 +58,7 @@ def test_thinking_at_the_end_bears_no_mark(form):
         {"cache_control": OWN, "messages": [{"role": "user", "content": BIG}]},
         {"system": [text("s", cache_control=OWN)], "messages": [{"role": "user", "content": BIG}]},
         {"messages": [{"role": "user", "content": [text("a", cache_control={"type": "ephemeral", "ttl": "1h"})]}]},
-        {"tools": [{"name": "f", "input_schema": {}, "cache_control": OWN}], 
+        {"tools": [{"name": "f", "input_schema": {}, "cache_control": OWN}],
          "messages": [{"role": "user", "content": BIG}]},
         {"messages": [{"role": "user", "content": [
             {"type": "tool_result", "tool_use_id": "t", "content": [text("r", cache_control=OWN)]}]}]},

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from fakes.azure import DATED, KEY, Answer, FakeAzure
@@ -75,6 +76,39 @@ def test_dated_version_puts_the_deployment_into_the_path():
 def test_named_version_stays_at_the_undated_api():
     where = target("azure", LLM_AZURE_RESOURCE="mine", LLM_AZURE_API_VERSION="preview")
     assert url(where) == "https://mine.openai.azure.com/openai/v1/chat/completions?api-version=preview"
+
+
+def test_deployment_of_a_foundry_is_at_its_own_host():
+    where = target("azure", LLM_AZURE_RESOURCE="mine", LLM_AZURE_DEPLOYMENT_TYPE="ai-foundry")
+    assert url(where) == "https://mine.services.ai.azure.com/openai/v1/chat/completions"
+    dated = target(
+        "azure", LLM_AZURE_RESOURCE="mine", LLM_AZURE_DEPLOYMENT_TYPE="AI-Foundry", LLM_AZURE_API_VERSION=DATED
+    )
+    assert url(dated).startswith("https://mine.services.ai.azure.com/openai/deployments/gpt-5/")
+
+
+def test_unknown_type_of_deployment_gives_no_address_to_guess():
+    assert target("azure", LLM_AZURE_RESOURCE="mine", LLM_AZURE_DEPLOYMENT_TYPE="classic").address == ""
+
+
+@pytest.mark.parametrize(
+    ("wish", "own", "expected"),
+    [
+        ("", "", "openai"),
+        ("", "openai-responses", "openai-responses"),
+        ("true", "", "openai-responses"),
+        ("1", "openai-responses", "openai-responses"),
+        ("false", "openai-responses", "openai"),
+    ],
+)
+def test_operator_chooses_between_the_two_formats(wish, own, expected):
+    where = target("azure", LLM_AZURE_RESOURCE="mine", LLM_AZURE_USE_RESPONSES_API=wish)
+    assert replace(where, mapping=replace(where.mapping, protocol=own)).protocol == expected
+
+
+def test_choice_of_format_leaves_other_formats_alone():
+    where = target("azure-anthropic", LLM_AZURE_ANTHROPIC_RESOURCE="mine")
+    assert replace(where, settings={**where.settings, "use_responses_api": "true"}).protocol == "anthropic"
 
 
 def test_foundry_has_its_path_version_and_header():
