@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import report
 from bench.processes import RIG_CORE, BenchError, cpu_seconds, pin, pss_mb
-from bench.targets import ROOT, STARTERS, Target, start_targets, write_request
+from bench.targets import MODEL, ROOT, STARTERS, Target, start_targets, write_request
 
 BUILD = ROOT / "bench" / "build"
 FLAGS = ["-O2", "-Wall", "-Wextra", "-std=gnu11"]
@@ -144,11 +144,11 @@ def run_once(phase: Phase, target: Target, seconds: float, folder: Path) -> dict
     return figures
 
 
-def run_load(phase: Phase, target: Target, seconds: float, folder: Path) -> dict:
+def run_load(phase: Phase, target: Target, seconds: float, folder: Path, model: str = MODEL) -> dict:
     """One run of the generator. BenchError when it fails."""
     prompt = f"count=50 gap={phase.gap_ms}" if phase.stream else ""
     path = folder / "request"
-    path.write_bytes(write_request(target.port, prompt, phase.stream))
+    path.write_bytes(write_request(target.port, prompt, phase.stream, model))
     shape = [phase.connections, seconds, phase.rate, phase.think_ms, int(phase.stream)]
     command = [str(BUILD / "load"), str(target.port), str(path), *map(str, shape)]
     try:

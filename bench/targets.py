@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +55,11 @@ def start_relay(port: int, mock: int, folder: Path) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def start_gateway(port: int, mock: int, folder: Path) -> Iterator[Target]:
-    """The whole gateway in an empty data folder, with its defaults: authentication, limits, usage and ledger on."""
+def start_gateway(port: int, mock: int, folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Target]:
+    """The whole gateway in an empty data folder, with its defaults: authentication, limits, usage and ledger on.
+
+    `more` are further variables of its environment.
+    """
     environment = clean_environment() | {
         "HOST": "127.0.0.1",
         "PORT": str(port),
@@ -67,6 +70,7 @@ def start_gateway(port: int, mock: int, folder: Path) -> Iterator[Target]:
         "LLM_OPENAI_BASE_URL": f"http://127.0.0.1:{mock}/v1",
         "LLM_OPENAI_API_KEY": "x",
         "PYTHONPATH": str(ROOT),
+        **(more or {}),
     }
     command = [sys.executable, "-m", "gateway.manage", "serve", "--", "--chdir", str(ROOT)]
     command += ["-c", str(ROOT / "gunicorn.conf.py")]
@@ -109,11 +113,11 @@ def start_targets(names: list[str], base_port: int, folder: Path, mock: Path) ->
         yield targets
 
 
-def write_request(port: int, prompt: str, stream: bool) -> bytes:
+def write_request(port: int, prompt: str, stream: bool, model: str = MODEL) -> bytes:
     """The bytes of one chat completion request for the mock, straight or through a gateway."""
     flag = ',"stream":true,"stream_options":{"include_usage":true}' if stream else ""
     body = (
-        f'{{"model":"{MODEL}"{flag},"temperature":0.7,"max_tokens":200,"messages":['
+        f'{{"model":"{model}"{flag},"temperature":0.7,"max_tokens":200,"messages":['
         '{"role":"system","content":"You are a helpful assistant that answers briefly."},'
         f'{{"role":"user","content":"Say hello. {prompt}"}}]}}'
     )

@@ -1,0 +1,167 @@
+"""What translation costs: one caller's format against three upstream formats, `python -m bench.lanes`.
+
+The caller speaks OpenAI's chat completions throughout. The first lane passes the body on, the others build the
+request anew for Anthropic and Google and read their answers; all else is the same. Answers come from a small server of
+this module, so that only the gateway's own CPU differs.
+"""
+
+import argparse
+import contextlib
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import orjson
+
+from bench.processes import RIG_CORE, BenchError, cpu_seconds, refuse_taken, running, wait_for_port
+from bench.run import WARM_UP_S, Phase, build, run_load
+from bench.targets import ROOT, Target, start_gateway
+
+TEXT = "A fixed answer whose length is that of a short paragraph, so that reading it costs what it usually costs."
+OPENAI = {
+    "id": "chatcmpl-lane", "object": "chat.completion", "created": 1_700_000_000, "model": "gpt-4o-mini",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 19, "completion_tokens": 32, "total_tokens": 51},
+}  # fmt: skip
+ANTHROPIC = {
+    "id": "msg_lane", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",
+    "content": [{"type": "text", "text": TEXT}], "usage": {"input_tokens": 19, "output_tokens": 32},
+}  # fmt: skip
+GOOGLE = {
+    "responseId": "lane", "modelVersion": "gemini",
+    "candidates": [{"content": {"role": "model", "parts": [{"text": TEXT}]}, "finishReason": "STOP", "index": 0}],
+    "usageMetadata": {"promptTokenCount": 19, "candidatesTokenCount": 32, "totalTokenCount": 51},
+}  # fmt: skip
+# What a path ends in → the answer to it.
+ANSWERS = {b"/chat/completions": OPENAI, b"/messages": ANTHROPIC, b":generateContent": GOOGLE}
+PROVIDERS = ("OPENAI", "ANTHROPIC", "GOOGLE_AI_STUDIO")
+AIM = 1.30
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    name: str
+    model: str
+
+
+LANES = (
+    Lane("relay to OpenAI", "openai/gpt-4o-mini"),
+    Lane("to Anthropic", "anthropic/claude-haiku-4-5"),
+    Lane("to Google", "google-ai-studio/gemini-2.5-flash-lite"),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when every lane answered; 1 with a reason when the run means nothing."""
+    options = read_options(arguments)
+    if options.serve:
+        serve(options.serve)
+        return 0
+    try:
+        print(write_table(measure(options.rounds, options.seconds, options.port)))
+    except BenchError as error:
+        print(f"lanes: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def read_options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.lanes", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="rounds in which the lanes take turns (3)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement (3)")
+    parser.add_argument("--port", type=int, default=19440, help="first of the two ports to use (19440)")
+    parser.add_argument("--serve", type=int, default=0, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def measure(rounds: int, seconds: float, port: int) -> dict[str, list[float]]:
+    """Lane → CPU µs of the gateway a request, one figure a round. BenchError when a lane fails."""
+    build()
+    figures: dict[str, list[float]] = {lane.name: [] for lane in LANES}
+    with tempfile.TemporaryDirectory(prefix="lanes-") as name, start(port, Path(name)) as gateway:
+        for lane in LANES:
+            run(gateway, lane, WARM_UP_S, Path(name))
+        for _ in range(rounds):
+            for lane in LANES:
+                figures[lane.name].append(run(gateway, lane, seconds, Path(name)))
+    return figures
+
+
+@contextlib.contextmanager
+def start(port: int, folder: Path) -> Iterator[Target]:
+    """The upstream and a gateway whose three providers are it."""
+    for taken in (port, port + 1):
+        refuse_taken(taken)
+    command = [sys.executable, "-m", "bench.lanes", "--serve", str(port)]
+    with running("upstream", command, RIG_CORE, folder, {"PYTHONPATH": str(ROOT)}) as upstream:
+        wait_for_port(upstream, port)
+        more = {f"LLM_{name}_BASE_URL": f"http://127.0.0.1:{port}" for name in PROVIDERS}
+        more |= {"LLM_ANTHROPIC_API_KEY": "x", "LLM_GEMINI_API_KEY": "x", "LLM_GOOGLE_AI_STUDIO_API_KEY": "x"}
+        with start_gateway(port + 1, port, folder, more) as gateway:
+            yield gateway
+
+
+def run(gateway: Target, lane: Lane, seconds: float, folder: Path) -> float:
+    """CPU µs of the gateway's process tree a good answer. BenchError when any answer was not good."""
+    before = cpu_seconds(gateway.process.pid)
+    figures = run_load(Phase(lane.name, 32), gateway, seconds, folder, lane.model)
+    if figures["errors"] or not figures["good"]:
+        raise BenchError(f"{lane.name}: {figures['errors']} answers were not good; see {lane.model} in the catalogue")
+    return (cpu_seconds(gateway.process.pid) - before) * 1e6 / figures["good"]
+
+
+def write_table(figures: dict[str, list[float]]) -> str:
+    """The medians, and the ratio of each lane to the first within each round."""
+    base = next(iter(figures.values()))
+    lines = ["lane              CPU µs  to the relay lane"]
+    for name, values in figures.items():
+        ratio = median([value / floor for value, floor in zip(values, base, strict=True)])
+        verdict = "" if ratio <= AIM else f"  beyond the aim of {AIM:.2f}"
+        lines.append(f"{name:<16}{median(values):8.0f}  {ratio:6.2f}{verdict}")
+    return "\n".join(lines)
+
+
+def serve(port: int) -> None:
+    """Answer each request by its path, for ever; a thread a connection."""
+    listener = socket.create_server(("127.0.0.1", port), backlog=512)
+    while True:
+        connection, _ = listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+
+def answer(connection: socket.socket) -> None:
+    """The requests of one connection, which come one at a time."""
+    with connection, contextlib.suppress(OSError):
+        data = b""
+        while True:
+            head, found, rest = data.partition(b"\r\n\r\n")
+            if not found or len(rest) < size_of(head):
+                if not (more := connection.recv(65536)):
+                    return
+                data += more
+                continue
+            connection.sendall(reply_to(head))
+            data = rest[size_of(head) :]
+
+
+def size_of(head: bytes) -> int:
+    """The length of the body that follows a head."""
+    lines = head.lower().split(b"\r\n")
+    return next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
+
+
+def reply_to(head: bytes) -> bytes:
+    path = head.split(b" ", 2)[1].partition(b"?")[0]
+    body = next((orjson.dumps(known) for end, known in ANSWERS.items() if path.endswith(end)), b"")
+    status = b"200 OK" if body else b"404 Not Found"
+    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
