@@ -34,12 +34,13 @@ SEARCHED = Say("News of today.", source=SOURCE)
 class Case:
     """`body` lacks the model. With more than one saying the conversation goes on as often, each time with the answer
     as it came, the results of its calls, and what `result` makes of them. `streams` False: the stream is another
-    thing than the whole answer."""
+    thing than the whole answer. `faulty`: every maker refuses it, and the caller is told why."""
 
     body: Json
     says: tuple[Say, ...] = (HELLO,)
     result: Any = "Rain."
     streams: bool = True
+    faulty: bool = False
 
 
 GoOn = Callable[[Json, Json, Any], Json]

@@ -114,6 +114,15 @@ CASES: dict[str, Case] = {
     "JSON object": Case(ask("Answer in JSON.", response_format={"type": "json_object"}), (JSON,)),
     "schema and tools": Case(ask(**TOOLS, response_format=SCHEMA), (CALLS, JSON)),
     "cache marks": Case({"messages": MARKED, "tools": [tool("weather", cache_control=HOUR)]}),
+    "names": Case(
+        {"messages": [{**said("Hello"), "name": "ann"}, {**said("Hi", "assistant"), "name": "bo"}, said("x")]}
+    ),
+    "empty result": Case(ask(**TOOLS), (CALLS, HELLO), ""),
+    "call without result": Case({"messages": [*PAST[:3], said("Never mind.")], **TOOLS}, faulty=True),
+    "result without call": Case({"messages": [said("Hello"), PAST[2]], **TOOLS}, faulty=True),
+    "history of tools without tools": Case({"messages": PAST}),
+    "pro mode": Case(ask(reasoning={"effort": "high", "mode": "pro"})),
+    "output effort": Case(ask(effort="low")),
     "refusal": Case(ask(), (Say(refusal="I cannot help with that."), HELLO)),
     "length": Case(ask(max_tokens=16), (Say("Cut sh", finish="length"),)),
     "filtered": Case(ask(), (Say("Half an ans", finish="filter"),)),

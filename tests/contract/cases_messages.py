@@ -88,6 +88,14 @@ BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 2000}}
 ADAPTIVE = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}
 SCHEMA = {"output_config": {"format": {"type": "json_schema", "schema": ANSWER}}}
 UNKNOWN = {"frobnicate": {"a": 1}, "seed": 7, "n": 3, "frequency_penalty": 1, "container": "c"}
+FOUND = {
+    "type": "search_result",
+    "source": "https://news.example/today",
+    "title": "News",
+    "content": [text("It rains.")],
+    "citations": {"enabled": True},
+}
+UNSIGNED = said([{"type": "thinking", "thinking": "Hm.", "signature": ""}, text("Hello.")], "assistant")
 BASH = {"type": "bash_20250124", "name": "bash"}
 
 CASES: dict[str, Case] = {
@@ -129,6 +137,17 @@ CASES: dict[str, Case] = {
     "schema and tools": Case(ask(**TOOLS, **SCHEMA), (CALLS, JSON)),
     "cache marks": Case(MARKED),
     "cache mark of all": Case(ask(cache_control={"type": "ephemeral"})),
+    "document with context": Case(
+        ask([{**PAPER, "context": "Written in 1905.", "citations": {"enabled": True}}, text("Sum it up.")])
+    ),
+    "search result": Case(ask([FOUND, text("Sum it up.")])),
+    "empty result": Case(ask(**TOOLS), (CALLS, HELLO), ""),
+    "call without result": Case(
+        {"max_tokens": 100, "messages": [*PAST[:2], said("Never mind.")], **TOOLS}, faulty=True
+    ),
+    "result without call": Case({"max_tokens": 100, "messages": [said("Hello"), PAST[2]], **TOOLS}, faulty=True),
+    "history of tools without tools": Case({"max_tokens": 100, "messages": PAST}),
+    "unsigned thinking": Case({"max_tokens": 100, "messages": [said("Hello"), UNSIGNED, said("Go on.")]}),
     "refusal": Case(ask(), (Say(refusal="I cannot help with that."), HELLO)),
     "length": Case(ask(), (Say("Cut sh", finish="length"),)),
     "filtered": Case(ask(), (Say("Half an ans", finish="filter"),)),

@@ -36,7 +36,9 @@ def events_of(raw: bytes) -> list[tuple[str, Any]]:
 
 
 def fold(surface: str, raw: bytes) -> Json:
-    """The whole answer that a stream tells; {"error": …} when it ends in one."""
+    """The answer of a body that is whole, or the one that a stream tells; {"error": …} when it ends in one."""
+    if raw[:1] == b"{":
+        return json.loads(raw)
     return FOLDS[surface](events_of(raw))
 
 

@@ -20,6 +20,7 @@ from gateway.providers.anthropic.content import Block, write_mark
 from gateway.providers.anthropic.conversation import limit_marks, write_turns
 from gateway.providers.anthropic.thinking import ADAPTIVE, forms_of, nearest_effort, write_thinking
 from gateway.providers.grammars import ANTHROPIC, ANTHROPIC_OUTPUT
+from gateway.providers.losses import warn_of_mode, warn_of_names
 from gateway.providers.protocol import Target
 from gateway.providers.schemas import rewrite
 
@@ -42,6 +43,8 @@ def write_body(request: ChatRequest, target: Target, *, addresses: bool, warning
     talk = request.conversation()
     if talk.sampling.n > 1:
         raise NotSupported("This provider gives one answer a request.", param="n")
+    warn_of_names(talk.messages, warnings)
+    warn_of_mode(talk.reasoning, warnings)
     system, turns = write_turns(talk.messages, addresses=addresses, warnings=warnings)
     body: dict[str, Any] = {"max_tokens": _max_tokens(talk, target)}
     tools = [written for tool in talk.tools if (written := _write_tool(tool, talk, target, warnings)) is not None]

@@ -8,12 +8,23 @@ from typing import Any
 from msgspec import json
 
 from gateway.errors import NotSupported
-from gateway.neutral.chat import ChatRequest, Conversation, ForeignTool, FunctionTool, ResponseFormat, Tool, ToolChoice
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    CustomTool,
+    ForeignTool,
+    FunctionTool,
+    ResponseFormat,
+    Tool,
+    ToolChoice,
+    WebSearch,
+)
 from gateway.providers.bedrock.content import Block, PartWriter, cache_point
 from gateway.providers.bedrock.conversation import Turn, limit_points, write_turns
 from gateway.providers.bedrock.families import Family, family_of
 from gateway.providers.bedrock.thinking import EXTRA, INFERENCE, RISING, nearest, write_reasoning
 from gateway.providers.grammars import ANTHROPIC_OUTPUT, BEDROCK, Grammar
+from gateway.providers.losses import warn_of_mode, warn_of_names
 from gateway.providers.protocol import Target
 from gateway.providers.quirks import REPLAY_REASONING
 from gateway.providers.schemas import rewrite
@@ -23,6 +34,7 @@ CHOICES = {"auto": "auto", "required": "any"}
 JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fence."
 NO_SAMPLING = "no_sampling"  # quirk of models whose sampling is fixed
 STOP_LIMIT = 2500
+KINDS = {CustomTool: "custom", WebSearch: "web_search"}  # tools that the format lacks, as callers name them
 PAST_TOOL = "A tool of an earlier turn; it is not there any more."
 
 
@@ -30,6 +42,8 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dic
     """The body; `warnings` grows by what is left out. NotSupported for what cannot be carried."""
     talk, family = request.conversation(), family_of(target)
     writer = PartWriter(family, REPLAY_REASONING in target.quirks, warnings)
+    warn_of_names(talk.messages, warnings)
+    warn_of_mode(talk.reasoning, warnings)
     system, turns = write_turns(talk.messages, family, writer, warnings)
     tools = [block for tool in talk.tools for block in _write_tool(tool, family, target, warnings)]
     body: dict[str, Any] = {"messages": turns}
@@ -55,7 +69,7 @@ def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str])
     if not isinstance(tool, FunctionTool):
         if isinstance(tool, ForeignTool) and tool.kind == "tool_search":
             return []  # deferred tools are simply all there
-        kind = tool.kind if isinstance(tool, ForeignTool) else "custom"
+        kind = tool.kind if isinstance(tool, ForeignTool) else KINDS[type(tool)]
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     strict = bool(tool.strict) and target.mapping.json_output_schema
     schema = write_schema(tool.schema, ANTHROPIC_OUTPUT if strict else BEDROCK, f"tool {tool.name}", warnings)

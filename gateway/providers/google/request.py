@@ -8,6 +8,7 @@ from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Reason
 from gateway.providers.google.contents import Contents
 from gateway.providers.google.tools import write_schema, write_tool_config, write_tools
 from gateway.providers.google.traits import Traits, makes_images
+from gateway.providers.losses import spell_out, warn_of_mode, warn_of_names
 from gateway.providers.protocol import Target
 
 Body = dict[str, Any]
@@ -35,7 +36,9 @@ def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: l
     """The whole body. `warnings` grows by what is left out; NotSupported for what must not be."""
     talk = request.conversation()
     _refuse_mixtures(request, talk, traits)
-    body = Contents(traits, target.address).write(talk.messages, warnings)
+    body = Contents(traits, target.address).write(spell_out(talk.messages, warnings), warnings)
+    warn_of_names(talk.messages, warnings)
+    warn_of_mode(talk.reasoning, warnings)
     tools = write_tools(talk.tools, target, traits, warnings)
     if tools:
         body["tools"] = tools

@@ -28,6 +28,7 @@ from gateway.neutral.parts import (
     ToolCall,
     ToolResult,
 )
+from gateway.providers.losses import spell_out, warn_of_mode
 
 USER_LIMIT = 64  # what the service takes of a user's name
 STOP_LIMIT = 4  # API reference: up to four stop sequences
@@ -42,7 +43,8 @@ def write_body(request: ChatRequest, replay_reasoning: bool, warnings: list[str]
     NotSupported for content that this format cannot carry.
     """
     talk = request.conversation()
-    body: dict[str, Any] = {"messages": _Messages(replay_reasoning, warnings).write(talk.messages)}
+    body: dict[str, Any] = {"messages": _Messages(replay_reasoning, warnings).write(spell_out(talk.messages, warnings))}
+    warn_of_mode(talk.reasoning, warnings)
     tools = _write_tools(talk.tools, body, warnings)
     if tools:
         body["tools"] = tools

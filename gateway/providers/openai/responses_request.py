@@ -16,6 +16,7 @@ from gateway.neutral.chat import (
     ToolChoice,
     WebSearch,
 )
+from gateway.providers.losses import spell_out, warn_of_names
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.openai.responses_input import InputWriter
 
@@ -35,7 +36,8 @@ def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[s
     talk = request.conversation()
     if talk.sampling.n > 1:
         raise NotSupported("This provider gives one answer a request.", param="n")
-    body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(talk.messages)}
+    body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(spell_out(talk.messages, warnings))}
+    warn_of_names(talk.messages, warnings)
     tools = write_tools(talk.tools, warnings)
     if tools:
         body["tools"] = tools
@@ -125,6 +127,8 @@ def _write_tool(tool: Tool, searching: bool, warnings: list[str]) -> dict[str, A
             return _write_search(tool, warnings)
         case ForeignTool(maker=dialect.NAME):
             return tool.body
+        case ForeignTool(kind="tool_search"):
+            return {"type": "tool_search"}
         case _:
             raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")
 

@@ -50,7 +50,9 @@ def decode_conversation(
     body: schema.ResponsesBody, found: list[tuple[str, shapes.Item]], tools: list[shapes.Tool]
 ) -> Conversation:
     """All that the model reads. `found` are the items with their dotted paths. InvalidRequest names what is wrong."""
-    choice, offered = _choice(body.tool_choice, tuple(tool for each in tools for tool in _tools(each)))
+    choice, offered = _choice(
+        body.tool_choice, tuple(tool for each in tools for tool in _tools(each, body.max_tool_calls))
+    )
     return Conversation(
         messages=_Messages(found).read(body.instructions),
         tools=offered,
@@ -219,7 +221,8 @@ def _media(text: str, path: str, *, bare: bool = False) -> Media:
     raise invalid(path, "expected an https URL or a data URL")
 
 
-def _tools(tool: shapes.Tool) -> tuple[Tool, ...]:
+def _tools(tool: shapes.Tool, most: int | None) -> tuple[Tool, ...]:
+    """What a tool offers the model. `most` calls may be made of servers' own tools (max_tool_calls)."""
     match tool:
         case schema.FunctionTool() | schema.CustomTool():
             return (_named(tool, None),)
@@ -227,7 +230,7 @@ def _tools(tool: shapes.Tool) -> tuple[Tool, ...]:
             return tuple(_named(inner, tool.name) for inner in tool.tools)
         case schema.WebSearchTool():
             # A search of stored pages only is an offer that most models do without.
-            return () if tool.external_web_access is False else (_search(tool),)
+            return () if tool.external_web_access is False else (_search(tool, most),)
         case _:
             return (ForeignTool(dialect.NAME, tool.kind, tool.body),)
 
@@ -247,9 +250,10 @@ def _nest_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"type": "grammar", "grammar": {key: value for key, value in wanted.items() if key != "type"}}
 
 
-def _search(tool: schema.WebSearchTool) -> WebSearch:
+def _search(tool: schema.WebSearchTool, most: int | None) -> WebSearch:
     where, filters = tool.user_location or schema.Location(), tool.filters or schema.Filters()
     return WebSearch(
+        max_uses=most,
         allowed_domains=tuple(filters.allowed_domains or ()),
         blocked_domains=tuple(filters.blocked_domains or ()),
         context_size=tool.search_context_size or "",

@@ -1,0 +1,111 @@
+"""Streams cut at any byte: the official clients always raise, never see a normal end, and every call has its row."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anthropic
+import gevent
+import httpx2
+import openai
+import pytest
+from contract.cases import PLACE
+from contract.makers import MAKERS, Say
+from contract.stage import Stage
+from fakes import bedrock
+
+FINE = 8  # bytes at both ends of the stream that are cut one by one
+STEP = 101  # between cuts elsewhere; no divisor of a frame's length, so that every place in a frame is met
+PATIENCE_S = 5.0
+# The last bytes of a stream, by maker, without which it is whole all the same: the blank line behind its end.
+# Google's ends with its connection alone: every byte counts.
+SPARE = {"openai": 2, "responses": 2, "anthropic": 2, "google": 0, "bedrock": 0}
+TOLD = Say("Good day to you.", tools=(("weather", '{"city": "Oslo"}'),))
+TOOL: Any = {"name": "weather", "parameters": PLACE}
+FUNCTION: Any = {"type": "function", "function": TOOL}
+
+
+def chat(stage: Stage, model: str) -> None:
+    client = openai.OpenAI(base_url=stage.gateway.url, api_key=stage.gateway.key, max_retries=0)
+    chunks = client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": "Hello"}], tools=[FUNCTION], stream=True
+    )
+    ends = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
+    assert ends == ["tool_calls"]
+
+
+def messages(stage: Stage, model: str) -> None:
+    tool: Any = {"name": "weather", "input_schema": PLACE}
+    with httpx2.Client(trust_env=False) as http:
+        client = anthropic.Anthropic(
+            base_url=stage.gateway.address, api_key=stage.gateway.key, max_retries=0, http_client=http
+        )
+        asked: Any = [{"role": "user", "content": "Hello"}]
+        with client.messages.stream(model=model, max_tokens=99, messages=asked, tools=[tool]) as stream:
+            assert stream.get_final_message().stop_reason == "tool_use"
+
+
+def responses(stage: Stage, model: str) -> None:
+    client = openai.OpenAI(base_url=stage.gateway.url, api_key=stage.gateway.key, max_retries=0)
+    tool: Any = {"type": "function", "strict": False, **TOOL}
+    with client.responses.stream(model=model, input="Hello", tools=[tool], store=False) as stream:
+        assert stream.get_final_response().status == "completed"
+
+
+CALLERS: dict[str, Callable[[Stage, str], None]] = {"chat": chat, "messages": messages, "responses": responses}
+
+
+def length_of(stage: Stage, maker: str, caller: Callable[[Stage, str], None]) -> int:
+    """Bytes of the whole stream, which is taken as whole."""
+    stage.script(maker, TOLD)
+    caller(stage, f"fake-{maker}/{maker}-able")
+    call = stage.heard(maker)[-1]
+    if maker == "bedrock":
+        return sum(len(frame) for frame in bedrock._frames(MAKERS[maker].script(TOLD), call.usage))
+    return call.sent
+
+
+def offsets(length: int, spare: int) -> list[int]:
+    """Where to cut: every byte near both ends, every STEP bytes between."""
+    last = length - spare
+    return sorted({*range(min(FINE, last)), *range(FINE, last, STEP), *range(max(0, last - FINE), last)})
+
+
+def rows(stage: Stage) -> int:
+    """Requests that have a usage row."""
+    database = stage.gateway.services.database
+    sql = "SELECT COUNT(DISTINCT request) FROM usage"
+    return database.read(lambda: database.execute(sql).fetchone())[0]
+
+
+def wait_for_rows(stage: Stage, expected: int) -> None:
+    """A client that raised at once may be ahead of the last row by a moment."""
+    until = time.monotonic() + PATIENCE_S
+    while rows(stage) != expected and time.monotonic() < until:
+        gevent.sleep(0.02)
+    assert rows(stage) == expected
+
+
+def settled_rows(stage: Stage) -> int:
+    """Rows once those of earlier requests are all there."""
+    known = -1
+    while known != (known := rows(stage)):
+        gevent.sleep(0.2)
+    return known
+
+
+@pytest.mark.parametrize("maker", list(MAKERS))
+@pytest.mark.parametrize("surface", list(CALLERS))
+def test_a_stream_cut_at_any_byte_never_looks_whole(stage: Stage, surface: str, maker: str) -> None:
+    caller = CALLERS[surface]
+    cuts = offsets(length_of(stage, maker, caller), SPARE[maker])
+    before, whole = settled_rows(stage), []
+    for cut in cuts:
+        stage.script(maker, *[Say(TOLD.text, TOLD.tools, cut=cut)] * 2)
+        try:
+            caller(stage, f"fake-{maker}/{maker}-able")
+        except (openai.OpenAIError, anthropic.AnthropicError):
+            continue
+        whole.append(cut)
+    assert whole == []
+    wait_for_rows(stage, before + len(cuts))

@@ -1,0 +1,124 @@
+"""A request relayed in its own dialect shows the caller what the same request built anew shows; so do both ways in."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from contract import cases_chat, cases_messages, cases_responses, views
+from contract.cases import GO_ON, Case
+from contract.stage import PATHS, Stage
+from werkzeug.test import Client
+
+from gateway.engine.cache import DocumentShelf, ResponseCache
+from gateway.engine.chat import ChatEngine
+from gateway.providers.protocol import Protocol
+from gateway.providers.registry import make_protocols, make_upstreams
+from gateway.services import Services
+
+CASES = {"chat": cases_chat.CASES, "messages": cases_messages.CASES, "responses": cases_responses.CASES}
+HOMES = {"chat": "openai", "messages": "anthropic", "responses": "responses"}
+# What the format's own maker alone takes or tells: the neutral form has no word for it (a citation's index, say).
+OWN = {"chat": (), "messages": ("a maker's own tool", "search result", "search"), "responses": ("a maker's own tool",)}
+LANES = [
+    pytest.param(surface, name, id=f"{surface}-{name}")
+    for surface, cases in CASES.items()
+    for name, case in cases.items()
+    if name not in OWN[surface] and not case.faulty
+]
+KEPT_HEADERS = ("content-type", "cache-control", "vary", "x-llmgateway-provider", "x-llmgateway-attempts")
+
+
+class Stranger:
+    """A protocol that shares no caller's dialect, so that everything is built anew."""
+
+    dialect = "none"
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._protocol, name)
+
+
+def rebuilding(services: Services) -> ChatEngine:
+    """The engine of `services` without a relay lane."""
+    settings = services.settings
+    protocols = {name: Stranger(one) for name, one in make_protocols(services.transport, services.clock).items()}
+    shelf = DocumentShelf(services.documents, services.database, settings.cache.max_bytes)
+    return ChatEngine(
+        services.planner,
+        services.settlements,
+        make_upstreams(protocols, services.transport, services.clock, settings.timeouts),
+        services.clock,
+        settings,
+        services.secrets.hash_keys[0],
+        services.decisions,
+        ResponseCache(shelf, services.secrets.hash_keys[0], settings.cache),
+    )
+
+
+@pytest.fixture
+def rebuilt(stage: Stage) -> Iterator[Callable[[], None]]:
+    """A switch that takes the relay lane away for the rest of the test."""
+    services, engine = stage.gateway.services, stage.gateway.services.chat
+
+    def switch() -> None:
+        services.chat = rebuilding(services)
+
+    yield switch
+    services.chat = engine
+
+
+def shown(stage: Stage, surface: str, case: Case, streamed: bool) -> list[Any]:
+    """What a caller sees, turn for turn; of usage what was made."""
+    maker = HOMES[surface]
+    stage.script(maker, *case.says)
+    body = case.body | {"model": f"fake-{maker}/{maker}-able"} | ({"stream": True} if streamed else {})
+    seen = []
+    for _ in [1] if case.says[0].broken else case.says:
+        status, raw = stage.ask(surface, body)
+        reply = views.fold(surface, raw)
+        view = views.view(surface, status, reply)
+        seen.append(_shared(view))
+        if reply.get("error"):
+            break
+        body = GO_ON[surface](body, reply, case.result)
+    return views.plain(seen)
+
+
+def _shared(view: dict[str, Any]) -> dict[str, Any]:
+    """The stand-ins count the bytes that they got, and call every item of a broken-off answer completed."""
+    usage = view.get("usage") or {}
+    made = {name: usage.get(name) for name in ("completion_tokens", "output_tokens")}
+    items = [{name: value for name, value in item.items() if name != "status"} for item in view.get("output", ())]
+    return view | {"usage": made, "warnings": None, "output": items}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("surface", "name"), LANES)
+def test_relayed_is_what_is_built_anew(
+    stage: Stage, rebuilt: Callable[[], None], surface: str, name: str, streamed: bool
+) -> None:
+    case = CASES[surface][name]
+    relayed = shown(stage, surface, case, streamed)
+    rebuilt()
+    assert shown(stage, surface, case, streamed) == relayed
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", ["text", "parallel calls", "status 400", "status 500", "unknown fields"])
+@pytest.mark.parametrize("surface", list(PATHS))
+def test_the_express_lane_answers_what_flask_answers(stage: Stage, surface: str, name: str, streamed: bool) -> None:
+    app = stage.gateway.app
+    answers = [_over(stage, lane, surface, CASES[surface][name], streamed) for lane in (app, app.flask.wsgi_app)]
+    assert answers[0] == answers[1]
+
+
+def _over(stage: Stage, lane: Any, surface: str, case: Case, streamed: bool) -> tuple[int, dict[str, str], Any]:
+    maker = HOMES[surface]
+    stage.script(maker, *case.says)
+    body = case.body | {"model": f"fake-{maker}/{maker}-able", "stream": streamed}
+    headers = {"Authorization": f"Bearer {stage.gateway.key}"}
+    answer = Client(lane).post(PATHS[surface], json=body, headers=headers)
+    kept = {name: answer.headers.get(name, "") for name in KEPT_HEADERS}
+    return answer.status_code, kept, views.view(surface, answer.status_code, views.fold(surface, answer.data))
