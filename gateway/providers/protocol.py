@@ -61,7 +61,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An upstream HTTP call. `body` is sent as it is; `secret_headers` are merged in but never logged."""
+    """An upstream HTTP call; `body` is sent as it is. `renamed`: the caller's names of functions, by those sent."""
 
     method: str
     url: str
@@ -69,6 +69,7 @@ class Call:
     body: bytes = b""
     stream: bool = False
     warnings: tuple[str, ...] = ()  # what of the request this target does not carry, named for the caller
+    renamed: dict[str, str] | None = None
 
 
 class Reply(Interface):

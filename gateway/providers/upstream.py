@@ -10,6 +10,7 @@ from gateway.neutral.events import Batch, Silent, Started, Warned
 from gateway.providers.protocol import Call, Protocol, Reply, Target
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
+from gateway.providers.tool_names import restore_batches, restore_result
 from gateway.threads import Job
 from gateway.transport import Transport
 
@@ -119,6 +120,8 @@ class Upstreams:
             result = protocol.read(reply, relayed)
             if THINK_TAGS in target.quirks:
                 result = split_result(result)
+            if call.renamed:
+                result = restore_result(result, call.renamed)
         finally:
             reply.close()
         if call.warnings:
@@ -158,6 +161,8 @@ class Upstreams:
         batches = protocol.read_stream(reply, relayed)
         if THINK_TAGS in target.quirks:
             batches = split_batches(batches)
+        if call.renamed:
+            batches = restore_batches(batches, call.renamed)
         yield from _with_warnings(batches, call.warnings) if call.warnings else batches
 
 

@@ -23,6 +23,7 @@ from gateway.neutral.parts import (
     Video,
 )
 from gateway.providers.google.traits import Traits
+from gateway.providers.tool_names import plain_name
 
 Wire = dict[str, Any]
 
@@ -123,7 +124,7 @@ class Contents:
     def _write_call(self, call: ToolCall) -> Wire:
         self._names[call.id] = call.name
         self._order[call.id] = len(self._order)
-        function: Wire = {"name": call.name, "args": _arguments(call)}
+        function: Wire = {"name": plain_name(call.name), "args": _arguments(call)}
         if call.id:
             function["id"] = call.id
         written: Wire = {"functionCall": function}
@@ -152,7 +153,10 @@ class Contents:
             raise InvalidRequest(f"The tool result for {result.call_id} has no tool call before it.", param="messages")
         texts = [part.text for part in result.parts if isinstance(part, Text | Refusal)]
         media = [self._write_part(part) for part in result.parts if not isinstance(part, Text | Refusal)]
-        response: Wire = {"name": name, "response": {"error" if result.is_error else "output": "\n".join(texts)}}
+        response: Wire = {
+            "name": plain_name(name),
+            "response": {"error" if result.is_error else "output": "\n".join(texts)},
+        }
         if result.call_id:
             response["id"] = result.call_id
         inside = [part for part in media if self._traits.media_results and _fits_inside(part)]

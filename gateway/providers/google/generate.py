@@ -14,8 +14,9 @@ from gateway.providers.google.failure import read_failure
 from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body
 from gateway.providers.google.stream import StreamReader
-from gateway.providers.google.traits import traits_of
+from gateway.providers.google.traits import numbered_generation, traits_of
 from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.tool_names import renamed
 
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
@@ -23,6 +24,13 @@ USUAL_TIERS = ("auto", "default")
 # Vertex AI guide, flex and priority pay-as-you-go: the tier is asked for by these two headers.
 TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
 SHARED_HEADER = {"x-vertex-ai-llm-request-type": "shared"}
+
+
+# Guide, safety settings: the filters that can be set are off by default from this generation on; before, they are set
+# so, for a caller's prompt is filtered by nobody but the caller.
+UNFILTERED_FROM = 2.5
+FILTERS = ("HARASSMENT", "HATE_SPEECH", "SEXUALLY_EXPLICIT", "DANGEROUS_CONTENT")
+NO_FILTERS = tuple({"category": f"HARM_CATEGORY_{name}", "threshold": "BLOCK_NONE"} for name in FILTERS)
 
 
 class GoogleGenerate:
@@ -45,6 +53,8 @@ class GoogleGenerate:
         warnings: list[str] = []
         traits = traits_of(target)
         body = write_body(request, target, traits, warnings)
+        if 0 < numbered_generation(target.mapping.external_id) < UNFILTERED_FROM:
+            body["safetySettings"] = NO_FILTERS
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = "application/json"
         headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
@@ -55,7 +65,8 @@ class GoogleGenerate:
             body["serviceTier"] = tier
         self._authorize(headers, target)
         url = _address(target, request.needs.stream)
-        return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))
+        names = renamed(request.conversation().tools)
+        return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings), names)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """No caller speaks this dialect."""

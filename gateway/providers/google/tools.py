@@ -9,6 +9,7 @@ from gateway.providers.google.traits import Traits
 from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
 from gateway.providers.protocol import Target
 from gateway.providers.schemas import rewrite
+from gateway.providers.tool_names import plain_name
 
 MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
 
@@ -38,7 +39,7 @@ def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warning
 
 def _write_function(tool: FunctionTool, traits: Traits, warnings: list[str]) -> dict[str, Any]:
     """A FunctionDeclaration; one without parameters has no schema at all."""
-    declared: dict[str, Any] = {"name": tool.name}
+    declared: dict[str, Any] = {"name": plain_name(tool.name)}
     if tool.description:
         declared["description"] = tool.description
     if not tool.schema:
@@ -91,5 +92,5 @@ def write_tool_config(
         return config
     calling: dict[str, Any] = {"mode": MODES[choice.mode]}
     if choice.mode == "tool":
-        calling["allowedFunctionNames"] = [choice.name]
+        calling["allowedFunctionNames"] = [plain_name(choice.name)]
     return {**config, "functionCallingConfig": calling}

@@ -74,10 +74,13 @@ def traits_of(target: Target) -> Traits:
 
 def generation_of(name: str) -> float:
     """The generation that a model's name tells."""
+    return numbered_generation(name) or (NEWEST if FAMILY in name else OLDEST)
+
+
+def numbered_generation(name: str) -> float:
+    """The generation in the name of a model of the numbered family; 0.0 for all others."""
     found = NUMBERED.search(name)
-    if found:
-        return float(found[1])
-    return NEWEST if FAMILY in name else OLDEST
+    return float(found[1]) if found else 0.0
 
 
 def makes_images(mapping: Mapping) -> bool:

@@ -1,4 +1,5 @@
 import base64
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -25,6 +26,7 @@ from gateway.neutral.parts import Audio, File, Foreign, Image, Media, Message, R
 from gateway.providers.google.contents import NO_SIGNATURE
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.protocol import Call, Credential, Target
+from gateway.providers.tool_names import ALLOWED, plain_name
 from gateway.providers.upstream import Network, Upstreams
 from gateway.transport import Transport
 
@@ -416,3 +418,31 @@ def test_prefix_of_a_turn_is_the_same_in_the_next():
         ask(*called(ToolCall("c1", "look", '{"b":1,"a":2}')), result("c1"), Message("assistant", (Text("x"),)), *HELLO)
     )
     assert orjson.dumps(second["contents"][:3]) == orjson.dumps(first["contents"])
+
+
+ODD_NAMES = ["1st", "mcp:look/at", "größe", "x" * 100, ""]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES[:-1])
+@pytest.mark.parametrize("stream", [True, False])
+def test_function_of_a_refused_name_is_called_by_the_callers(upstream, upstreams, clock, name, stream):
+    upstream.script(Answer(tools=((plain_name(name), {"at": "sea"}),)))
+    past = called(ToolCall("c1", name, '{"at": "sky"}'))
+    request = ask(*past, result("c1"), HELLO[0], tools=(replace(LOOK, name=name),),
+                  tool_choice=ToolChoice("tool", name), stream=stream)  # fmt: skip
+    target, deadline = at(upstream.url), clock.monotonic() + 5
+    sent = upstreams.stream(request, target, deadline) if stream else None
+    found = collect(sent.batches) if stream else upstreams.send(request, target, deadline)
+    assert [part.name for part in found.choices[0].parts] == [name]
+
+
+def test_refused_names_stay_apart_and_plain_ones_stay_themselves():
+    made = [plain_name(name) for name in (*ODD_NAMES, "mcp:look.at", "mcp/look:at", "x" * 101)]
+    assert len(set(made)) == len(made) and all(ALLOWED.fullmatch(name) for name in made)
+    assert plain_name("look.at-1_b") == "look.at-1_b"
+
+
+@pytest.mark.parametrize(("model", "told"), [("gemini-2.0-flash", 4), ("gemini-2.5-pro", 0), ("gemma-3-27b-it", 0)])
+def test_filters_are_off_by_word_where_they_are_not_by_themselves(model, told):
+    found = write(ask(), at(model=model)).get("safetySettings", [])
+    assert [one["threshold"] for one in found] == ["BLOCK_NONE"] * told

@@ -1,0 +1,57 @@
+"""Names of functions that a format refuses: another name in the call, the caller's own again in the answer.
+
+The other name follows from the caller's alone, so a conversation's past calls, its tools and a retry agree on it.
+"""
+
+import binascii
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from gateway.neutral.chat import ChatResult, Choice, FunctionTool, Tool
+from gateway.neutral.events import Batch, ToolCallDelta
+from gateway.neutral.parts import ToolCall
+
+LENGTH = 64
+SUM_LENGTH = 9  # "_" and eight hex digits: two names that differ in a replaced or a cut letter stay apart
+ALLOWED = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+ODD = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def plain_name(name: str) -> str:
+    """`name` when it is letters, digits, `_`, `.` and `-`, begins with a letter or `_` and has at most 64 characters;
+    else one like it that is so."""
+    if ALLOWED.fullmatch(name):
+        return name
+    clean = ODD.sub("_", name)
+    if not clean[:1].isalpha():
+        clean = f"_{clean}"
+    return f"{clean[: LENGTH - SUM_LENGTH]}_{binascii.crc32(name.encode(errors='replace')):08x}"
+
+
+def renamed(tools: Iterable[Tool]) -> dict[str, str]:
+    """The caller's names of functions by the other ones; {} when all are plain."""
+    names = (tool.name for tool in tools if isinstance(tool, FunctionTool))
+    return {plain: name for name in names if (plain := plain_name(name)) != name}
+
+
+def restore_result(result: ChatResult, names: Mapping[str, str]) -> ChatResult:
+    """The result with the caller's names in its calls."""
+    return dataclasses.replace(result, choices=tuple(_restore_choice(choice, names) for choice in result.choices))
+
+
+def restore_batches(batches: Iterator[Batch], names: Mapping[str, str]) -> Iterator[Batch]:
+    """The batches with the caller's names in their calls."""
+    for batch in batches:
+        for event in batch:
+            if isinstance(event, ToolCallDelta) and event.name:
+                event.name = names.get(event.name, event.name)
+        yield batch
+
+
+def _restore_choice(choice: Choice, names: Mapping[str, str]) -> Choice:
+    parts = tuple(
+        dataclasses.replace(part, name=names.get(part.name, part.name)) if isinstance(part, ToolCall) else part
+        for part in choice.parts
+    )
+    return dataclasses.replace(choice, parts=parts)
