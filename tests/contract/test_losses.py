@@ -1,0 +1,208 @@
+"""Nothing is dropped in silence: what a caller sent reaches the maker, or the caller is told that it does not.
+
+Read out of the goldens, which `test_every_way` holds to what really happens.
+"""
+
+import base64
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.cases import IMAGE_URL, PDF, PNG, WAV
+from contract.makers import MAKERS, SIGNED
+from fakes.anthropic_checks import sign
+
+FOLDER = Path(__file__).resolve().parent.parent / "samples" / "contract"
+SURFACES = ("chat", "messages", "responses")
+PAPER_URL = "https://papers.example/a.pdf"
+
+# Case → what must be found in the requests that makers get, word for word, on every surface that has the case.
+EVIDENCE: dict[str, tuple[str, ...]] = {
+    "system": ("Be brief.", "Speak Norwegian."),
+    "instructions": ("Be brief.",),
+    "system and developer": ("Be brief.", "Speak Norwegian.", "Hello", "Now be loud."),
+    "odd role order": ("I spoke first.", "One.", "Two.", "Three."),
+    "answer to be continued": ("Hello", "Good"),
+    "past calls": ("Rain.", "Wind.", "And then?"),
+    "history of tools without tools": ("Rain.", "Wind.", "And then?"),
+    "text and calls": ("Let me see.", "Rain."),
+    "tool loop": ("Oslo", "Rain."),
+    "parallel calls": ("Oslo", "Rome", "Lima", "clock"),
+    "must call one": ('"clock"',),
+    "image from a tool": ("See:", PNG),
+    "image alone from a tool": (PNG,),
+    "PDF from a tool": (PDF,),
+    "custom tool": ("patch",),
+    "tools of a namespace": ("mcp__files", "read"),
+    "deferred tools": ("weather",),
+    "a maker's own tool": ("bash_20250124", "code_interpreter"),
+    "image by URL": (IMAGE_URL,),
+    "image as bytes": (PNG,),
+    "image for the system": (PNG, "Like this:"),
+    "PDF": (PDF,),
+    "PDF alone": (PDF,),
+    "PDF by URL": (PAPER_URL,),
+    "plain document": ("Words.",),
+    "document with context": ("Written in 1905.", PDF),
+    "search result": ("It rains.", "https://news.example/today"),
+    "sound": (WAV,),
+    "file by id": ("file-1",),
+    "schema": ("people",),
+    "schema and tools": ("people", "weather"),
+    "JSON object": ("Answer in JSON.",),
+    "refusal": ("I cannot help with that.",),
+    "stop sequence": ("END",),
+    "search": ("search",),
+    "search and tools": ("search", "weather"),
+    "names": ("ann", "bo"),
+    "output effort": ("low",),
+    "pro mode": ('"pro"',),
+    "two choices": (": 2",),
+}
+# (what was asked, how a warning names it): for wishes that a maker may lack.
+WISHES: dict[str, tuple[tuple[str, str], ...]] = {
+    "hot": (("0.9", "top_p"), ("enalty", "penalty")),
+    "verbosity and user": (("verbosity", "verbosity"),),
+    "one call at a time": (("arallel", "parallel_tool_calls"),),
+    "one search at most": (("max_", "max_uses"),),
+    "search": (("news.example", "omain"),),
+}
+# Hints that change no answer; a maker without them goes without them, and nobody is told.
+HINTS = {"cache marks": ("openai", "responses", "google")}
+WAYS = [(surface, maker) for surface in SURFACES for maker in MAKERS]
+KEPT_SIGNATURES = {
+    "anthropic": (sign("I must look."), "gAAAsealed=="),
+    "bedrock": (SIGNED, base64.b64encode(b"gAAAsealed==").decode()),
+    "google": ('"thoughtSignature": "++++/',),
+    "responses": ('"encrypted_content": "gAAAA-1.0+/é=="',),
+}
+
+
+@cache
+def goldens(surface: str, maker: str) -> dict[str, Any]:
+    return json.loads((FOLDER / f"{surface}_{maker}.json").read_text())
+
+
+def got(golden: dict[str, Any]) -> str:
+    return json.dumps(golden["maker"], ensure_ascii=False)
+
+
+def told(golden: dict[str, Any]) -> str:
+    """All warnings and refusals that the caller sees."""
+    seen = golden["caller"]
+    return " ".join(
+        text for one in seen for text in (*one.get("warnings", ()), one.get("error", {}).get("message", ""))
+    )
+
+
+def refused(golden: dict[str, Any]) -> bool:
+    """Whether the caller got a typed error that is theirs to mend, and the maker nothing."""
+    last = golden["caller"][-1]
+    return last.get("status") == 400 and bool(last["error"]["code"]) and not golden["maker"]
+
+
+@pytest.mark.parametrize(("surface", "maker"), WAYS)
+def test_what_was_sent_arrives_or_is_refused_or_told(surface: str, maker: str) -> None:
+    cases = {name: golden for name, golden in goldens(surface, maker).items() if name in EVIDENCE}
+    lost = []
+    for name, golden in cases.items():
+        words = [word for word in EVIDENCE[name] if word not in got(golden)]
+        if name == "a maker's own tool" and len(words) < len(EVIDENCE[name]):
+            continue  # each surface's own is one of them
+        if words and not refused(golden) and not told(golden):
+            lost.append((name, words))
+    assert lost == []
+
+
+@pytest.mark.parametrize("name", list(WISHES))
+@pytest.mark.parametrize(("surface", "maker"), WAYS)
+def test_a_wish_that_a_maker_lacks_is_named_to_the_caller(surface: str, maker: str, name: str) -> None:
+    golden = goldens(surface, maker).get(name)
+    if golden is None or refused(golden):
+        return
+    asked = WISHES[name] if not (name == "hot" and surface != "chat") else WISHES[name][:1]
+    if name == "search" and surface == "messages" and maker == "anthropic":
+        asked = ()
+    for wire, word in asked:
+        assert wire in got(golden) or word in told(golden)
+
+
+@pytest.mark.parametrize("maker", list(KEPT_SIGNATURES))
+@pytest.mark.parametrize("surface", SURFACES)
+def test_signed_reasoning_comes_back_to_its_maker_byte_for_byte(surface: str, maker: str) -> None:
+    second = json.dumps(goldens(surface, maker)["reasoning in a tool loop"]["maker"][1], ensure_ascii=False)
+    assert [mark for mark in KEPT_SIGNATURES[maker] if mark not in second] == []
+
+
+@pytest.mark.parametrize("maker", list(MAKERS))
+@pytest.mark.parametrize("surface", ["chat", "messages"])
+def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: str, maker: str) -> None:
+    golden = goldens(surface, maker)["cache marks"]
+    sent = got(golden)
+    if maker in HINTS["cache marks"]:
+        assert "cache" not in sent and not refused(golden)
+    else:
+        assert sent.count('"ttl": "1h"') == 2
+        assert sent.count("cache_control") + sent.count("cachePoint") == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
+@pytest.mark.parametrize(("surface", "maker"), WAYS)
+def test_a_makers_error_is_the_callers_only_when_it_is_about_the_request(surface: str, maker: str, status: int) -> None:
+    (seen,) = goldens(surface, maker)[f"status {status}"]["caller"]
+    assert seen["status"] == (400 if status == 400 else 502)
+    assert len(seen["error"]["message"]) > 5 and seen["error"]["code"]
+
+
+# One line for each loss: (surface, maker, case, what the caller is told).
+LOSSES = [
+    ("chat", "anthropic", "custom tool", "no tool of type custom"),
+    ("chat", "google", "custom tool", "no tools with free-text input"),
+    ("chat", "bedrock", "custom tool", "no tool of type custom"),
+    ("chat", "anthropic", "file by id", "files uploaded elsewhere"),
+    ("chat", "google", "file by id", "does not know this file"),
+    ("chat", "bedrock", "file by id", "loads nothing by address"),
+    ("chat", "bedrock", "image by URL", "send the content as base64"),
+    ("chat", "bedrock", "search", "no tool of type web_search"),
+    ("chat", "responses", "sound", "part of type audio"),
+    ("chat", "anthropic", "sound", "part of type audio"),
+    ("chat", "responses", "two choices", "one answer a request"),
+    ("chat", "anthropic", "two choices", "one answer a request"),
+    ("chat", "bedrock", "two choices", "n was left out"),
+    ("chat", "responses", "hot", "frequency_penalty"),
+    ("chat", "anthropic", "hot", "takes one: temperature"),
+    ("chat", "anthropic", "verbosity and user", "verbosity"),
+    ("chat", "google", "verbosity and user", "verbosity"),
+    ("chat", "bedrock", "verbosity and user", "verbosity"),
+    ("chat", "google", "one call at a time", "parallel_tool_calls"),
+    ("chat", "bedrock", "one call at a time", "parallel_tool_calls"),
+    ("chat", "google", "no reasoning", "cannot stop reasoning"),
+    ("chat", "openai", "search", "Domain lists and max_uses"),
+    ("chat", "google", "search", "allowed_domains"),
+    ("chat", "anthropic", "names", "Names of participants"),
+    ("chat", "google", "names", "Names of participants"),
+    ("chat", "bedrock", "names", "Names of participants"),
+    ("chat", "responses", "names", "Names of participants"),
+    ("chat", "openai", "pro mode", "reasoning mode pro"),
+    ("messages", "openai", "document with context", "Citations of documents"),
+    ("messages", "responses", "document with context", "Citations of documents"),
+    ("messages", "google", "document with context", "Citations of documents"),
+    ("messages", "openai", "PDF by URL", "part of type file"),
+    ("messages", "openai", "a maker's own tool", "foreign part"),
+    ("messages", "responses", "stop sequence", "stop has no counterpart"),
+    ("messages", "openai", "stop sequence", "first 4 stop sequences"),
+    ("messages", "google", "stop sequence", "first 5 stop sequences"),
+    ("messages", "openai", "hot", "top_k"),
+    ("messages", "anthropic", "hot", "takes one: temperature"),
+    ("messages", "openai", "adaptive reasoning", "output effort"),
+    ("responses", "anthropic", "a maker's own tool", "foreign part"),
+    ("responses", "google", "one search at most", "max_uses"),
+    ("responses", "openai", "one search at most", "max_uses"),
+]
+
+
+@pytest.mark.parametrize(("surface", "maker", "name", "words"), LOSSES)
+def test_each_known_loss_is_told(surface: str, maker: str, name: str, words: str) -> None:
+    assert words in told(goldens(surface, maker)[name])
