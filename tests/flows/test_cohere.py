@@ -1,0 +1,59 @@
+"""Cohere's own format through the whole gateway, from two surfaces."""
+
+from collections.abc import Callable, Iterator
+
+import anthropic
+import httpx2
+import pytest
+from fakes.cohere import KEY, Answer, FakeCohere
+from gateways import LocalGateway, local_gateway
+from openai import OpenAI
+
+from gateway.metering.recorder import find
+from gateway.settings import Settings
+
+MODEL = "cohere/command-a-reasoning-08-2025"
+HELLO = [{"role": "user", "content": "Hello"}]
+ANSWER = Answer("It is 42.", thinking="Hm.", cited=((6, 8, {"id": "d1", "title": "Facts"}),))
+
+
+@pytest.fixture
+def service() -> Iterator[FakeCohere]:
+    with FakeCohere() as fake:
+        yield fake
+
+
+@pytest.fixture
+def house(settings: Callable[..., Settings], service: FakeCohere) -> Iterator[LocalGateway]:
+    environment = {"LLM_COHERE_API_KEY": KEY, "LLM_COHERE_BASE_URL": service.url}
+    with local_gateway(settings, **environment) as running:
+        yield running
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_citations_reach_a_messages_client_as_search_results(
+    house: LocalGateway, service: FakeCohere, streamed: bool
+) -> None:
+    service.script(ANSWER)
+    asked = {"model": MODEL, "max_tokens": 90, "messages": HELLO}
+    with httpx2.Client(trust_env=False) as http:
+        claude = anthropic.Anthropic(base_url=house.address, api_key=house.key, max_retries=0, http_client=http)
+        if streamed:
+            with claude.messages.stream(**asked) as stream:
+                answer = stream.get_final_message()
+        else:
+            answer = claude.messages.create(**asked)
+    thought, text = answer.content
+    assert (thought.thinking, text.text) == ("Hm.", "It is 42.")
+    assert (text.citations[0].type, text.citations[0].title) == ("search_result_location", "Facts")
+
+
+def test_calls_and_usage_reach_a_chat_client(house: LocalGateway, service: FakeCohere) -> None:
+    service.script(Answer(plan="I will look.", tools=(("look", '{"x": 1}'),)))
+    openai = OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+    answer = openai.chat.completions.create(model=MODEL, messages=HELLO, tools=[tool])
+    (choice,) = answer.choices
+    assert (choice.finish_reason, choice.message.tool_calls[0].function.arguments) == ("tool_calls", '{"x": 1}')
+    (row,) = find(house.services.database, answer.metadata["log_id"])
+    assert (row.input, row.cache_read, row.output) == (7, 4, 7)
