@@ -64,6 +64,12 @@ ERROR_TYPES_BY_CODE = {
 }
 
 
+# A usage object of these alone, its details all zero, tells of text in and out and of nothing else.
+USUAL_COUNTS = frozenset(
+    ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
+)
+
+
 def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
     """The envelope {error: {message, type, param, code, …details}}: all strings, none but `param` ever empty."""
     message = error.message or "The request failed."
@@ -94,7 +100,7 @@ def read_usage(wire: Any) -> Usage | None:
     output = _count(wire.get("completion_tokens"))
     details_in = wire.get("prompt_tokens_details")
     details_out = wire.get("completion_tokens_details")
-    if not details_in and not details_out and len(wire) == 3 and "total_tokens" in wire:
+    if wire.keys() <= USUAL_COUNTS and not _tells(details_in) and not _tells(details_out):
         return Usage(input=prompt, output=output)
     read, write, write_1h, audio_in = _split_prompt(wire, details_in if isinstance(details_in, dict) else {}, prompt)
     spent = details_out if isinstance(details_out, dict) else {}
@@ -115,6 +121,11 @@ def read_usage(wire: Any) -> Usage | None:
         output_image=image,
         searches=_count(wire.get("num_search_queries")),
     )
+
+
+def _tells(details: Any) -> bool:
+    """Whether any of the details is more than nothing."""
+    return isinstance(details, dict) and any(details.values())
 
 
 def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) -> tuple[int, int, int, int]:

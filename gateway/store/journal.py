@@ -107,13 +107,15 @@ class Journal:
             raise errors.Unavailable("The gateway is shutting down.")
         if self.pending >= self._capacity:
             raise errors.Unavailable("Too many records wait for the database; try again.")
-        if not self._queue or len(self._queue[-1].entries) >= BATCH:
-            self._queue.append(_Batch())
-        batch, entry = self._queue[-1], _Entry(rows)
+        queue = self._queue
+        if not queue or len(queue[-1].entries) >= BATCH:
+            queue.append(_Batch())
+            # Only the first of a batch has somebody to wake: the writer empties the queue before it sleeps.
+            self._idle.clear()
+            self._wake.set()
+        batch, entry = queue[-1], _Entry(rows)
         batch.entries.append(entry)
         self.pending += 1
-        self._idle.clear()
-        self._wake.set()
         return Ticket(batch, entry)
 
     def flush(self, timeout_s: float) -> None:
