@@ -1,6 +1,7 @@
 """One whole gateway in this process before all five makers' stand-ins, and what callers and makers see of it."""
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ ABILITIES = (
 )  # fmt: skip
 LIMITS = """context_length = 200000
 max_output = 32000
-min_cacheable_tokens = 1
+min_cacheable_tokens = 1024
 max_n = 8
 prices = { prompt = "0.000001", completion = "0.000002" }
 """
@@ -94,6 +95,9 @@ def open_stage(folder: Path, **environment: str) -> Iterator[Stage]:
 
     with ExitStack() as stack:
         fakes = {name: stack.enter_context(maker.fake()) for name, maker in MAKERS.items()}
+        for fake in fakes.values():
+            # Accepted connections inherit it: without, each answer's body waits for a delayed acknowledgement.
+            fake._server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         places = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
         keys = {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in MAKERS.items()}
         catalogue = {"GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue"))}
