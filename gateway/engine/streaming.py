@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from gateway.engine.outcome import Attempt
 from gateway.engine.run import Run
 from gateway.errors import GatewayError, StreamTruncated, UpstreamTimeout
-from gateway.neutral.events import Batch, Failed, Finished, Progress, Silent, Started, Warned, has_content, text_size
+from gateway.neutral.events import (
+    Batch,
+    Failed,
+    Finished,
+    NativeChunk,
+    Progress,
+    Silent,
+    Started,
+    Warned,
+    has_content,
+    text_size,
+)
 from gateway.providers.upstream import Answering
 from gateway.threads import Pump, spawn
 
@@ -114,7 +125,11 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
     content = False
     for event in batch:
         kind = type(event)
-        if kind is Started:
+        if kind is NativeChunk:  # most events of most streams
+            if event.content:
+                content = True
+                attempt.output_bytes += event.size
+        elif kind is Started:
             attempt.model, attempt.upstream_id = event.model, event.upstream_id
             attempt.usage = event.usage or attempt.usage
         elif kind is Progress:
