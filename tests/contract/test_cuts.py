@@ -14,8 +14,8 @@ from contract.makers import MAKERS, Say
 from contract.stage import Stage
 from fakes import bedrock
 
-FINE = 16  # bytes at both ends of the stream that are cut one by one
-STEP = 41  # between cuts elsewhere; no divisor of a frame's length, so that every place in a frame is met
+FINE = 12  # bytes at both ends of the stream that are cut one by one
+STEP = 73  # between cuts elsewhere; no divisor of a frame's length, so that every place in a frame is met
 PATIENCE_S = 5.0
 # The last bytes of a stream, by maker, without which it is whole all the same: the blank line behind its end.
 # Google's ends with its connection alone: every byte counts.
