@@ -105,13 +105,15 @@ class Planner:
     def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
         request = with_defaults(context.caller, request)
-        key = None if self._health.rests else key_of(context, request)
+        key = key_of(context, request)
         if key is None:
             return self._plan(context, request)
         catalogue, size = self._router.catalogue(), request.needs.prompt_bytes
         planned = self._recent.find(key, catalogue, size, context.started)
-        if planned is None:
-            planned = self._plan(context, request)
+        if planned is not None and not self._may_rest(planned.plan):
+            return planned
+        planned = self._plan(context, request)
+        if not self._may_rest(planned.plan):
             self._recent.keep(key, planned, planned.plan, catalogue, size, context.started)
         return planned
 
@@ -166,6 +168,14 @@ class Planner:
     def _plan(self, context: RequestContext, request: ChatRequest) -> Planned:
         plan = self._decide(context, request)
         return Planned(plan, tuple([self._targets(plan, place) for place in range(len(plan.order))]))
+
+    def _may_rest(self, plan: Plan) -> bool:
+        """Whether a rest of any of the plan's providers could change it."""
+        rests = self._health.rests
+        if not rests:
+            return False
+        groups = (plan.ranked, plan.excluded)
+        return any(rests.concern(one.candidate.provider.id) for group in groups for one in group)
 
     def _decide(self, context: RequestContext, request: ChatRequest, explore: bool = True) -> Plan:
         caller = context.caller

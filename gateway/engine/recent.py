@@ -1,7 +1,8 @@
 """Plans made a moment ago, for requests that can be told apart from those neither by access, keys nor abilities.
 
-Decided against: keeping plans in which chance, a session or a turn of keys had a say, and keeping any while something
-rests. What is kept lags behind health's successes by at most KEEP_S; a failure of this worker ends it at once.
+Decided against: keeping plans in which chance, a session or a turn of keys had a say, and keeping any whose
+providers may rest. What is kept lags behind health's successes by at most KEEP_S; a failure in this worker ends it at
+once.
 """
 
 from collections.abc import Hashable
