@@ -271,8 +271,8 @@ def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = Fal
         if move.lease not in leases:
             continue
         budget, generation, granted, spent = leases.pop(move.lease)
-        rest = max(0, granted - spent)
-        kept = 0 if move.close else max(0, rest - move.give_nusd) + move.add_nusd
+        # An overrun may be spent before its `add` comes: what it took beyond the grant is part of that `add`.
+        kept = 0 if move.close else max(0, granted - spent - move.give_nusd + move.add_nusd)
         if move.close:
             closed.append(move.lease)
         else:

@@ -180,6 +180,19 @@ def test_a_cost_above_the_reservation_counts_in_full(worker, books, payer):
     assert not attempt(one, payer)
 
 
+def test_an_overrun_is_not_held_against_the_budget_twice(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=6 * CENT))
+    one = worker()
+    first, running = one.spending.reserve(payer, CALL), one.spending.reserve(payer, CALL)
+    one.pay(first, 10 * CENT)
+    one.rest()
+    assert counters(books, f"{payer.key_id}:total") == (10 * CENT, running.amount_nusd)
+    running.release()
+    one.rest()
+    assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
+
+
 def test_a_reservation_grows_while_the_budget_allows(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=10 * CENT))
