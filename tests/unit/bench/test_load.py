@@ -1,4 +1,6 @@
+import contextlib
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -22,11 +24,25 @@ def binaries() -> Path:
     return run.BUILD
 
 
+PORTS = 3  # the mock listens on as many in a row
+
+
+def free_ports() -> int:
+    """The first of PORTS free ports in a row, below those that the kernel hands to clients."""
+    for first in random.sample(range(20_000, 30_000, PORTS), 50):
+        with contextlib.ExitStack() as bound:
+            try:
+                for port in range(first, first + PORTS):
+                    bound.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise AssertionError("no free ports in a row")
+
+
 @pytest.fixture
 def mock_port(binaries, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports()
     with running("mock", [str(binaries / "mock"), str(port)], 1, tmp_path) as process:
         wait_for_port(process, port)
         yield port
