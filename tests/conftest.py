@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator  # noqa: E402
 from datetime import UTC, datetime  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+import hypothesis  # noqa: E402
 import postgres  # noqa: E402
 import pytest  # noqa: E402
 import servers  # noqa: E402
@@ -17,6 +18,12 @@ from gateway.settings import Settings  # noqa: E402
 from gateway.store.database import Database, open_database  # noqa: E402
 from gateway.store.migrations import migrate  # noqa: E402
 from gateway.threads import Threads  # noqa: E402
+
+# The suite tries the same examples each time, so that a change is judged by what it changed; new ones are searched
+# with --hypothesis-profile=explore.
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.load_profile("steady")
 
 
 class FakeClock(Clock):
