@@ -2,7 +2,7 @@ import time
 
 import fastjsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from gateway.neutral.conformity import conforms
@@ -56,7 +56,11 @@ SCHEMAS = st.recursive(st.booleans() | st.just({}), words, max_leaves=4)
 @given(SCHEMAS, VALUES)
 def test_it_agrees_with_another_validator(schema: dict | bool, value: object) -> None:
     try:
-        fastjsonschema.compile(schema, use_default=False)(value)
+        validate = fastjsonschema.compile(schema, use_default=False)
+    except fastjsonschema.JsonSchemaDefinitionException:
+        reject()  # legal, but the oracle will not have a schema that contradicts itself
+    try:
+        validate(value)
         expected = True
     except fastjsonschema.JsonSchemaValueException:
         expected = False
