@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Current
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
 from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache
 from gateway.engine.chat import ChatEngine
@@ -45,7 +46,7 @@ from gateway.store.database import Database, open_database
 from gateway.store.documents import Documents
 from gateway.store.installation import Secrets, load_secrets
 from gateway.store.intents import Intents
-from gateway.store.journal import Journal
+from gateway.store.journal import Journal, forget_writers
 from gateway.store.redis import Redis, open_redis
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -54,6 +55,7 @@ log = logging.getLogger("gateway")
 
 FLUSH_S = 5.0
 SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
+WRITERS_KEPT_US = 7 * 24 * 3600 * SECOND_US
 MIGRATE = "python -m gateway.manage migrate"
 
 
@@ -223,7 +225,9 @@ def build(settings: Settings) -> Services:
         health=health,
         planner=planner,
         decisions=decisions,
-        exchange=Exchange(health, _board(settings, database, redis), (cache.trim, decisions.purge)),
+        exchange=Exchange(
+            health, _board(settings, database, redis), (cache.trim, decisions.purge, _housekeeping(documents, database))
+        ),
         spending=spending,
         settlements=settlements,
         idempotency=Idempotency(documents, database, journal, settlements, control, clock, secrets.hash_keys[0]),
@@ -244,6 +248,16 @@ def build(settings: Settings) -> Services:
         discovery=discovery,
         secrets=secrets,
     )
+
+
+def _housekeeping(documents: Documents, database: Database) -> Callable[[], None]:
+    """What every worker may do from time to time: expired documents go, and the marks of journals long ended."""
+
+    def tidy() -> None:
+        documents.sweep({})
+        forget_writers(database, database.now_us() - WRITERS_KEPT_US)
+
+    return tidy
 
 
 def _board(settings: Settings, database: Database, redis: Redis | None) -> Board | None:

@@ -135,7 +135,7 @@ class Exchange:
     def __init__(self, health: Health, board: Board | None, chores: tuple[Callable[[], object], ...] = ()) -> None:
         self._health = health
         self._board = board
-        self._chores = chores
+        self.chores = chores
         self._unsent: deque[bytes] = deque(maxlen=UNSENT)
         self._stopping = threading.Event()
         self._tasks: list[Any] = []
@@ -144,7 +144,7 @@ class Exchange:
         self._stopping.clear()
         if self._board is not None:
             self._tasks.append(spawn(self._every, lambda: BEAT_S, self.beat))
-        if self._chores:
+        if self.chores:
             self._tasks.append(spawn(self._every, lambda: CHORE_S * random.uniform(0.5, 1.5), self.tidy))
 
     def stop(self) -> None:
@@ -166,7 +166,7 @@ class Exchange:
             self._merge(payload, age_s)
 
     def tidy(self) -> None:
-        for chore in self._chores:
+        for chore in self.chores:
             chore()
 
     def _merge(self, payload: bytes, age_s: float) -> None:

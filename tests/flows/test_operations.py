@@ -98,3 +98,13 @@ def test_a_websocket_is_refused_at_once_so_that_clients_fall_back(gateway: Local
         answer = http.get(gateway.address + path, headers=upgrade)
     assert answer.status_code == 426
     assert answer.json()["error"]["code"] == "websocket_not_supported"
+
+
+def test_what_expired_is_tidied_away_from_time_to_time(gateway: LocalGateway) -> None:
+    services = gateway.services
+    services.documents.put("stored_response", "old", b"x", ttl_s=-1)
+    services.documents.put("stored_response", "new", b"x", ttl_s=60)
+    for chore in services.exchange.chores:
+        chore()
+    sql = "SELECT key FROM document WHERE kind = 'stored_response'"
+    assert services.database.read(lambda: services.database.execute(sql).fetchall()) == [("new",)]
