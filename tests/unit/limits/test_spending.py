@@ -1,6 +1,7 @@
 import gevent
 import pytest
 
+from gateway import ids
 from gateway.errors import OutOfCredits, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import read_period
@@ -110,7 +111,7 @@ def test_too_little_for_256_tokens_is_refused(worker, books, payer):
 def test_refusals_tell_their_limits_apart(worker, books, payer):
     fund(books, payer)
     month = Limits(period_nusd=CENT, period=read_period("1mo"))
-    other = payer._replace(key_id=payer.key_id[:-1] + "0", member_id=payer.member_id[:-1] + "0")
+    other = payer._replace(key_id=ids.new("key"), member_id=ids.new("member"))
     books.budgets.set_limits("key", payer.key_id, month)
     books.budgets.set_limits("member", other.member_id, Limits(total_nusd=CENT))
     one = worker()
