@@ -20,7 +20,6 @@ from gateway.routing.decision import Plan
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
 from gateway.routing.record import write_record
-from gateway.routing.sticky import read_session
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -188,7 +187,7 @@ class Planner:
             predicate(caller.rules, context.at_us),
             self._credentials.usable(caller),
             context.no_fallback,
-            context.session or read_session({}, request.options.session),
+            context.session or request.options.session,
             scope=caller.project_id,
             operation=context.operation,
             routes=self._offers.routes_of(caller),

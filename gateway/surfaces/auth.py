@@ -3,10 +3,10 @@
 from gateway.accounts.authentication import Caller
 from gateway.engine.context import RequestContext
 from gateway.errors import Forbidden, Unauthenticated, UnsupportedMediaType
+from gateway.routing.sticky import SESSION_HEADERS, read_session
 from gateway.services import Services
 from gateway.surfaces.exchange import LABEL_LENGTH, Inbound
 
-SESSION_HEADERS = ("x-session-id", "x-session-affinity", "session_id", "session-id")
 # What a caller may say beside the body; most requests have none of it.
 OWN_HEADERS = frozenset((*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key"))
 METADATA_PREFIX = "x-llmgateway-"
@@ -63,7 +63,7 @@ def context_of(
 def _read_wishes(context: RequestContext, inbound: Inbound) -> None:
     header = inbound.header
     context.label = header("x-request-id")[:LABEL_LENGTH]
-    context.session = next((value for name in SESSION_HEADERS if (value := header(name))), "")
+    context.session = read_session(inbound.headers)
     context.no_fallback = header("x-no-fallback").lower() == "true"
     context.no_cache = header("x-no-cache").lower() == "true"
     context.debug = header("x-debug").lower() == "true"
