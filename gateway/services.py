@@ -21,6 +21,7 @@ from gateway.engine.exchange import Board, Exchange, JournalPins, Pins, RedisBoa
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.management import Management
 from gateway.engine.offers import Offers
+from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
 from gateway.engine.provider_check import ProviderCheck
 from gateway.engine.recovery import Recovery
@@ -77,6 +78,7 @@ class Services:
     credentials: Credentials
     health: Health
     planner: Planner
+    own_models: OwnModels
     decisions: Decisions
     exchange: Exchange
     spending: Spending
@@ -224,6 +226,7 @@ def build(settings: Settings) -> Services:
         credentials=credentials,
         health=health,
         planner=planner,
+        own_models=OwnModels(control, offers),
         decisions=decisions,
         exchange=Exchange(
             health, _board(settings, database, redis), (cache.trim, decisions.purge, _housekeeping(documents, database))

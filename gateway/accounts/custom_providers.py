@@ -22,6 +22,7 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+RESERVED = frozenset(("dynamic", "llmgateway"))  # prefixes of model texts that mean something else
 REMEMBERED = 10_000
 
 
@@ -114,6 +115,8 @@ class CustomProviders:
 def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> None:
     if not NAME.fullmatch(name):
         raise InvalidRequest("name takes 1 to 64 of a-z, 0-9, '.', '_' and '-'.", param="name")
+    if name in RESERVED:
+        raise InvalidRequest(f"The name {name!r} is taken by the gateway itself; choose another.", param="name")
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise InvalidRequest("base_url must be an http(s) address without credentials and query.", param="baseUrl")

@@ -1,12 +1,14 @@
 """Providers that only one organization knows, as routing sees them: any model at the organization's own address."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Values
+from dataclasses import replace
 from typing import Any
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviderInfo, CustomProviders
-from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.provider_keys import Credential, ProviderKeys
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
 from gateway.catalogue.fields import OPERATIONS, read_prices
 from gateway.errors import InvalidRequest, UnknownModel
@@ -53,6 +55,19 @@ class Offers:
                 self._made.clear()
             found = self._made[info.id, model] = (info, _make(info.provider_id, info.base_url, _find(info, model)))
         return found[1]
+
+    def known(self, organization_id: str) -> list[Offer]:
+        """Every model known by name that some key of the organization opens; its id is the one that calls it.
+
+        Names come from the provider's list of models, else from the models that its keys are restricted to. A model
+        whose prices cannot be read is left out: calls to it are refused.
+        """
+        keys_for = self._provider_keys.keys_for
+        found: list[Offer] = []
+        for info in self._custom_providers.providers_of(organization_id).values():
+            found += _known(info.name, info.provider_id, info.models, keys_for(organization_id, info.provider_id))
+        generic = [key for key in keys_for(organization_id, CUSTOM) if key.info.base_url]
+        return found + list(_known(CUSTOM, CUSTOM, (), generic))
 
     def _generic(self, caller: Caller, model: str) -> Offer | None:
         """The provider key "custom": an address of its own and nothing else. Its only model is taken unnamed."""
@@ -106,6 +121,24 @@ def _find(info: CustomProviderInfo, model: str) -> Values[str, Any]:
             return entry
     known = ", ".join(f"{info.name}/{entry['id']}" for entry in info.models[:NAMED])
     raise UnknownModel(f"The custom provider {info.name!r} has no model {model!r}; it has: {known}.", param="model")
+
+
+def _known(
+    name: str, provider_id: str, entries: Sequence[Values[str, Any]], keys: Sequence[Credential]
+) -> Iterator[Offer]:
+    allowed = [key.info.allowed_models for key in keys]
+    entries = entries or [{"id": ident} for ident in dict.fromkeys(_flat(allowed))]
+    for entry in entries:
+        if any(not models or entry["id"] in models for models in allowed):
+            try:
+                offer = _make(provider_id, "", entry)
+            except InvalidRequest:
+                continue
+            yield replace(offer, model=replace(offer.model, id=f"{name}/{entry['id']}"))
+
+
+def _flat(groups: Iterable[Iterable[str]]) -> Iterator[str]:
+    return (one for group in groups for one in group)
 
 
 def _make(provider_id: str, base_url: str, entry: Values[str, Any]) -> Offer:

@@ -231,6 +231,25 @@ def test_a_custom_provider_gets_any_model_with_the_organizations_key_unbilled(ho
     assert answer.metadata["routing"][0]["credentialSource"] == "byok"
 
 
+def own_models(gateway: LocalGateway) -> list[str]:
+    client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    return [model.id for model in client.models.list() if model.owned_by == "custom:house"]
+
+
+def test_a_custom_providers_models_are_listed_to_its_organization_and_a_change_at_once(house):
+    services = house.services
+    organization = list_projects(services.database)[0].organization_id
+    assert own_models(house) == []
+    providers = CustomProviders(services.database, services.control)
+    providers.update(organization, "house", models=[{"id": "big"}], actor="test")
+    assert own_models(house) == ["house/big"]
+    assert get(house, "/v1/models/house/big").json()["id"] == "house/big"
+    with httpx.Client(trust_env=False) as http:
+        assert "house/big" not in http.get(f"{house.url}/models").text
+    set_project(house, mode="credits")
+    assert own_models(house) == []
+
+
 def test_a_custom_provider_is_refused_in_a_project_that_spends_credits(house, chat):
     set_project(house, mode="credits")
     with pytest.raises(openai.BadRequestError) as caught:

@@ -14,11 +14,15 @@ HOUSE = CustomProviderInfo("c1", "org", "house", "https://house.example/v1", (PR
 OPEN = CustomProviderInfo("c2", "org", "open", "https://open.example/v1")
 
 
-def make_routes(mode="hybrid", keys=(), organization="org"):
-    caller = Caller("key", "user", "", organization, "proj", "user", "member", "owner", mode)
+def make_offers(keys=()):
     providers = {"org": {"house": HOUSE, "open": OPEN}}
     custom = SimpleNamespace(providers_of=lambda ident: providers.get(ident, {}))
-    return Offers(custom, SimpleNamespace(keys_for=lambda ident, provider: keys)).routes_of(caller)
+    return Offers(custom, SimpleNamespace(keys_for=lambda ident, provider: keys))
+
+
+def make_routes(mode="hybrid", keys=(), organization="org"):
+    caller = Caller("key", "user", "", organization, "proj", "user", "member", "owner", mode)
+    return make_offers(keys).routes_of(caller)
 
 
 def generic(**more):
@@ -77,3 +81,23 @@ def test_the_only_model_of_the_generic_key_is_taken_unnamed():
 def test_an_offer_is_made_once_until_its_provider_changes():
     routes = make_routes()
     assert routes.offer("open", "x") is routes.offer("open", "x")
+
+
+def known(*keys):
+    return [offer.model.id for offer in make_offers(keys).known("org")]
+
+
+def test_known_models_are_those_that_some_key_opens_and_whose_prices_can_be_read():
+    assert known() == []
+    assert known(generic()) == ["house/big"]
+    assert known(generic(allowed_models=("small",))) == ["open/small"]
+
+
+def test_models_of_an_open_provider_are_known_from_the_keys_that_name_them():
+    named = generic(allowed_models=("b", "a")), generic(allowed_models=("a", "big"))
+    assert known(*named) == ["house/big", "open/b", "open/a", "open/big"]
+
+
+def test_models_of_the_generic_key_are_known_when_it_has_an_address():
+    key = generic(base_url="https://own.example/v1", allowed_models=("llama",))
+    assert known(key) == ["open/llama", "custom/llama"]

@@ -108,19 +108,43 @@ AGING = model("aging", mapping("safe", "aging", deprecated="2026-01-01"), deprec
 CATALOGUE = Catalogue((BOTH, OLD, AGING), (SAFE, KEEN), {"both-latest": "both"}, "v1")
 
 
+NOTHING = Current(Catalogue((), (), {}))
+SAFE_DENIED = Level("key", "k", deny_providers=frozenset({"safe"}))
+OWN_DENIED = Level("key", "k", deny_models=frozenset({"house/small"}))
+CALLERS = {"good": ("one", (SAFE_DENIED,)), "free": ("one", ()), "ruled": ("two", (OWN_DENIED,)), "own": ("two", ())}
+
+
 class Keys:
-    """Knows one key, whose rules deny the provider "safe"."""
+    """Knows the keys of CALLERS: each is of an organization and bound by rules."""
 
     def caller(self, token: str):
-        if token != "good":
+        if token not in CALLERS:
             raise Unauthenticated("unknown key")
-        return SimpleNamespace(rules=(Level("key", "k", deny_providers=frozenset({"safe"})),))
+        organization, rules = CALLERS[token]
+        return SimpleNamespace(organization_id=organization, rules=rules)
+
+
+def own_catalogue(*names: str, provider: str = "house") -> Catalogue:
+    ident = f"custom:{provider}"
+    mappings = {name: Mapping(ident, name, name, prices=PRICES, tools=True) for name in names}
+    models = [Model(f"{provider}/{name}", name=name, mappings=(mapping,)) for name, mapping in mappings.items()]
+    return Catalogue(models, (Provider(ident, ident, "openai"),), {})
 
 
 @pytest.fixture
-def services():
-    clock = SimpleNamespace(now_us=lambda: NOW_US)
-    return SimpleNamespace(catalogue=Current(CATALOGUE), clock=clock, authentication=Keys())
+def own() -> dict[str, Current]:
+    """Organization → its own models: "two" has house/big and house/small."""
+    return {"two": Current(own_catalogue("big", "small"))}
+
+
+@pytest.fixture
+def services(own):
+    return SimpleNamespace(
+        catalogue=Current(CATALOGUE),
+        clock=SimpleNamespace(now_us=lambda: NOW_US),
+        authentication=Keys(),
+        own_models=SimpleNamespace(of=lambda caller: own.get(caller.organization_id, NOTHING)),
+    )
 
 
 def ask(query: str = "", **headers) -> Inbound:
@@ -243,6 +267,66 @@ def test_an_unknown_model_is_not_found_and_near_names_are_told(services):
 def test_a_model_that_the_key_may_not_use_is_not_found(services):
     with pytest.raises(NotFound):
         model_of(services, "aging", authorization="Bearer good")
+
+
+def tag_of(services, query: str = "", token: str = "own") -> str:
+    return dict(handle_models(services, ask(query, authorization=f"Bearer {token}")).headers)["ETag"]
+
+
+@pytest.mark.parametrize("query", ["", "mapped=true"])
+def test_an_organizations_own_models_are_listed_with_every_field_under_the_id_that_calls_them(services, query):
+    entry = entries(services, query, authorization="Bearer own")["house/big"]
+    assert set(entry) == ENTRY_FIELDS and set(entry["providers"][0]) == MAPPING_FIELDS
+    assert (entry["providers"][0]["providerId"], entry["pricing"]["prompt"]) == ("custom:house", "0.00000015")
+
+
+def test_an_organizations_own_models_are_listed_beside_all_others(services):
+    listed = entries(services, authorization="Bearer own")
+    assert set(listed) == {*entries(services), "house/big", "house/small"}
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer free"}])
+@pytest.mark.parametrize("query", ["", "mapped=true", "include_deactivated=true"])
+def test_nobody_else_sees_an_organizations_own_models(services, headers, query):
+    entries(services, query, authorization="Bearer own")
+    assert not [ident for ident in entries(services, query, **headers) if ident.startswith("house")]
+    with pytest.raises(NotFound):
+        model_of(services, "house/big", **headers)
+
+
+@pytest.mark.parametrize("query", ["include_restricted=true", "no_training=true"])
+def test_the_public_list_and_what_surely_does_not_train_are_without_own_models(services, query):
+    assert "house/big" not in entries(services, query, authorization="Bearer own")
+
+
+def test_rules_count_for_own_models(services):
+    listed = entries(services, authorization="Bearer ruled")
+    assert "house/big" in listed and "house/small" not in listed
+    with pytest.raises(NotFound):
+        model_of(services, "house/small", authorization="Bearer ruled")
+
+
+def test_one_of_the_own_models_is_retrieved_by_the_id_that_calls_it(services):
+    assert model_of(services, "house/small", authorization="Bearer own")["owned_by"] == "custom:house"
+
+
+def test_own_models_behind_the_name_of_a_catalogued_provider_are_not_listed(services, own):
+    own["two"] = Current(own_catalogue("big", provider="keen"))
+    assert "keen/big" not in entries(services, authorization="Bearer own")
+
+
+def test_a_change_of_the_own_models_changes_the_etag_of_that_organization_alone(services, own):
+    before, others = tag_of(services), tag_of(services, token="free")
+    assert before == tag_of(services) and before != others
+    own["two"] = Current(own_catalogue("big"))
+    assert tag_of(services) != before and tag_of(services, token="free") == others
+    assert "house/small" not in entries(services, authorization="Bearer own")
+
+
+def test_a_list_of_own_models_alone_is_whole(services):
+    services.catalogue.swap(Catalogue((), (), {}, "v3"))
+    assert set(entries(services, authorization="Bearer own")) == {"auto", "custom", "house/big", "house/small"}
+    assert entries(services, "no_training=true", authorization="Bearer own") == {}
 
 
 def test_the_official_client_reads_every_entry(services):

@@ -1,0 +1,254 @@
+"""An entry of the model list (service.md "Model list"): one a model or, mapped, one a provider mapping."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from gateway.accounts.access import CUSTOM, Predicate
+from gateway.catalogue.catalogue import Catalogue, day_of, state_on
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+from gateway.clock import from_datetime
+from gateway.money import format_price
+
+PSEUDO_PROVIDER = "llmgateway"
+PSEUDO_MODELS = (
+    ("auto", "Auto", "The gateway picks the cheapest model that can do what the request needs."),
+    ("custom", "Custom", "The organization's own provider: any model name behind its base URL."),
+)
+# Prices of both levels, in the order of service.md's pricing object, and those of the model level only.
+PRICES = (
+    "prompt", "completion", "image", "input_audio", "input_audio_cache_read", "output_audio", "request",
+    "input_cache_read", "input_cache_write", "input_cache_write_1h", "ocr_page", "input_audio_hour",
+)  # fmt: skip
+MODEL_PRICES = ("web_search", "internal_reasoning")
+PARAMETERS = ("temperature", "max_tokens", "top_p")
+PENALTIES = ("frequency_penalty", "presence_penalty")
+REST = ("response_format", "tools", "tool_choice")
+NO_PENALTIES = frozenset(("anthropic",))
+NO_RATES = Rates()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The filters of service.md's table; a parameter counts when it is "true" (or "1")."""
+
+    include_restricted: bool = False
+    include_deactivated: bool = False
+    exclude_deprecated: bool = False
+    no_training: bool = False
+    mapped: bool = False
+
+
+def pseudo_entries(query: Query) -> Iterator[dict[str, Any]]:
+    """The names that stand for a choice; nothing is promised of what a choice trains on."""
+    if not query.no_training:
+        yield from (_pseudo_entry(*told, mapped=query.mapped) for told in PSEUDO_MODELS)
+
+
+def write_entries(
+    catalogue: Catalogue, models: Iterable[Model], query: Query, at_us: int, refuse: Predicate | None
+) -> Iterator[dict[str, Any]]:
+    """The entries (service.md "Model list") of the models of one catalogue that pass the query's filters and rules."""
+    day = day_of(at_us)
+    for model in models:
+        mappings = [m for m in model.mappings if _is_listed(catalogue, m, query, day, refuse)]
+        if not mappings:
+            continue
+        if query.mapped:
+            yield from (_mapped_entry(catalogue, model, mapping, at_us) for mapping in mappings)
+        elif not (query.exclude_deprecated and state_on(model, day) != "active"):
+            yield _model_entry(catalogue, model, mappings, at_us)
+
+
+def _is_listed(catalogue: Catalogue, mapping: Mapping, query: Query, day: str, refuse: Predicate | None) -> bool:
+    state = state_on(mapping, day)
+    if state == "deactivated" and not query.include_deactivated:
+        return False
+    if state != "active" and query.exclude_deprecated and query.mapped:
+        return False
+    provider = catalogue.providers[mapping.provider]
+    if query.no_training and provider.data_policy.api_training is not False:
+        return False
+    return refuse is None or refuse(mapping, provider) is None
+
+
+def _model_entry(catalogue: Catalogue, model: Model, mappings: list[Mapping], at_us: int) -> dict[str, Any]:
+    priced = next((mapping for mapping in mappings if mapping.priced), mappings[0])
+    return _entry(
+        model,
+        mappings,
+        ident=model.id,
+        name=model.name,
+        owner=model.family or mappings[0].provider,
+        providers=[_provider_entry(catalogue, mapping, at_us) for mapping in mappings],
+        pricing=_pricing(priced, at_us, PRICES + MODEL_PRICES),
+        context_length=max(m.context_length for m in mappings) or model.context_length,
+        max_output=max(m.max_output for m in mappings) or model.max_output,
+        dates=(_last(m.deprecated for m in mappings), _last(m.deactivated for m in mappings)),
+        stability=model.stability,
+    )
+
+
+def _mapped_entry(catalogue: Catalogue, model: Model, mapping: Mapping, at_us: int) -> dict[str, Any]:
+    """One mapping under the id that pins it: provider/model, with :region when it has one. An organization's own
+    provider is called by its bare name."""
+    return _entry(
+        model,
+        [mapping],
+        ident=mapping.key.removeprefix(f"{CUSTOM}:"),
+        name=f"{model.name} ({catalogue.providers[mapping.provider].name})",
+        owner=mapping.provider,
+        providers=[_provider_entry(catalogue, mapping, at_us)],
+        pricing=_pricing(mapping, at_us, PRICES + MODEL_PRICES),
+        context_length=mapping.context_length or model.context_length,
+        max_output=mapping.max_output or model.max_output,
+        dates=(mapping.deprecated, mapping.deactivated),
+        stability=mapping.stability,
+    )
+
+
+def _entry(
+    model: Model,
+    mappings: list[Mapping],
+    *,
+    ident: str,
+    name: str,
+    owner: str,
+    providers: list[dict[str, Any]],
+    pricing: dict[str, Any],
+    context_length: int,
+    max_output: int,
+    dates: tuple[str, str],
+    stability: str,
+) -> dict[str, Any]:
+    return {
+        "id": ident,
+        "object": "model",
+        "owned_by": owner,
+        "name": name,
+        "display_name": name,
+        "aliases": list(model.aliases),
+        "created": _unix(model.released),
+        "description": model.description or f"{model.name} by {owner}.",
+        "family": model.family,
+        "architecture": {
+            "input_modalities": _inputs(model, mappings),
+            "output_modalities": list(model.output_modalities) or ["text"],
+            "tokenizer": model.tokenizer,
+        },
+        "top_provider": {"is_moderated": True},
+        "providers": providers,
+        "pricing": pricing,
+        "context_length": context_length,
+        "max_output": max_output,
+        "per_request_limits": _limits(model),
+        "supported_parameters": _parameters(model, mappings),
+        "json_output": any(m.json_output for m in mappings),
+        "structured_outputs": any(m.json_output_schema for m in mappings),
+        "free": model.free,
+        "deprecated_at": _iso(dates[0]),
+        "deactivated_at": _iso(dates[1]),
+        "stability": stability,
+    }
+
+
+def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> dict[str, Any]:
+    """service.md "Provider mapping entry", and the region that tells variants apart."""
+    provider = catalogue.providers[mapping.provider]
+    return {
+        "providerId": mapping.provider,
+        "externalId": mapping.external_id,
+        "region": mapping.region,
+        "supportedVideoSizes": list(mapping.video_sizes),
+        "supportsVideoAudio": mapping.video_audio,
+        "supportsVideoWithoutAudio": mapping.video_without_audio,
+        "pricing": _pricing(mapping, at_us, PRICES),
+        "streaming": mapping.streaming and provider.streaming,
+        "vision": mapping.vision,
+        "realtime": mapping.realtime,
+        "cancellation": provider.cancellation,
+        "tools": mapping.tools,
+        "parallelToolCalls": mapping.parallel_tool_calls,
+        "reasoning": mapping.reasoning,
+        "reasoning_efforts": list(mapping.reasoning_efforts),
+        "reasoning_modes": list(mapping.reasoning_modes),
+        "min_cacheable_tokens": mapping.min_cacheable_tokens,
+        "max_output": mapping.max_output,
+        "stability": mapping.stability,
+    }
+
+
+def _pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[str, Any]:
+    """Today's base prices, exact decimal strings of USD a unit; "0" where there is none."""
+    rates = _base_rates(mapping.prices, day_of(at_us))
+    pricing: dict[str, Any] = {name: format_price(getattr(rates, name) or 0) for name in names}
+    for name in ("per_second", "per_image"):
+        pricing[name] = {key: format_price(price) for key, price in getattr(rates, name).items()}
+    return pricing
+
+
+def _base_rates(lists: tuple[Prices, ...], day: str) -> Rates:
+    """The base of the newest price list that has begun, else of the oldest."""
+    begun = [prices for prices in lists if prices.from_date <= day] or list(lists[:1])
+    return begun[-1].base if begun else NO_RATES
+
+
+def _pseudo_entry(ident: str, name: str, description: str, *, mapped: bool) -> dict[str, Any]:
+    """A name that stands for a choice; what it costs and can do depends on what is chosen."""
+    mapping = Mapping(
+        provider=PSEUDO_PROVIDER,
+        model=ident,
+        external_id=ident,
+        tools=True,
+        parallel_tool_calls=True,
+        vision=True,
+        reasoning=True,
+        json_output=True,
+        json_output_schema=True,
+    )
+    model = Model(id=ident, name=name, family=PSEUDO_PROVIDER, description=description, mappings=(mapping,))
+    pseudo = Catalogue((model,), (Provider(PSEUDO_PROVIDER, "LLM Gateway", "openai"),), {})
+    return _mapped_entry(pseudo, model, mapping, 0) if mapped else _model_entry(pseudo, model, [mapping], 0)
+
+
+def _inputs(model: Model, mappings: list[Mapping]) -> list[str]:
+    found = list(model.input_modalities)
+    for kind, offered in (("image", any(m.vision for m in mappings)), ("audio", any(m.audio for m in mappings))):
+        if offered and kind not in found:
+            found.append(kind)
+    return found
+
+
+def _parameters(model: Model, mappings: list[Mapping]) -> list[str]:
+    """What the first mapping states, else what chat models commonly take, less what this one cannot do."""
+    stated = mappings[0].supported_parameters
+    if stated:
+        names = list(stated)
+    else:
+        names = [*PARAMETERS, *(() if model.family in NO_PENALTIES else PENALTIES), *REST]
+    if any(m.reasoning for m in mappings) and "reasoning" not in names:
+        names.append("reasoning")
+    return names
+
+
+def _limits(model: Model) -> dict[str, str]:
+    seconds = model.max_video_seconds
+    return {"max_video_duration_seconds": str(seconds)} if seconds else {}
+
+
+def _last(dates: Iterable[str]) -> str:
+    """The last of the dates when every mapping has one: until then the model is served."""
+    known = list(dates)
+    return max(known) if all(known) else ""
+
+
+def _unix(day: str) -> int:
+    if not day:
+        return 0
+    moment = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
+    return from_datetime(moment) // 1_000_000
+
+
+def _iso(day: str) -> str:
+    return f"{day}T00:00:00.000Z" if day else ""
