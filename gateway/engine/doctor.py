@@ -25,16 +25,16 @@ SELECT b.id, b.settled_nusd, b.leased_nusd, b.limit_nusd FROM budget b WHERE b.s
 """
 FUNDED = """
 SELECT organization, SUM(amount_nusd) FROM ledger
-WHERE kind IN ('grant', 'refund', 'storage') OR (kind = 'adjustment' AND ref NOT LIKE ?) GROUP BY organization
+WHERE kind IN ('grant', 'refund') OR (kind = 'adjustment' AND ref NOT LIKE ?) GROUP BY organization
 """
 BALANCES = "SELECT scope_id, limit_nusd FROM budget WHERE kind = 'credits'"
-# Usage entries and the adjustments of closed hours: ref is [usage:]<organization>:<hour>[:n].
+# Entries of usage and storage and the adjustments of closed hours: ref is [usage:]<organization>:<hour>[:n].
 BOOKED = """
-SELECT organization, ref, amount_nusd FROM ledger WHERE kind = 'usage' OR (kind = 'adjustment' AND ref LIKE ?)
+SELECT organization, ref, amount_nusd FROM ledger WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND ref LIKE ?)
 """
 HOURS = f"""
-SELECT organization, at / {HOUR_US}, SUM(cost_nusd) FROM usage
-WHERE mode = {CREDITS} GROUP BY organization, at / {HOUR_US}
+SELECT organization, at / {HOUR_US}, SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END)
+FROM usage WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
 """
 LATE_REFS = f"{LATE}%"
 ROWS = "SELECT {column}, SUM(cost_nusd) FROM usage GROUP BY {column}"

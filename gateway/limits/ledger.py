@@ -10,9 +10,9 @@ from gateway.limits.models import CREDITS, ORGANIZATION, Ledger, budget_id
 from gateway.store.database import Database
 
 GRANT, REFUND, ADJUSTMENT, USAGE, STORAGE = "grant", "refund", "adjustment", "usage", "storage"
-# What changes how much may be spent; usage is what was spent of it, counted by the budget as it settles.
-FUNDING = (GRANT, REFUND, ADJUSTMENT, STORAGE)
-# How the refs of adjustments begin that correct the usage of a closed hour.
+# What changes how much may be spent; usage and storage are what was spent of it, counted by the budget as it settles.
+FUNDING = (GRANT, REFUND, ADJUSTMENT)
+# How the refs of adjustments begin that correct a closed hour.
 LATE = "usage:"
 
 
@@ -47,10 +47,12 @@ class LedgerBook:
             raise Internal(f"References that begin with {LATE} belong to the closing of hours.")
         return self._database.write(lambda: self._post(organization_id, kind, amount_nusd, ref, note))
 
-    def close_hour(self, organization_id: str, hour: str, spent_nusd: int) -> int:
-        """Post what an organization spent of its credits in an hour ("2026-01-31T14"): one usage entry, and an
-        adjustment for rows that came later. What was posted now (nano-dollars, 0: nothing new)."""
-        return self._database.write(lambda: self._close_hour(organization_id, f"{organization_id}:{hour}", spent_nusd))
+    def close_hour(self, organization_id: str, hour: str, spent_nusd: int, storage_nusd: int = 0) -> int:
+        """Post what an organization spent of its credits in an hour ("2026-01-31T14"): an entry for inference and one
+        for the storage of payloads, and an adjustment for rows that came later. What was posted now (nano-dollars, 0:
+        nothing new)."""
+        amounts = {USAGE: spent_nusd, STORAGE: storage_nusd}
+        return self._database.write(lambda: self._close_hour(organization_id, f"{organization_id}:{hour}", amounts))
 
     def balance(self, organization_id: str) -> Balance:
         """What a caller may read back at once: settlements count as soon as they are durable."""
@@ -82,19 +84,21 @@ class LedgerBook:
         values = (ids.new("ledger"), organization_id, kind, amount_nusd, ref[:255], self._database.now_us(), note[:255])
         return self._database.execute(sql, values).rowcount > 0
 
-    def _close_hour(self, organization_id: str, ref: str, spent_nusd: int) -> int:
+    def _close_hour(self, organization_id: str, ref: str, amounts: dict[str, int]) -> int:
         sql = (
             "SELECT count(*), COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? "
-            "AND ((kind = ? AND ref = ?) OR (kind = ? AND ref LIKE ?))"
+            "AND ((kind IN (?, ?) AND ref = ?) OR (kind = ? AND ref LIKE ?))"
         )
         late = f"{LATE}{ref}:"
-        params = (organization_id, USAGE, ref, ADJUSTMENT, f"{late}%")
+        params = (organization_id, USAGE, STORAGE, ref, ADJUSTMENT, f"{late}%")
         count, posted = self._database.execute(sql, params).fetchone()
-        missing = spent_nusd + int(posted)
+        missing = sum(amounts.values()) + int(posted)
         if missing and count:
             self._insert(organization_id, ADJUSTMENT, -missing, f"{late}{count}", "usage of an hour that was closed")
         elif missing:
-            self._insert(organization_id, USAGE, -missing, ref, "")
+            for kind, nusd in amounts.items():
+                if nusd:
+                    self._insert(organization_id, kind, -nusd, ref, "")
         return missing
 
 

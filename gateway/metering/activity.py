@@ -43,7 +43,8 @@ PARTS = {
 
 @dataclass(slots=True)
 class Figures:
-    """Sums; `_nusd` are nano-dollars. `credits_` and `byok_` split requests and cost by who paid the provider."""
+    """Sums; `_nusd` are nano-dollars. `byok_` is the part of what the caller's own provider keys
+    served. The fee for storage is no part of the cost."""
 
     requests: int = 0
     errors: int = 0
@@ -57,6 +58,8 @@ class Figures:
     reasoning_tokens: int = 0
     cost_nusd: int = 0
     byok_nusd: int = 0
+    storage_nusd: int = 0
+    byok_storage_nusd: int = 0
     input_nusd: int = 0
     output_nusd: int = 0
     cached_nusd: int = 0
@@ -92,6 +95,8 @@ SUMS: dict[str, str] = {
     "reasoning_tokens": "u.reasoning",
     "cost_nusd": "u.cost_nusd",
     "byok_nusd": "CASE WHEN u.mode = {byok} THEN u.cost_nusd ELSE 0 END",
+    "storage_nusd": "COALESCE(u.storage_nusd, 0)",
+    "byok_storage_nusd": "CASE WHEN u.mode = {byok} THEN COALESCE(u.storage_nusd, 0) ELSE 0 END",
     "input_nusd": "u.input_nusd",
     "output_nusd": "u.output_nusd",
     "cached_nusd": "u.cached_nusd",

@@ -48,6 +48,7 @@ class UsageRecord(NamedTuple):
     error: str | None = None
     label: str | None = None
     extra: str | None = None
+    storage_nusd: int | None = None
 
     @property
     def request_id(self) -> str:

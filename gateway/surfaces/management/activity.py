@@ -118,9 +118,9 @@ def write_figures(figures: Figures) -> dict[str, Any]:
         "audioInputCost": usd(figures.audio_input_nusd),
         "audioOutputCost": usd(figures.audio_output_nusd),
         "videoOutputCost": usd(figures.video_output_nusd),
-        "dataStorageCost": 0.0,
-        "creditsDataStorageCost": 0.0,
-        "apiKeysDataStorageCost": 0.0,
+        "dataStorageCost": usd(figures.storage_nusd),
+        "creditsDataStorageCost": usd(figures.storage_nusd - figures.byok_storage_nusd),
+        "apiKeysDataStorageCost": usd(figures.byok_storage_nusd),
         "discountSavings": 0.0,
     }
 

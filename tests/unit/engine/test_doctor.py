@@ -26,6 +26,7 @@ def one(house, account, used):
         "UPDATE budget SET leased_nusd = leased_nusd + 1 WHERE kind = 'credits'",
         "UPDATE lease SET spent_nusd = spent_nusd + 1",
         "UPDATE usage SET cost_nusd = cost_nusd + 1",
+        "UPDATE usage SET storage_nusd = 1",
         "DELETE FROM usage",
     ],
 )

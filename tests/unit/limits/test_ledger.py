@@ -25,9 +25,10 @@ def test_credits_can_be_taken_away(books, organization):
     assert books.ledger.balance(organization).funded_nusd == DOLLAR // 2
 
 
-def test_usage_cannot_be_posted_by_hand(books, organization):
+@pytest.mark.parametrize("kind", ["usage", "storage"])
+def test_what_was_spent_cannot_be_posted_by_hand(books, organization, kind):
     with pytest.raises(Internal):
-        books.ledger.post(organization, "usage", 1, "x")
+        books.ledger.post(organization, kind, 1, "x")
 
 
 def test_a_closed_hour_is_booked_once_and_late_usage_as_an_adjustment(books, organization):
@@ -37,6 +38,14 @@ def test_a_closed_hour_is_booked_once_and_late_usage_as_an_adjustment(books, org
     assert books.ledger.close_hour(organization, "2026-01-31T14", 520) == 0
     kinds = [(entry.kind, entry.amount_nusd) for entry in books.ledger.entries(organization)]
     assert sorted(kinds) == [("adjustment", -20), ("usage", -500)]
+
+
+def test_storage_of_a_closed_hour_is_an_entry_of_its_own(books, organization):
+    assert books.ledger.close_hour(organization, "2026-01-31T14", 500, 30) == 530
+    assert books.ledger.close_hour(organization, "2026-01-31T14", 500, 30) == 0
+    assert books.ledger.close_hour(organization, "2026-01-31T14", 500, 35) == 5
+    kinds = [(entry.kind, entry.amount_nusd) for entry in books.ledger.entries(organization)]
+    assert sorted(kinds) == [("adjustment", -5), ("storage", -30), ("usage", -500)]
 
 
 def test_closing_hours_leaves_the_balance(books, organization):

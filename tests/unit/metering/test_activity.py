@@ -73,6 +73,14 @@ def test_credits_and_own_keys_and_replays_are_told_apart(database, write) -> Non
     assert (figures.cost_nusd, figures.byok_nusd) == (13, 3)
 
 
+def test_the_fee_for_storage_is_told_apart_and_by_who_paid_the_provider(database, write) -> None:
+    write(row(storage_nusd=150), row(mode=BYOK, cost_nusd=3, storage_nusd=40), row(storage_nusd=None))
+    [found] = day(database)
+    figures = found.figures
+    assert (figures.storage_nusd, figures.byok_storage_nusd) == (190, 40)
+    assert (figures.cost_nusd, figures.byok_nusd) == (23, 3)
+
+
 def test_counts_and_costs_without_a_column_are_added(database, write) -> None:
     extra = {"units": {"input_audio": 5, "output_image": 7}, "nusd": {"image_output": 11, "request": 2}}
     write(row(extra=orjson.dumps(extra).decode()), row())
