@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 from gateway.clock import to_iso
 from gateway.errors import GatewayError, OutOfCredits, SpendingLimitReached
-from gateway.limits.models import CREDITS, KEY, WINDOW
+from gateway.limits.models import CREDITS, KEY, MEMBER, TEAM, WINDOW
 from gateway.money import MILLION, format_usd
 
 # The fewest output tokens worth an upstream call when the caller named no limit.
 LEAST_OUTPUT = 256
 MID_STREAM = "budget_exhausted_mid_stream"
+OWNERS = {KEY: "API key", MEMBER: "member who owns the API key"}
+CODES = {MEMBER: "member_limit_reached", TEAM: "team_limit_reached"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,19 @@ class Ask:
 
 
 class Payer(NamedTuple):
-    """Whose budgets count: those of key and member for all inference, whoever's provider key serves it; the
-    organization's credits only when a credential of the platform may."""
+    """Whose budgets count: those of key, member and teams for all inference, whoever's provider key serves it; the
+    organization's credits only when a credential of the platform may. `teams`: (id, name) of those with limits."""
 
     key_id: str
     member_id: str
     organization_id: str
     credits: bool
+    teams: tuple[tuple[str, str], ...] = ()
 
 
 class Shortage(NamedTuple):
-    """A budget that cannot give `need_nusd`. `resets_us` 0 = never; `others`: other workers hold slices of it."""
+    """A budget that cannot give `need_nusd`. `resets_us` 0 = never; `others`: other workers hold slices of it; `name`:
+    the team's."""
 
     scope: str
     kind: str
@@ -67,6 +71,7 @@ class Shortage(NamedTuple):
     period: str = ""
     resets_us: int = 0
     others: bool = False
+    name: str = ""
 
     def error(self, mid_stream: bool = False) -> GatewayError:
         """What the caller is told: which limit, what is left of it, when it resets and what to do."""
@@ -81,7 +86,7 @@ class Shortage(NamedTuple):
                 "or ask for less with max_tokens.",
                 code=code,
             )
-        owner = "API key" if self.scope == KEY else "member who owns the API key"
+        owner = OWNERS.get(self.scope) or f'team "{self.name}", of which the member who owns the API key is one,'
         span = f" for {self.period}" if self.kind == WINDOW else ""
         resets = f" It resets at {to_iso(self.resets_us)}." if self.resets_us else ""
         return SpendingLimitReached(
@@ -91,8 +96,8 @@ class Shortage(NamedTuple):
         )
 
     def _code(self) -> str:
-        if self.scope != KEY:
-            return "member_limit_reached"
+        if self.scope in CODES:
+            return CODES[self.scope]
         return "key_period_limit_reached" if self.kind == WINDOW else "key_limit_reached"
 
 

@@ -1,4 +1,4 @@
-"""Limits of keys and members as they are set and shown: a total one and one for a rolling window, with counters."""
+"""Limits of keys, members and teams as they are set and shown: a total one, one for a rolling window, and counters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway.control import Control
 from gateway.errors import InvalidRequest
 from gateway.limits.leases import Hold, insert_budget
-from gateway.limits.models import KEY, MEMBER, TOTAL, WINDOW, budget_id
+from gateway.limits.models import KEY, MEMBER, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import Period, read_period
 from gateway.store.database import Database
 
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Limits and counters of a key or member. `period_usage_nusd` is 0 and both times None while no window runs."""
+    """Limits and counters of one place. `period_usage_nusd` is 0 and both times None while no window runs."""
 
     limits: Limits
     usage_nusd: int
@@ -54,14 +54,14 @@ class Budgets:
         self._database, self._control = database, control
 
     def set_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
-        """Replace the limits of a key or member ("key" or "member"). Usage stays; another period amount or length
+        """Replace the limits of a `scope` "key", "member" or "team". Usage stays; another period amount or length
         begins the period's usage anew."""
         self._database.write(lambda: self.write_limits(scope, scope_id, limits))
         self._control.confirm()
 
     def write_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
         """The same within a transaction in hand; the caller confirms."""
-        if scope not in (KEY, MEMBER):
+        if scope not in (KEY, MEMBER, TEAM):
             raise InvalidRequest(f"There are no spending limits of a {scope}.")
         limits.checked()
         self._control.bump()
@@ -86,7 +86,7 @@ class Budgets:
         self.set_limits(scope, scope_id, Limits())
 
     def status(self, scope_id: str) -> Status:
-        """Limits and counters of a key or member, current to the last durable settlement."""
+        """Limits and counters of a key, member or team, current to the last durable settlement."""
         return self.statuses((scope_id,))[scope_id]
 
     def statuses(self, scope_ids: Iterable[str]) -> dict[str, Status]:

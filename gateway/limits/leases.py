@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.errors import Unavailable
-from gateway.limits.asks import Ask, Need, Shortage, fit
-from gateway.limits.models import CREDITS, MEMBER, ORGANIZATION, TOTAL, WINDOW, budget_id
+from gateway.limits.asks import Ask, Need, Payer, Shortage, fit
+from gateway.limits.models import CREDITS, KEY, MEMBER, ORGANIZATION, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import read_period
 from gateway.store.database import Database
 from gateway.store.journal import Statement
@@ -24,7 +24,8 @@ SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? W
 
 class Hold(NamedTuple):
     """A budget that an ask concerns, and what the worker has of it: `free_nusd` of lease `lease` (0: none). `fresh` is
-    the id of a lease to make where there is none that can be used; `wanted_nusd` what all waiting asks come to."""
+    the id of a lease to make where there is none that can be used; `wanted_nusd` what all waiting asks come to; `name`
+    the team's."""
 
     budget: str
     scope: str
@@ -35,6 +36,7 @@ class Hold(NamedTuple):
     free_nusd: int = 0
     fresh: int = 0
     wanted_nusd: int = 0
+    name: str = ""
 
 
 class Slice(NamedTuple):
@@ -85,14 +87,16 @@ class _Row(NamedTuple):
         return self.limit_nusd - self.settled_nusd - self.leased_nusd
 
 
-def holds_of(key_id: str, member_id: str, organization_id: str, credits: bool) -> list[Hold]:
+def holds_of(payer: Payer) -> list[Hold]:
     """The budgets of a payer, in the order in which a shortage is told."""
+    places = [(KEY, payer.key_id, ""), (MEMBER, payer.member_id, ""), *((TEAM, *team) for team in payer.teams)]
     holds = [
-        Hold(budget_id(scope_id, kind), scope, scope_id, kind)
-        for scope, scope_id in (("key", key_id), (MEMBER, member_id))
+        Hold(budget_id(scope_id, kind), scope, scope_id, kind, name=name)
+        for scope, scope_id, name in places
         for kind in (TOTAL, WINDOW)
     ]
-    if credits:
+    if payer.credits:
+        organization_id = payer.organization_id
         holds.append(Hold(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS))
     return holds
 
@@ -249,7 +253,7 @@ def _shortage(database: Database, epoch: int, ask: Ask, hold: Hold, rows: dict[s
     others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
     ends = _end(row) if row.window_start is not None else 0
     left = row.left_nusd + hold.free_nusd
-    return Shortage(hold.scope, hold.kind, row.limit_nusd, left, ask.least_nusd, row.period, ends, others)
+    return Shortage(hold.scope, hold.kind, row.limit_nusd, left, ask.least_nusd, row.period, ends, others, hold.name)
 
 
 def _is_window(budget: str) -> bool:

@@ -4,7 +4,7 @@ import peewee
 
 from gateway.store.database import Base, NanoField, TimeField
 
-KEY, MEMBER, ORGANIZATION = "key", "member", "organization"
+KEY, MEMBER, TEAM, ORGANIZATION = "key", "member", "team", "organization"
 TOTAL, WINDOW, CREDITS = "total", "window", "credits"
 
 

@@ -5,7 +5,7 @@ from typing import Protocol
 from gateway.errors import Unavailable
 from gateway.limits.asks import Need, Payer, Shortage
 from gateway.limits.leases import SPEND, Hold, Slice
-from gateway.limits.models import CREDITS
+from gateway.limits.models import CREDITS, TEAM, TOTAL
 from gateway.store.journal import Row
 
 UNLIMITED = 1 << 62
@@ -18,12 +18,13 @@ class HeldSlice:
     here and is not written yet; `rest` is what the store had left for others when last asked.
 
     `pins` counts the takes under way that rely on it; `payers` whose purses it is in. `mark` is the journal's count
-    of entries that must be written before the row may go.
+    of entries that must be written before the row may go. `version` is the control version under which its limit was
+    last compared with the store's.
     """
 
     __slots__ = (
         *("hold", "lease", "epoch", "generation", "limit", "period", "ends", "payers", "pins", "mark"),
-        *("free", "reserved", "rest", "retired", "dirty", "used_at"),
+        *("free", "reserved", "rest", "retired", "dirty", "used_at", "version"),
     )
 
     def __init__(self, slice_: Slice, epoch: int, ends: float, now: float) -> None:
@@ -31,7 +32,7 @@ class HeldSlice:
         self.generation, self.limit, self.period = slice_.generation, slice_.limit_nusd, slice_.period
         self.ends = ends
         self.free = self.rest = UNLIMITED if slice_.limit_nusd is None else 0
-        self.reserved = self.pins = self.mark = 0
+        self.reserved = self.pins = self.mark = self.version = 0
         self.retired = self.dirty = False
         self.payers: set[Payer] = set()
         self.used_at = now
@@ -48,15 +49,21 @@ class HeldSlice:
     def is_credits(self) -> bool:
         return self.hold.kind == CREDITS
 
+    @property
+    def is_team_total(self) -> bool:
+        return self.hold.scope == TEAM and self.hold.kind == TOTAL
+
 
 class Purse:
-    """The slices that one payer's requests are reserved from, and under which control version they were read."""
+    """The slices that one payer's requests are reserved from, and under which control version they were read; `teams`
+    are the ids of those whose budgets are among them."""
 
-    __slots__ = ("slices", "version", "epoch", "ends")
+    __slots__ = ("slices", "version", "epoch", "ends", "teams")
 
     def __init__(self, slices: tuple[HeldSlice, ...], version: int, epoch: int) -> None:
         self.slices, self.version, self.epoch = slices, version, epoch
         self.ends = min((held.ends for held in slices), default=float("inf"))
+        self.teams = tuple(held.hold.scope_id for held in slices if held.is_team_total)
 
     def covers(self, nusd: int, spare: int) -> bool:
         """Whether every slice has `nusd` free, and `spare` in sight with what the store had left."""
@@ -77,16 +84,17 @@ class Books(Protocol):
 class Reservation:
     """What one request holds of every budget that it concerns. Every method may be called again without effect.
 
-    `output_cap` is the output limit to send upstream, None when the budgets need none.
+    `output_cap` is the output limit to send upstream, None when the budgets need none; `teams` the ids of the teams
+    whose budgets pay as well.
     """
 
-    __slots__ = ("_books", "_slices", "amount_nusd", "output_cap", "epoch", "_open")
+    __slots__ = ("_books", "_slices", "amount_nusd", "output_cap", "epoch", "teams", "_open")
 
-    def __init__(self, books: Books, slices: tuple[HeldSlice, ...], need: Need, epoch: int) -> None:
-        self._books, self._slices, self.epoch = books, slices, epoch
+    def __init__(self, books: Books, purse: Purse, need: Need) -> None:
+        self._books, self._slices, self.epoch, self.teams = books, purse.slices, purse.epoch, purse.teams
         self.amount_nusd, self.output_cap = need
         self._open = True
-        for held in slices:
+        for held in self._slices:
             held.reserve(need.amount_nusd)
 
     def check(self) -> None:

@@ -143,7 +143,7 @@ class Spending:
         # Where the caller set no limit, half of what remains must suffice, else the output is capped.
         if not purse.covers(full, full if ask.explicit else 2 * full) or purse.ends <= self._clock.monotonic():
             return None
-        return Reservation(self, purse.slices, Need(full, None), purse.epoch)
+        return Reservation(self, purse, Need(full, None))
 
     def _reserve_slowly(self, payer: Payer, ask: Ask) -> Reservation:
         for left in range(PATIENCE_ROUNDS, -1, -1):
@@ -198,16 +198,21 @@ class Spending:
         """The control version; slices whose limits changed since they were taken are used no more."""
         version = self._control.check()
         purse = self._purses.get(payer)
-        if purse is None or purse.version == version:
+        budgets = [hold.budget for hold in holds_of(payer)]
+        # Without a purse too: other payers may have left slices here that this one shares.
+        known = purse.slices if purse else [self._current[budget] for budget in budgets if budget in self._current]
+        if all(held.version == version for held in known) and (purse is None or purse.version == version):
             return version
-        terms = read_terms(self._database, [hold.budget for hold in holds_of(*payer)])
+        terms = read_terms(self._database, budgets)
         self._short.pop(payer, None)
-        for held in purse.slices:
+        for held in known:
+            held.version = version
             if terms.pop(held.hold.budget, None) != (held.limit, held.period, held.generation):
                 self._retire(held)
         if terms:  # A window was set that this purse does not know.
             self._purses.pop(payer, None)
-        purse.version = version
+        if purse is not None:
+            purse.version = version
         return version
 
     def _recall(self, payer: Payer, ask: Ask, version: int) -> Shortage | None:
@@ -220,7 +225,7 @@ class Spending:
         """Ask the store; None when others used meanwhile what was counted as free."""
         epoch = self._control.epoch
         self._claim_epoch(epoch)
-        pinned = self._pin(holds_of(*payer), epoch)
+        pinned = self._pin(holds_of(payer), epoch)
         holds = [hold._replace(wanted_nusd=wanted, fresh=secrets.randbits(62) + 1) for hold, _ in pinned]
         try:
             outcome = take(self._database, epoch, holds, ask)
@@ -232,11 +237,11 @@ class Spending:
         if isinstance(outcome, Shortage):
             self._remember(payer, outcome, version)
             return outcome
-        purse = Purse(tuple(self._accept(slice_, epoch, payer) for slice_ in outcome.slices), version, epoch)
+        purse = Purse(tuple(self._accept(slice_, epoch, payer, version) for slice_ in outcome.slices), version, epoch)
         self._purses[payer] = purse
         if not purse.covers(outcome.need.amount_nusd, 0):
             return None
-        return Reservation(self, purse.slices, outcome.need, epoch)
+        return Reservation(self, purse, outcome.need)
 
     def _claim_epoch(self, epoch: int) -> None:
         if not epoch:
@@ -274,13 +279,14 @@ class Spending:
             self._short.clear()
         self._short[payer] = (self._clock.monotonic(), version, short)
 
-    def _accept(self, slice_: Slice, epoch: int, payer: Payer) -> HeldSlice:
+    def _accept(self, slice_: Slice, epoch: int, payer: Payer, version: int) -> HeldSlice:
         """Put a taken slice into the books."""
         now = self._clock.monotonic()
         held = self._all.get(slice_.lease)
         if held is None:
             ends = float("inf") if slice_.ends_in_us is None else now + slice_.ends_in_us / SECOND_US
             held = self._all[slice_.lease] = HeldSlice(slice_, epoch, ends, now)
+            held.version = version
             before = self._current.get(slice_.hold.budget)
             if before is not None:
                 self._retire(before)

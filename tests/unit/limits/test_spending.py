@@ -275,3 +275,11 @@ def test_a_caller_who_hangs_up_while_waiting_leaves_nothing_reserved(worker, boo
     assert one.spending.reserved_nusd() == 0
     one.rest()
     assert counters(books, f"{payer.organization_id}:credits") == (0, 0)
+
+
+def test_a_new_limit_of_the_member_holds_for_a_key_that_was_never_used_here(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    one.spending.reserve(payer, CALL).release()
+    books.budgets.set_limits("member", payer.member_id, Limits(total_nusd=CENT))
+    assert not attempt(one, payer._replace(key_id=ids.new("key")))
