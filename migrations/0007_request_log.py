@@ -1,7 +1,5 @@
 """Payloads of requests for projects that retain them, and what keeping them costs."""
 
-import peewee
-
 TABLES = """
 ALTER TABLE usage ADD COLUMN storage_nusd BIGINT;
 CREATE TABLE request_log (

@@ -30,11 +30,13 @@ WHERE kind IN ('grant', 'refund') OR (kind = 'adjustment' AND ref NOT LIKE ?) GR
 BALANCES = "SELECT scope_id, limit_nusd FROM budget WHERE kind = 'credits'"
 # Entries of usage and storage and the adjustments of closed hours: ref is [usage:]<organization>:<hour>[:n].
 BOOKED = """
-SELECT organization, ref, amount_nusd FROM ledger WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND ref LIKE ?)
+SELECT organization, ref, amount_nusd FROM ledger
+WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND ref LIKE ?)
 """
 HOURS = f"""
-SELECT organization, at / {HOUR_US}, SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END)
-FROM usage WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
+SELECT organization, at / {HOUR_US},
+    SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END) FROM usage
+WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
 """
 LATE_REFS = f"{LATE}%"
 ROWS = "SELECT {column}, SUM(cost_nusd) FROM usage GROUP BY {column}"

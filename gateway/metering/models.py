@@ -14,7 +14,8 @@ class Usage(Base):
     """One row an attempt. Ids are the 16 bytes behind their prefix; `at` is when the attempt began, `posted_at` when
     it was recorded. Token counts are disjoint but for `reasoning` (part of `output`). `cost_nusd` is the sum of all
     components; those without a column are in `extra`, a JSON object {"units": {…}, "nusd": {…}, …} that is usually
-    NULL. `storage_nusd`, beside the cost, is the fee for keeping the payload, NULL (no bytes) where none is due. `duration_ms` and `ttft_ms` (0: no content came) are the attempt's; `status` is the upstream's.
+    NULL. `storage_nusd`, beside the cost, is the fee for keeping the payload, NULL (no bytes) where none is due.
+    `duration_ms` and `ttft_ms` (0: no content came) are the attempt's; `status` is the upstream's.
     """
 
     at = TimeField()
