@@ -22,10 +22,11 @@ MANAGEMENT_PATHS = ("/auth", "/orgs", "/projects", "/keys", "/activity", "/user"
 
 
 class Application:
-    """The WSGI callable. The server asks for `max_body`, `draining` and `close`."""
+    """The WSGI callable. The server asks for `max_body`, `express`, `draining` and `close`."""
 
     def __init__(self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services) -> None:
         self._wsgi = wsgi
+        self.express = wsgi if isinstance(wsgi, ExpressLane) else None
         self.flask = flask
         self.services = services
         self.max_body = services.settings.server.max_body_mb << 20

@@ -3,20 +3,24 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gateway import ids
+from gateway.server.heads import Handler, Head
 from gateway.surfaces.exchange import Inbound, Outbound
 from gateway.surfaces.wsgi import MAX_BODY, StartResponse, read_inbound, start
 
-Handler = Callable[[Inbound], Outbound]
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 # A request with one of these takes the long way, where it is dealt with once for all operations.
 ODD = ("HTTP_CONTENT_ENCODING", "HTTP_TRANSFER_ENCODING", "HTTP_EXPECT", "HTTP_UPGRADE")
+NO_PARAMS: dict[str, str] = {}
 
 
 class ExpressLane:
     """A WSGI application around another: `table` holds handlers by exact (method, path), the rest goes through.
 
-    The handlers map errors to replies themselves; `on_crash` logs an unexpected exception of one and makes its reply.
+    The gateway's own worker asks `find` and `answer` and saves the way through an environ. The handlers map errors to
+    replies themselves and leave framing to the server; `on_crash` logs an unexpected exception of one and makes its
+    reply.
     """
 
     def __init__(
@@ -34,11 +38,11 @@ class ExpressLane:
         self._on_crash = on_crash
         self._max_body = max_body
         self._ip_header = ip_header
-        self._public_url = public_url
+        self._public_url = public_url.rstrip("/")
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        handler = self._table.get((environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")))
-        if handler is None or self._is_odd(environ):
+        handler = self.find(environ)
+        if handler is None or not self._has_fair_length(environ):
             return self._application(environ, start_response)
         inbound = read_inbound(
             environ,
@@ -46,18 +50,32 @@ class ExpressLane:
             ip_header=self._ip_header,
             public_url=self._public_url,
         )
-        try:
-            outbound = handler(inbound)
-        except Exception as error:
-            outbound = self._on_crash(inbound, error)
-        return start(outbound, start_response)
+        return start(self._handle(handler, inbound), start_response)
 
-    def _is_odd(self, environ: Mapping[str, Any]) -> bool:
-        """Whether anything but a plain request with a body of fair length stands there."""
-        for key in ODD:
-            if key in environ:
-                return True
-        if environ["REQUEST_METHOD"] == "GET":
-            return bool(environ.get("CONTENT_LENGTH"))
+    def find(self, environ: Mapping[str, Any]) -> Handler | None:
+        """The handler of a plain request for a hot operation, whatever its length."""
+        handler = self._table.get((environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")))
+        return None if handler is None or any(key in environ for key in ODD) else handler
+
+    def answer(self, handler: Handler, head: Head, body: bytes, peer: str, scheme: str) -> Outbound:
+        """The answer to a request that the worker read itself; `peer` is the address of the socket's other end."""
+        if self._ip_header:
+            peer = head.headers.get(self._ip_header, "").partition(",")[0].strip() or peer
+        base_url = self._public_url or f"{scheme}://{head.host}"
+        return self._handle(
+            handler,
+            Inbound(head.method, head.path, head.headers, body, head.query, peer, base_url, NO_PARAMS, ids.new_hex()),
+        )
+
+    def _handle(self, handler: Handler, inbound: Inbound) -> Outbound:
+        try:
+            return handler(inbound)
+        except Exception as error:
+            return self._on_crash(inbound, error)
+
+    def _has_fair_length(self, environ: Mapping[str, Any]) -> bool:
+        """Whether a GET comes without a body, anything else with one that is not too large."""
         length = environ.get("CONTENT_LENGTH") or ""
-        return not (length.isascii() and length.isdigit() and 0 < int(length) <= self._max_body)
+        if environ["REQUEST_METHOD"] == "GET":
+            return not length
+        return length.isascii() and length.isdigit() and 0 < int(length) <= self._max_body

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from io import BytesIO
 from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -28,10 +27,10 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Head:
-    """`length` is the body's bytes or CHUNKED; `expects` asks for 100 Continue before the body is sent."""
+class Framing:
+    """How a request is delimited: `length` is the body's bytes or CHUNKED; `expects` asks for 100 Continue before the
+    body is sent."""
 
-    method: str
     modern: bool
     keep_alive: bool
     length: int
@@ -84,7 +83,7 @@ def name_key(name: bytes) -> str | None:
     return plain or "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
 
 
-def read_head(data: bytes, environ: dict[str, Any]) -> Head:
+def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
     """Fill `environ` (fresh, without HTTP_ keys) from one head, its blank line included. GatewayError if malformed."""
     collected = _HeadParser(environ)
     parser = httptools.HttpRequestParser(collected)
@@ -103,7 +102,7 @@ def read_head(data: bytes, environ: dict[str, Any]) -> Head:
     environ["REQUEST_METHOD"] = method
     environ["SERVER_PROTOCOL"] = f"HTTP/{version}"
     _read_target(collected.target, method, environ)
-    return _read_framing(method, version == "1.1", environ)
+    return _read_framing(version == "1.1", environ)
 
 
 def malformed(message: str) -> GatewayError:
@@ -132,7 +131,7 @@ def _strip_authority(target: bytes) -> bytes:
     return left if left.startswith(b"/") else b"/" + left
 
 
-def _read_framing(method: str, modern: bool, environ: Mapping[str, str]) -> Head:
+def _read_framing(modern: bool, environ: Mapping[str, str]) -> Framing:
     """How the body is delimited (RFC 9112, 6.3): anything two readers could take differently is refused."""
     get = environ.get
     if modern and "HTTP_HOST" not in environ:
@@ -146,7 +145,7 @@ def _read_framing(method: str, modern: bool, environ: Mapping[str, str]) -> Head
     else:
         words = connection.lower()
         keep_alive = "close" not in words and (modern or "keep-alive" in words)
-    return Head(method, modern, keep_alive, _read_length(modern, environ), bool(expect) and modern)
+    return Framing(modern, keep_alive, _read_length(modern, environ), bool(expect) and modern)
 
 
 def _read_length(modern: bool, environ: Mapping[str, str]) -> int:
@@ -191,10 +190,3 @@ def _read_chunk_size(line: bytes) -> int:
 def too_large(cap: int) -> RequestTooLarge:
     """The error of a body over `cap` bytes."""
     return RequestTooLarge(f"The request body is larger than {cap} bytes.")
-
-
-def attach_body(environ: dict[str, Any], body: bytes) -> None:
-    """Give the application the whole body as if its length had been declared."""
-    environ["wsgi.input"] = BytesIO(body)
-    if environ.pop("HTTP_TRANSFER_ENCODING", None) is not None:
-        environ["CONTENT_LENGTH"] = str(len(body))

@@ -9,7 +9,8 @@ import gevent
 
 from gateway.errors import GatewayError
 from gateway.server.connection import Connection
-from gateway.server.http1 import Head
+from gateway.server.heads import Head
+from gateway.surfaces.exchange import Outbound
 from gateway.surfaces.wsgi import write_status
 
 # A body of declared length up to this goes out with its head in one send, however many pieces it comes in.
@@ -18,6 +19,8 @@ JOIN_BYTES = 65_536
 ITEMS_PER_TURN = 32
 # Headers that the server answers for itself; Transfer-Encoding and Keep-Alive of an application are dropped.
 OWN = frozenset({"content-length", "connection", "date", "transfer-encoding", "keep-alive"})
+
+BODILESS = (204, 304)
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Headers = list[tuple[str, str]]
@@ -82,6 +85,24 @@ class Reply:
                 return
             self._begin(lines)
         self._send_items(result)
+
+    def answer(self, outbound: Outbound) -> None:
+        """Send an answer of the express lane, whose headers say nothing of framing."""
+        body, headers = outbound.body, outbound.headers
+        self.status, self.headers = write_status(outbound.status), headers
+        whole = isinstance(body, bytes)
+        if self._bare or outbound.status < 200 or outbound.status in BODILESS:
+            self.deliver([body] if whole else body)
+            return
+        lines = [f"{name}: {value}\r\n" for name, value in headers]
+        if not whole:
+            self._begin(lines)
+            self._send_items(body)
+            return
+        lines.append(f"Content-Length: {len(body)}\r\n")
+        head = self._write_head(lines)
+        self.begun, self.sent = True, len(body)
+        self._connection.send(head + body)
 
     def write(self, data: bytes) -> None:
         """Send one piece; the head before the first. An empty piece is nothing."""

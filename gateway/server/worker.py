@@ -18,7 +18,8 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, Internal, Unavailable
 from gateway.server.connection import Connection
 from gateway.server.drain import Drain, make_plan
-from gateway.server.http1 import CHUNKED, Head, attach_body, read_chunked, read_head, too_large
+from gateway.server.heads import Head, Heads
+from gateway.server.http1 import CHUNKED, read_chunked, too_large
 from gateway.server.pulse import TICK_S, Pulse, ServerStopping
 from gateway.server.reply import Reply, write_refusal
 from gateway.server.sweeper import READ_S, Sweeper
@@ -101,6 +102,9 @@ class GatewayWorker(GeventWorker):
         self._sweeper = Sweeper(self._pulse, self.cfg.keepalive or READ_S)
         self._pool = Pool(self.worker_connections)
         self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
+        self._lane = getattr(self.wsgi, "express", None)
+        self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
+        self._keepalive, self._scheme = self.cfg.keepalive > 0, "https" if self.cfg.is_ssl else "http"
         self._logs_access = self.cfg.accesslog is not None
         self._environs = {listener: self._make_environ(listener) for listener in self.sockets}
 
@@ -110,7 +114,7 @@ class GatewayWorker(GeventWorker):
         host, port = name[:2] if isinstance(name, tuple) else (name, "")
         return base_environ(self.cfg) | {
             "wsgi.multithread": True,
-            "wsgi.url_scheme": "https" if self.cfg.is_ssl else "http",
+            "wsgi.url_scheme": self._scheme,
             "SCRIPT_NAME": "",
             "SERVER_NAME": host,
             "SERVER_PORT": str(port),
@@ -179,86 +183,92 @@ class GatewayWorker(GeventWorker):
     def _serve_connection(self, connection: Connection, base: dict[str, Any]) -> None:
         served = 0
         while True:
-            environ = base.copy()
             try:
-                head = self._read_request(connection, environ)
+                data = connection.take_head()
+                if data is None:
+                    return
+                head, length = self._heads.read(data)
+                body = self._read_body(connection, head, length) if length else b""
             except GatewayError as error:
                 connection.send(write_refusal(error, self._pulse.date))
                 connection.linger()
                 return
-            if head is None or not self._answer(connection, head, environ):
+            if not self._answer(connection, base, head, body, length):
                 return
             connection.wait()
             served += 1
             if served % REQUESTS_PER_TURN == 0:
                 gevent.sleep(0)
 
-    def _read_request(self, connection: Connection, environ: dict[str, Any]) -> Head | None:
-        """The next request, its body in `environ`; None when the caller left between two."""
-        data = connection.take_head()
-        if data is None:
-            return None
-        head = read_head(data, environ)
-        attach_body(environ, self._read_body(connection, head) if head.length else b"")
-        environ["gunicorn.socket"] = connection.socket
-        if environ["gateway.trusted_peer"] and environ.get("HTTP_X_FORWARDED_PROTO", "").lower() == "https":
-            environ["wsgi.url_scheme"] = "https"
-        return head
-
-    def _read_body(self, connection: Connection, head: Head) -> bytes:
-        if head.length > self._max_body:
+    def _read_body(self, connection: Connection, head: Head, length: int) -> bytes:
+        if length > self._max_body:
             raise too_large(self._max_body)
         if head.expects and not connection.surplus:
             connection.send(CONTINUE)
-        if head.length == CHUNKED:
+        if length == CHUNKED:
             return read_chunked(connection, self._max_body)
-        return connection.take(head.length)
+        return connection.take(length)
 
-    def _answer(self, connection: Connection, head: Head, environ: dict[str, Any]) -> bool:
-        """Call the application and send its answer; whether the connection may carry another request."""
+    def _answer(self, connection: Connection, base: dict[str, Any], head: Head, body: bytes, length: int) -> bool:
+        """Answer a request that is here whole; whether the connection may carry another."""
         connection.answer()
-        keep_alive = head.keep_alive and self.cfg.keepalive > 0 and not connection.expired
-        reply = Reply(connection, head, keep_alive)
+        reply = Reply(connection, head, head.keep_alive and self._keepalive and not connection.expired)
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:
-            result = self._call(environ, reply)
-            if result is None:
-                return False
-            reply.deliver(result)
+            # The express lane takes no GET with a body and nothing else without one.
+            if head.handler is not None and (head.method == "GET") is not bool(body):
+                secure = head.secure and base["gateway.trusted_peer"]
+                scheme = "https" if secure else self._scheme
+                outbound = self._lane.answer(head.handler, head, body, base["REMOTE_ADDR"], scheme)
+                result = outbound.body
+                reply.answer(outbound)
+            else:
+                result = self._call(connection, base, head, body, length, reply)
+                if result is None:
+                    return False
+                reply.deliver(result)
         except ServerStopping:
-            if "HTTP_UPGRADE" not in environ:
+            if "upgrade" not in head.headers:
                 reply.fail(Unavailable("The server is restarting; try again."))
             raise
         except (Exception, gevent.Timeout, SystemExit):
-            self.log.exception("Error handling request %s %s", head.method, environ["PATH_INFO"])
+            self.log.exception("Error handling request %s %s", head.method, head.path)
             reply.fail(Internal("An unexpected error occurred."))
         finally:
-            self._end_answer(result, reply, environ, began_at)
+            self._end_answer(result, reply, head, began_at, base)
         return reply.keep_alive
 
-    def _call(self, environ: dict[str, Any], reply: Reply) -> Any:
+    def _call(
+        self, connection: Connection, base: dict[str, Any], head: Head, body: bytes, length: int, reply: Reply
+    ) -> Any:
         """The application's body; None when it took the socket over (a websocket) and is done with it."""
+        environ = head.environ_for(base, body, length)
+        environ["gunicorn.socket"] = connection.socket
         try:
             return self.wsgi(environ, reply.start)
         except StopIteration:
-            if "HTTP_UPGRADE" not in environ:
+            if "upgrade" not in head.headers:
                 raise
             return None
 
-    def _end_answer(self, result: Any, reply: Reply, environ: dict[str, Any], began_at: float) -> None:
+    def _end_answer(self, result: Any, reply: Reply, head: Head, began_at: float, base: dict[str, Any]) -> None:
+        if not isinstance(result, bytes):
+            self._close_body(result, head)
+        if self._logs_access:
+            took = timedelta(seconds=self._clock.monotonic() - began_at)
+            self.log.access(AccessLine(reply), [], {**base, **head.environ}, took)
+        self.nr += 1
+        if self.nr >= self.max_requests:
+            self._leave()
+
+    def _close_body(self, result: Any, head: Head) -> None:
         close = getattr(result, "close", None)
         if close is not None:
             try:
                 close()
             except Exception:
-                self.log.exception("Error closing the answer to %s", environ["PATH_INFO"])
-        if self._logs_access:
-            took = timedelta(seconds=self._clock.monotonic() - began_at)
-            self.log.access(AccessLine(reply), [], environ, took)
-        self.nr += 1
-        if self.nr >= self.max_requests:
-            self._leave()
+                self.log.exception("Error closing the answer to %s", head.path)
 
 
 def stop_accepting(servers: list[StreamServer]) -> None:

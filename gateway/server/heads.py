@@ -1,0 +1,91 @@
+"""Request heads, read once: a caller sends the same again and again but for the length of the body."""
+
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import Any
+
+from gateway.server.http1 import CHUNKED, read_head
+from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.wsgi import read_headers
+
+Handler = Callable[[Inbound], Outbound]
+# How the length is spelled by nearly all; a head with another spelling is read anew each time.
+LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+LENGTH_SIZE = len(LENGTHS[0])
+MOST_DIGITS = 18
+REMEMBERED = 512
+REMEMBERED_BYTES = 4096
+
+
+class Head:
+    """What a request head says, its body's length apart. Shared by all requests with this head: nobody changes it.
+
+    `environ` are its WSGI keys, `headers` the same by lower-case name; `handler` is the express lane's, None when the
+    request goes through the application; `secure`: a proxy says that its caller came by TLS.
+    """
+
+    __slots__ = ("method", "path", "query", "environ", "headers", "host", "secure", "modern", "keep_alive") + (
+        "expects",
+        "handler",
+    )
+
+    def __init__(
+        self, environ: dict[str, Any], modern: bool, keep_alive: bool, expects: bool, handler: Handler | None
+    ) -> None:
+        self.environ, self.modern, self.keep_alive, self.expects = environ, modern, keep_alive, expects
+        self.method, self.path, self.query = environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"]
+        self.headers: Mapping[str, str] = read_headers(environ)
+        self.host = environ.get("HTTP_HOST", "")
+        self.secure = self.headers.get("x-forwarded-proto", "").lower() == "https"
+        self.handler = handler if self.host else None
+
+    def environ_for(self, base: Mapping[str, Any], body: bytes, length: int) -> dict[str, Any]:
+        """A fresh environ with the whole body, as if its length had been declared."""
+        environ = {**base, **self.environ, "wsgi.input": BytesIO(body)}
+        if length == CHUNKED:
+            del environ["HTTP_TRANSFER_ENCODING"]
+        if length or body:
+            environ["CONTENT_LENGTH"] = str(len(body))
+        if self.secure and environ["gateway.trusted_peer"]:
+            environ["wsgi.url_scheme"] = "https"
+        return environ
+
+
+class Heads:
+    """Those that were read lately. `find(environ)` gives the express lane's handler of a request, None without one."""
+
+    def __init__(self, find: Callable[[Mapping[str, Any]], Handler | None]) -> None:
+        self._find = find
+        self._known: dict[bytes, Head] = {}
+
+    def read(self, data: bytes) -> tuple[Head, int]:
+        """A head (its blank line included) and the length of its body or CHUNKED. GatewayError if it is malformed."""
+        at = data.find(LENGTHS[0])
+        if at < 0:
+            at = data.find(LENGTHS[1])
+        if at < 0:
+            rest, digits = data, b"0"
+        else:
+            end = data.find(b"\r\n", at + LENGTH_SIZE)
+            rest, digits = data[:at] + data[end:], data[at + LENGTH_SIZE : end]
+        head = self._known.get(rest)
+        if head is not None and digits.isdigit() and len(digits) <= MOST_DIGITS:
+            return head, int(digits)
+        return self._read(data, rest, digits)
+
+    def _read(self, data: bytes, rest: bytes, digits: bytes) -> tuple[Head, int]:
+        environ: dict[str, Any] = {}
+        framing = read_head(data, environ)
+        declared = environ.pop("CONTENT_LENGTH", "0")
+        head = Head(environ, framing.modern, framing.keep_alive, framing.expects, self._find(environ))
+        # Kept only where what was cut out is the length and nothing else: a folded line could belong to it.
+        if framing.length != CHUNKED and declared.encode() == digits and b"\r\n " not in data and b"\t" not in data:
+            self._keep(rest, head)
+        return head, framing.length
+
+    def _keep(self, rest: bytes, head: Head) -> None:
+        if len(rest) > REMEMBERED_BYTES:
+            return
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        self._known[rest] = head

@@ -1,0 +1,105 @@
+"""Heads that came before are known again, and never mistaken for another."""
+
+import pytest
+
+from gateway.errors import GatewayError
+from gateway.server.heads import REMEMBERED, Heads
+from gateway.server.http1 import CHUNKED
+
+
+def head(*lines: str, target: str = "/v1/x") -> bytes:
+    return "\r\n".join([f"POST {target} HTTP/1.1", "Host: a", *lines, "", ""]).encode()
+
+
+@pytest.fixture
+def heads() -> Heads:
+    return Heads(lambda environ: None)
+
+
+def test_the_same_head_with_another_length_is_read_once(heads):
+    first, length = heads.read(head("Content-Length: 12", "x-a: 1"))
+    again, other = heads.read(head("Content-Length: 7", "x-a: 1"))
+    assert (length, other) == (12, 7) and again is first
+    assert "content-length" not in first.headers and "CONTENT_LENGTH" not in first.environ
+
+
+@pytest.mark.parametrize("line", ["x-a: 2", "x-a: 1\r\nx-b: 1", "X-A: 1", "authorization: Bearer other"])
+def test_heads_that_differ_anywhere_are_told_apart(heads, line):
+    first, _ = heads.read(head("content-length: 12", "x-a: 1"))
+    other, _ = heads.read(head("content-length: 12", line))
+    assert other is not first
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("Content-Length: 3", "Content-Length: 4"),
+        ("content-length: 3", "Content-Length: 3"),
+        ("Content-Length: 3", "CONTENT-LENGTH: 3"),
+        ("Content-Length: 3", "Transfer-Encoding: chunked"),
+        ("Content-Length: 3x",),
+        ("Content-Length: +3",),
+        ("Content-Length: 3, 3",),
+        ("Content-Length: ",),
+        ("Content-Length: 1234567890123456789",),
+        ("Content-Length: \u0663",),
+    ],
+)
+def test_a_known_head_lets_no_bad_length_pass(heads, lines):
+    heads.read(head("Content-Length: 3"))
+    heads.read(head())
+    for _ in range(2):
+        with pytest.raises(GatewayError):
+            heads.read(head(*lines))
+
+
+def test_a_head_without_length_has_no_body_even_when_it_is_known_with_one(heads):
+    heads.read(head("Content-Length: 3"))
+    assert heads.read(head())[1] == 0
+    assert heads.read(head("Content-Length: 0"))[1] == 0
+
+
+def test_a_chunked_body_is_not_taken_for_one_without_length(heads):
+    for _ in range(2):
+        assert heads.read(head("Transfer-Encoding: chunked"))[1] == CHUNKED
+        assert heads.read(head())[1] == 0
+
+
+def test_odd_spellings_of_the_length_hold_too(heads):
+    for length in (5, 6):
+        assert heads.read(head(f"CONTENT-LENGTH:{length}"))[1] == length
+        assert heads.read(head(f"content-length:  {length} "))[1] == length
+
+
+def test_a_folded_line_after_the_length_is_never_remembered(heads):
+    for length in (5, 6):
+        try:
+            _, found = heads.read(head(f"Content-Length: {length}\r\n 7", "x-a: 1"))
+        except GatewayError:
+            continue
+        assert found != length, "the fold belongs to the length"
+
+
+def test_memory_of_heads_is_bounded(heads):
+    first, _ = heads.read(head("x-n: 0"))
+    for number in range(1, REMEMBERED + 2):
+        heads.read(head(f"x-n: {number}"))
+    assert len(heads._known) <= REMEMBERED
+    assert heads.read(head("x-n: 0"))[0] is not first
+
+
+def test_the_handler_of_a_hot_operation_is_found_once():
+    asked: list[str] = []
+    heads = Heads(lambda environ: asked.append(environ["PATH_INFO"]) or (lambda inbound: None))
+    for length in (1, 2, 3):
+        assert heads.read(head(f"Content-Length: {length}", target="/hot"))[0].handler is not None
+    assert asked == ["/hot"]
+
+
+def test_an_environ_is_fresh_for_each_request(heads):
+    known, _ = heads.read(head("Content-Length: 2", "x-forwarded-proto: https"))
+    one = known.environ_for({"gateway.trusted_peer": True, "wsgi.url_scheme": "http"}, b"ab", 2)
+    one["HTTP_HOST"] = "other"
+    two = known.environ_for({"gateway.trusted_peer": False, "wsgi.url_scheme": "http"}, b"cd", 2)
+    assert two["HTTP_HOST"] == "a" and two["wsgi.input"].read() == b"cd" and two["CONTENT_LENGTH"] == "2"
+    assert (one["wsgi.url_scheme"], two["wsgi.url_scheme"]) == ("https", "http")
