@@ -13,7 +13,7 @@ import httpx
 from gateways import GatewayProcess
 
 HELLO = [{"role": "user", "content": "Hello"}]
-SLOW = [{"role": "user", "content": "[[sandbox: tokens=40 pace=60]]"}]
+SLOW = [{"role": "user", "content": "[[sandbox: tokens=60 pace=60]]"}]
 
 Start = Callable[..., GatewayProcess]
 
@@ -35,12 +35,13 @@ def answered(gateway: GatewayProcess, done: set[str], stop: list[bool]) -> None:
                 done.add(answer.json()["metadata"]["log_id"])
 
 
-def stream(gateway: GatewayProcess) -> dict:
-    """One slow stream to its end: its last usage chunk, {} when it was cut."""
+def stream(gateway: GatewayProcess, open_ones: list[bool]) -> dict:
+    """One slow stream to its end: its last usage chunk, {} when it was cut. Once open it is added to `open_ones`."""
     body = {"model": "sandbox-template", "messages": SLOW, "stream": True}
     headers = {"Authorization": f"Bearer {gateway.key}"}
     last, done = {}, False
     with httpx.stream("POST", f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=40) as answer:
+        open_ones.append(True)
         for line in answer.iter_lines():
             done = done or line == "data: [DONE]"
             if line.startswith("data: {"):
@@ -71,8 +72,11 @@ def test_kill_9_under_load_loses_and_doubles_no_completed_answer(process: Start)
 
 def test_sigterm_with_a_hundred_open_streams_cuts_none(process: Start) -> None:
     gateway = process()
-    streams = [gevent.spawn(stream, gateway) for _ in range(100)]
-    gevent.sleep(1.2)
+    open_ones: list[bool] = []
+    streams = [gevent.spawn(stream, gateway, open_ones) for _ in range(100)]
+    with gevent.Timeout(20):
+        while len(open_ones) < 100:
+            gevent.sleep(0.02)
     gateway.terminate()
     gevent.joinall(streams, timeout=40)
     assert gateway.wait() == 0
