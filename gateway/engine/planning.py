@@ -12,13 +12,14 @@ from gateway.engine.context import RequestContext
 from gateway.engine.offers import Offers
 from gateway.engine.outcome import Attempt, error_type
 from gateway.engine.recent import Recent, key_of
-from gateway.metering.counters import Counters
+from gateway.errors import GatewayError
+from gateway.metering.counters import Count, Counters, Durations
 from gateway.neutral.chat import ChatRequest, Conversation, ToolChoice
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.decision import Plan
 from gateway.routing.health import Health
-from gateway.routing.plan import Router
+from gateway.routing.plan import Router, remembers
 from gateway.routing.record import write_record
 
 
@@ -26,18 +27,21 @@ from gateway.routing.record import write_record
 class Planned:
     """`groups`: for each mapping, best first, its targets (one a key). `plan` is routing's own decision.
 
-    `platform_paid`: some target uses the platform's credential, so that the organization's credits pay.
+    `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
+    who answers is remembered, for the session or the project.
     """
 
     plan: Plan
     groups: tuple[tuple[Target, ...], ...]
     mappings: tuple[Mapping, ...] = field(init=False)
     platform_paid: bool = field(init=False)
+    remembered: bool = field(init=False)
 
     def __post_init__(self) -> None:
         # Here and not when asked for: a plan may serve many requests.
         self.platform_paid = any(target.credential.source == PLATFORM for group in self.groups for target in group)
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
+        self.remembered = remembers(self.plan)
 
     def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
         """The request as `mapping` gets it: with the effort that an automatic choice sends, and a forced tool choice
@@ -76,6 +80,19 @@ def _adapted(decode: Callable[[], Conversation], effort: str, downgrade: bool) -
     return read
 
 
+class _Toll:
+    """What the good answers of one provider are counted in."""
+
+    __slots__ = ("cost", "input", "output", "seconds", "succeeded")
+
+    def __init__(self, counters: Counters, provider: str) -> None:
+        self.succeeded: Count = counters.count("attempts_total", (provider, "succeeded"))
+        self.seconds: Durations = counters.durations("attempt_seconds", (provider,))
+        self.input: Count = counters.count("tokens_total", (provider, "input"))
+        self.output: Count = counters.count("tokens_total", (provider, "output"))
+        self.cost: Count = counters.count("cost_nano_usd_total", (provider,))
+
+
 STRATEGY = "routing"  # of a project's settings
 
 
@@ -99,6 +116,7 @@ class Planner:
         self._counters = counters
         self._offers = offers
         self._turns: dict[str, int] = {}
+        self._tolls: dict[str, _Toll] = {}
         self._recent: Recent[Planned] = Recent()
 
     def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
@@ -125,44 +143,54 @@ class Planner:
         self._health.begin(target.mapping, target.credential)
 
     def sampled(self, attempt: Attempt, streamed: bool) -> None:
-        """Feed what became of an attempt into the provider's health."""
-        usage = attempt.usage
-        if attempt.error is not None:
+        """Feed what became of an attempt into the provider's health and the operator's counters."""
+        error, usage, target = attempt.error, attempt.usage, attempt.target
+        took_s = attempt.ended - attempt.started
+        output = usage.output_total if usage else 0
+        if error is None:
+            self._count(attempt, streamed, took_s, output)
+        else:
             self._recent.clear()
+            self._count_failure(attempt, error)
         self._health.sample(
-            attempt.target.mapping,
-            attempt.target.credential,
-            error=attempt.error,
+            target.mapping,
+            target.credential,
+            error=error,
             ttft_ms=attempt.ttft_ms if streamed else None,
-            tokens=usage.output_total if usage else 0,
-            duration_ms=attempt.duration_ms,
+            tokens=output,
+            duration_ms=took_s * 1000,
         )
-        self._count(attempt, streamed)
 
     def served(self, planned: Planned, attempt: Attempt) -> None:
         """Remember who answered, for the session and the project."""
+        if not planned.remembered:
+            return
         key = attempt.target.mapping.key
         for scored in planned.plan.order:
             if scored.key == key:
                 self._router.served(planned.plan, scored)
                 return
 
-    def _count(self, attempt: Attempt, streamed: bool) -> None:
-        provider = attempt.target.provider.id
-        count = self._counters
-        if attempt.error is not None:
-            count.add("attempts_total", (provider, error_type(attempt.error)))
-            if attempt.first_at:
-                count.add("streams_cut_total", (provider,))
-            return
-        count.add("attempts_total", (provider, "succeeded"))
-        count.observe("attempt_seconds", (provider,), attempt.ended - attempt.started)
+    def _count(self, attempt: Attempt, streamed: bool, took_s: float, output: int) -> None:
+        provider, usage = attempt.target.provider.id, attempt.usage
+        toll = self._tolls.get(provider)
+        if toll is None:
+            toll = self._tolls[provider] = _Toll(self._counters, provider)
+        toll.succeeded.value += 1
+        toll.seconds.observe(took_s)
         if streamed:
-            count.observe("first_token_seconds", (provider,), attempt.first_at - attempt.started)
-        if attempt.usage is not None and attempt.charge is not None:
-            count.add("tokens_total", (provider, "input"), attempt.usage.input_total)
-            count.add("tokens_total", (provider, "output"), attempt.usage.output_total)
-            count.add("cost_nano_usd_total", (provider,), attempt.charge.total)
+            first_s = attempt.first_at - attempt.started
+            self._counters.durations("first_token_seconds", (provider,)).observe(first_s)
+        if usage is not None and attempt.charge is not None:
+            toll.input.value += usage.input_total
+            toll.output.value += output
+            toll.cost.value += attempt.charge.total
+
+    def _count_failure(self, attempt: Attempt, error: GatewayError) -> None:
+        provider = attempt.target.provider.id
+        self._counters.add("attempts_total", (provider, error_type(error)))
+        if attempt.first_at:
+            self._counters.add("streams_cut_total", (provider,))
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> Planned:
         plan = self._decide(context, request)

@@ -23,28 +23,57 @@ Totals = dict[str, dict[Labels, float]]
 Histograms = dict[str, dict[Labels, list[float]]]
 
 
+class Count:
+    """One counter of one set of labels: whoever counts often keeps it and adds to `value`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+
+class Durations:
+    """One histogram of one set of labels: counts by bucket, the overflow, then the sum of seconds."""
+
+    __slots__ = ("row",)
+
+    def __init__(self) -> None:
+        self.row = [0.0] * (len(BUCKETS) + 2)
+
+    def observe(self, seconds: float) -> None:
+        row = self.row
+        row[bisect_left(BUCKETS, seconds)] += 1
+        row[-1] += seconds
+
+
 class Counters:
-    """`add` and `observe` cost a dictionary entry each; label values are bounded by the caller's choice of them."""
+    """`add` costs two dictionary entries; label values are bounded by the caller's choice of them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._totals: Totals = {}
-        self._histograms: Histograms = {}
+        self._totals: dict[str, dict[Labels, Count]] = {}
+        self._histograms: dict[str, dict[Labels, Durations]] = {}
         self._stopping = threading.Event()
         self._file = folder / f"{os.getppid()}-{os.getpid()}.json"
 
     def add(self, name: str, labels: Labels = (), amount: float = 1) -> None:
-        series = self._totals.setdefault(name, {})
-        series[labels] = series.get(labels, 0) + amount
+        self.count(name, labels).value += amount
 
-    def observe(self, name: str, labels: Labels, seconds: float) -> None:
-        """One more duration in the histogram `name`."""
+    def count(self, name: str, labels: Labels = ()) -> Count:
+        """The counter `name` of these labels, to be kept by who counts often."""
+        series = self._totals.setdefault(name, {})
+        count = series.get(labels)
+        if count is None:
+            count = series[labels] = Count()
+        return count
+
+    def durations(self, name: str, labels: Labels) -> Durations:
+        """The histogram `name` of these labels, to be kept by who counts often."""
         series = self._histograms.setdefault(name, {})
-        row = series.get(labels)
-        if row is None:
-            row = series[labels] = [0.0] * (len(BUCKETS) + 2)
-        row[bisect_left(BUCKETS, seconds)] += 1
-        row[-1] += seconds
+        durations = series.get(labels)
+        if durations is None:
+            durations = series[labels] = Durations()
+        return durations
 
     def start(self) -> None:
         """Write this worker's file from now on; files of servers that are gone are removed."""
@@ -86,8 +115,10 @@ class Counters:
 
     def _body(self) -> dict:
         return {
-            "totals": [(n, labels, v) for n, series in self._totals.items() for labels, v in series.items()],
-            "histograms": [(n, labels, v) for n, series in self._histograms.items() for labels, v in series.items()],
+            "totals": [(n, labels, c.value) for n, series in self._totals.items() for labels, c in series.items()],
+            "histograms": [
+                (n, labels, d.row) for n, series in self._histograms.items() for labels, d in series.items()
+            ],
         }
 
     def _write_on(self) -> None:

@@ -9,7 +9,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, UpstreamRateLimited, UpstreamRefused, UpstreamUnreachable
 from gateway.routing.candidates import place_of
 from gateway.routing.rests import POLICIES, Rests
-from gateway.routing.windows import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Window
+from gateway.routing.windows import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
 
 FORM = 1  # of an exported delta; a worker of another release may write another one
 MAX_WINDOWS = 8_000
@@ -64,9 +64,19 @@ class Health:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.windows: dict[str, Window] = {}
+        self._windows: dict[str, Window] = {}
+        # Most attempts are good ones: each is a few additions here, and enters its windows before anybody reads those.
+        self._tallies: dict[tuple[str, ...], Tally] = {}
+        self._unread: list[Tally] = []
         self._changed: set[str] = set()
         self.rests = Rests(clock)
+
+    @property
+    def windows(self) -> dict[str, Window]:
+        """Everything that is known, by key."""
+        if self._unread:
+            self._fold()
+        return self._windows
 
     def sample(
         self,
@@ -85,13 +95,16 @@ class Health:
         and a refusal of it nothing at all.
         """
         if error is None:
-            counts = Counts(good=1)
+            tally = self._tally(mapping, credential)
+            tally.good += 1
             if ttft_ms is not None:
-                counts.waits, counts.wait_ms = 1, int(ttft_ms)
+                tally.waits += 1
+                tally.wait_ms += int(ttft_ms)
             if tokens > 0 and duration_ms > 0:
-                counts.tokens, counts.token_ms = tokens, int(duration_ms)
-            self._count(mapping, credential, counts)
-            self._recover(mapping, credential)
+                tally.tokens += tokens
+                tally.token_ms += round(duration_ms)
+            if self.rests:
+                self._recover(mapping, credential)
         elif error.blame == "provider":
             if not (_is_own(credential) and isinstance(error, UpstreamRefused | UpstreamRateLimited)):
                 self._count(mapping, credential, Counts(bad=1))
@@ -150,13 +163,13 @@ class Health:
     def export(self) -> dict[str, Any]:
         """What happened in this worker since the last export, as JSON-able data for `merge` of the others."""
         _, tick = self.tick()
-        minute = tick // TICKS_A_MINUTE
+        minute, windows = tick // TICKS_A_MINUTE, self.windows
         changed, self._changed = self._changed, set()
         rows = [
             [key, ago, counts.listed()]
             for key in changed
-            if key in self.windows
-            for ago, counts in self.windows[key].take_fresh(minute)
+            if key in windows
+            for ago, counts in windows[key].take_fresh(minute)
         ]
         return {"form": FORM, "windows": rows, "rests": self.rests.export()}
 
@@ -173,37 +186,59 @@ class Health:
         for key, left_s, strikes, kind in delta["rests"]:
             self.rests.absorb(key, left_s - max(0.0, age_s), strikes, kind)
 
-    def _count(self, mapping: Mapping, credential: Credential | None, counts: Counts) -> None:
-        if _is_foreign(credential):
-            return
-        _, tick = self.tick()
-        self._add(mapping.key, tick, counts)
-        if credential is not None and credential.ident:
-            self._add(f"{mapping.provider}#{credential.ident}", tick, counts)
+    def _tally(self, mapping: Mapping, credential: Credential | None) -> Tally:
+        """Where a good attempt of this moment is counted."""
+        key: tuple[str, ...] = mapping.provider, mapping.model, mapping.region
+        if credential is not None:
+            key = (*key, credential.source, credential.ident, credential.base_url)
+        tally = self._tallies.get(key)
+        if tally is None:
+            if len(self._tallies) >= MAX_WINDOWS:
+                self._fold()
+                self._tallies.clear()
+            tally = self._tallies[key] = Tally(_window_keys(mapping, credential))
+        now = self._clock.monotonic()
+        if not tally.good or now >= tally.until:
+            if tally.good:
+                self._fold()
+            tally.begin(now)
+            self._unread.append(tally)
+        return tally
 
-    def _add(self, key: str, tick: int, counts: Counts) -> None:
-        self._window(key).add(tick, counts)
-        self._changed.add(key)
+    def _fold(self) -> None:
+        unread, self._unread = self._unread, []
+        for tally in unread:
+            self._add(tally.keys, tally.tick, tally.take())
+
+    def _count(self, mapping: Mapping, credential: Credential | None, counts: Counts) -> None:
+        # What went well before comes first: the failures in a row begin after it.
+        self._fold()
+        _, tick = self.tick()
+        self._add(_window_keys(mapping, credential), tick, counts)
+
+    def _add(self, keys: tuple[str, ...], tick: int, counts: Counts) -> None:
+        for key in keys:
+            self._window(key).add(tick, counts)
+        self._changed.update(keys)
 
     def _window(self, key: str) -> Window:
-        window = self.windows.get(key)
+        window = self._windows.get(key)
         if window is None:
-            if len(self.windows) >= MAX_WINDOWS:
+            if len(self._windows) >= MAX_WINDOWS:
                 self._shrink()
-            window = self.windows[key] = Window()
+            window = self._windows[key] = Window()
         return window
 
     def _shrink(self) -> None:
         # A tenth at a time, so that a full table is not sorted for every new key; credentials, of which callers bring
         # any number, go before mappings.
-        ages = sorted(("#" not in key, window.touched, key) for key, window in self.windows.items())
+        ages = sorted(("#" not in key, window.touched, key) for key, window in self._windows.items())
         for _, _, key in ages[: MAX_WINDOWS // 10]:
-            del self.windows[key]
+            del self._windows[key]
 
     def _recover(self, mapping: Mapping, credential: Credential | None) -> None:
-        if self.rests:
-            for key in _keys_of(mapping, credential):
-                self.rests.clear(key)
+        for key in _keys_of(mapping, credential):
+            self.rests.clear(key)
 
     def _strike(self, mapping: Mapping, credential: Credential | None, error: GatewayError) -> None:
         place, whole, *narrow = _keys_of(mapping, credential)
@@ -235,6 +270,15 @@ def _is_own(credential: Credential | None) -> bool:
 def _is_foreign(credential: Credential | None) -> bool:
     # An organization's key at an address of its own: nobody else's requests go there.
     return _is_own(credential) and bool(credential.base_url)  # type: ignore[union-attr]
+
+
+def _window_keys(mapping: Mapping, credential: Credential | None) -> tuple[str, ...]:
+    """The windows that an attempt counts in: its mapping's and its credential's; none of a foreign address."""
+    if _is_foreign(credential):
+        return ()
+    if credential is None or not credential.ident:
+        return (mapping.key,)
+    return mapping.key, f"{mapping.provider}#{credential.ident}"
 
 
 def _place_key(mapping: Mapping, credential: Credential | None) -> str:

@@ -111,7 +111,7 @@ class Router:
         ask = plan.ask
         if ask.session:
             self._sticky.pin(ask.scope, ask.session, ask.asked, chosen.key)
-        elif plan.reason != EXPLORED and plan.resolution.kind == "canonical" and not _has_strategy(ask.options):
+        elif remembers(plan):
             self._sticky.prefer(ask.scope, ask.asked, chosen.key)
 
     def _sieve(self, ask: Ask, default_output: int) -> Sieve:
@@ -199,6 +199,13 @@ class Router:
         weights: Weights,
     ) -> Plan:
         return Plan(ask, table.resolution, order, reason, ranked, sieve.excluded, weights, order[0].entry.lacking)
+
+
+def remembers(plan: Plan) -> bool:
+    """Whether who serves a plan is remembered, see `Router.served`."""
+    if plan.ask.session:
+        return True
+    return plan.reason != EXPLORED and plan.resolution.kind == "canonical" and not _has_strategy(plan.ask.options)
 
 
 def _check_options(options: Options, kind: str) -> None:

@@ -39,6 +39,31 @@ class Counts:
         return [self.good, self.bad, self.waits, self.wait_ms, self.tokens, self.token_ms]
 
 
+class Tally(Counts):
+    """Good outcomes of one minute at the windows `keys`, until they are taken there.
+
+    `until` is the end of that minute in seconds of the monotonic clock, `tick` the tick of the first outcome.
+    """
+
+    __slots__ = ("keys", "tick", "until")
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        super().__init__()
+        self.keys = keys
+        self.tick = 0
+        self.until = 0.0
+
+    def begin(self, now: float) -> None:
+        self.tick = int(now // TICK_S)
+        self.until = (self.tick // TICKS_A_MINUTE + 1) * TICKS_A_MINUTE * TICK_S
+
+    def take(self) -> Counts:
+        """What was counted since the last time."""
+        taken = Counts(*self.listed())
+        self.good = self.bad = self.waits = self.wait_ms = self.tokens = self.token_ms = 0
+        return taken
+
+
 class Window:
     """Counts of one place. Times are ticks of ten seconds on a clock that never goes back.
 

@@ -208,3 +208,26 @@ def test_memory_is_bounded(health, mapping, key):
     for number in range(MAX_WINDOWS + 50):
         health.sample(one, key(f"k{number}"))
     assert len(health.export()["windows"]) <= MAX_WINDOWS and health.view("p/m").events == MAX_WINDOWS + 50
+
+
+def test_a_success_of_a_minute_counts_in_that_minute_though_it_is_read_later(health, clock, mapping, key):
+    feed(health, mapping("p"), key(), good=2)
+    clock.advance(120)
+    feed(health, mapping("p"), key(), good=1)
+    ages = {ago: counts[0] for name, ago, counts in health.export()["windows"] if name == "p/m"}
+    assert ages == {2: 2, 0: 1}
+
+
+def test_a_success_ends_the_failures_in_a_row_before_the_next_one(health, clock, mapping, key):
+    for _ in range(2):
+        feed(health, mapping("p"), key(), bad=4)
+        feed(health, mapping("p"), key(), good=1)
+    assert not resting(health, clock, mapping("p"), key())
+
+
+def test_models_regions_and_credentials_are_counted_apart(health, mapping, key):
+    feed(health, mapping("p", region="eu"), key("one"), good=3)
+    feed(health, mapping("p"), key("two"), good=4)
+    feed(health, mapping("p"), key("own", source="byok", base_url="https://a.example"), good=5)
+    events = {name: health.view(name).events for name in ("p/m:eu", "p/m", "p#one", "p#two", "p#own")}
+    assert events == {"p/m:eu": 3, "p/m": 4, "p#one": 3, "p#two": 4, "p#own": 0}
