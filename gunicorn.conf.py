@@ -5,16 +5,23 @@ from gevent import monkey
 
 monkey.patch_all()
 
+import ctypes  # noqa: E402
 import gc  # noqa: E402
 import os  # noqa: E402
 import resource  # noqa: E402
+import sys  # noqa: E402
 
 from gateway import settings  # noqa: E402
 
 OPEN_FILES = 65_536
+M_MMAP_THRESHOLD, MAPPED_BYTES = -3, 1 << 20  # <malloc.h>
 SHARED_MEMORY = "/dev/shm"
 
-server = settings.load().server
+chosen = settings.load()
+server = chosen.server
+if chosen.database.scheme == "sqlite":
+    # peewee takes in every driver that it finds: this one is 11 MB in each worker. None means "not there" to Python.
+    sys.modules["psycopg"] = None
 
 bind = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
 workers = max(1, server.workers)
@@ -44,11 +51,25 @@ worker_tmp_dir = SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else None
 
 
 def on_starting(arbiter: object) -> None:
+    """Limits of the process, which its workers inherit."""
+    raise_open_files()
+    hold_malloc()
+
+
+def raise_open_files() -> None:
     """A stream takes two descriptors, its caller's and the provider's; the usual soft limit of 1024 is soon used up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def hold_malloc() -> None:
+    """Large blocks stay outside the heap: once one was freed, glibc would take the next from it and keep the pages, so
+    that each worker would hold the 8 MB of its start for good (mallopt(3)). Other C libraries do not have this."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
 
 
 def post_worker_init(worker: object) -> None:

@@ -42,6 +42,12 @@ class Database:
     pool_size: int
     pool_wait_s: float
 
+    @property
+    def scheme(self) -> str:
+        """The kind of store that `url` names: "sqlite" (also for ""), "postgresql", or what is not known."""
+        named = self.url.partition("://")[0].partition("+")[0]
+        return {"": "sqlite", "postgres": "postgresql"}.get(named, named)
+
 
 @dataclass(frozen=True, slots=True)
 class Redis:

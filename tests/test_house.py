@@ -19,6 +19,7 @@ RANKS = {
     "gateway.ids": -2,
     "gateway.money": -2,
     "gateway.threads": -2,
+    "gateway.later": -2,
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,
     "gateway.store": -1,
@@ -144,7 +145,9 @@ def imports_of(path: Path) -> list[tuple[str, int]]:
     for node in ast.walk(tree):
         if id(node) in typing_only:
             continue
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Later":
+            found.append((ast.literal_eval(node.args[0]), node.lineno))
+        elif isinstance(node, ast.Import):
             found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:

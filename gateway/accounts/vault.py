@@ -3,30 +3,35 @@
 import base64
 import hashlib
 from collections.abc import Sequence
-
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from typing import Any
 
 from gateway.errors import Unavailable
+from gateway.later import Later
+
+fernet = Later("cryptography.fernet")
 
 
 class Vault:
     """Fernet (AES-128-CBC with HMAC-SHA-256) under `keys`, newest first: long random texts of any form."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._fernet = MultiFernet([Fernet(_derive(key)) for key in keys])
+        self._keys = tuple(keys)
 
     def seal(self, secret: str) -> str:
         """The encrypted form, safe to store; "" stays ""."""
-        return self._fernet.encrypt(secret.encode()).decode() if secret else ""
+        return self._box().encrypt(secret.encode()).decode() if secret else ""
 
     def open(self, sealed: str) -> str:
         """The secret. Unavailable when none of the keys fits: it is the installation that is wrong, not the caller."""
         if not sealed:
             return ""
         try:
-            return self._fernet.decrypt(sealed.encode()).decode()
-        except InvalidToken:
+            return self._box().decrypt(sealed.encode()).decode()
+        except fernet.InvalidToken:
             raise Unavailable("A stored secret cannot be read with the configured encryption key.") from None
+
+    def _box(self) -> Any:
+        return fernet.MultiFernet([fernet.Fernet(_derive(key)) for key in self._keys])
 
 
 def _derive(key: str) -> bytes:

@@ -92,6 +92,8 @@ class Answering:
 
     def close(self) -> None:
         self._open.close()
+        # It and its reader hold each other: left so, all that was read would stay until the collector's next turn.
+        self.batches = iter(())
 
 
 class Upstreams:

@@ -9,8 +9,8 @@ import peewee
 
 from gateway import errors, settings
 from gateway.clock import Clock
+from gateway.later import Later
 from gateway.store.faults import Verdict, judge
-from gateway.store.postgresql import Postgresql
 from gateway.store.sqlite import Sqlite
 from gateway.threads import Threads, pause
 
@@ -20,6 +20,7 @@ ATTEMPTS = 6
 BACKOFF_S = 0.01
 
 log = logging.getLogger(__name__)
+postgresql = Later("gateway.store.postgresql")
 
 
 class NanoField(peewee.BigIntegerField):
@@ -148,9 +149,9 @@ def open_database(config: settings.Database, clock: Clock, threads: Threads) -> 
 
     Connects to nothing yet. Unavailable when the file cannot be made; SettingsError for another scheme.
     """
-    scheme = config.url.partition("://")[0].partition("+")[0]
-    if scheme in ("", "sqlite"):
+    scheme = config.scheme
+    if scheme == "sqlite":
         return Database(Sqlite(config, clock, threads), config.pool_wait_s)
-    if scheme in ("postgresql", "postgres"):
-        return Database(Postgresql(config), config.pool_wait_s)
+    if scheme == "postgresql":
+        return Database(postgresql.Postgresql(config), config.pool_wait_s)
     raise settings.SettingsError(f"DATABASE_URL: {scheme}:// is not known; use sqlite:/// or postgresql://")

@@ -1,12 +1,16 @@
 """The optional redis: a client with short timeouts that is quickly given up on, and every key name."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
-
-import redis
+from typing import TYPE_CHECKING, TypeVar
 
 from gateway import errors, settings
 from gateway.clock import Clock
+from gateway.later import Later
+
+if TYPE_CHECKING:
+    import redis
+else:
+    redis = Later("redis")
 
 T = TypeVar("T")
 
@@ -46,7 +50,7 @@ class Redis:
     on without it, since nothing about money or identity lives here. For background greenlets, not the hot path.
     """
 
-    def __init__(self, client: redis.Redis, clock: Clock) -> None:
+    def __init__(self, client: "redis.Redis", clock: Clock) -> None:
         self._client, self._clock = client, clock
         self._rest_until = 0.0
         self.error = ""

@@ -8,13 +8,13 @@ from threading import Lock
 from typing import Any
 
 import orjson
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import RSAKey
 
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
+from gateway.later import Later
 from gateway.transport import Transport
+
+jwt, jwk, jose_errors = Later("joserfc.jwt"), Later("joserfc.jwk"), Later("joserfc.errors")
 
 TOKEN_URL = "https://oauth2.googleapis.com/token"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -106,9 +106,9 @@ class AccessTokens:
         if account.get("private_key_id"):
             header["kid"] = str(account["private_key_id"])
         try:
-            key = RSAKey.import_key(account["private_key"])
+            key = jwk.RSAKey.import_key(account["private_key"])
             return jwt.encode(header, claims, key, algorithms=["RS256"]).encode()
-        except (JoseError, ValueError, TypeError):
+        except (jose_errors.JoseError, ValueError, TypeError):
             raise UpstreamRefused("The private key of the service account cannot be read.") from None
 
 

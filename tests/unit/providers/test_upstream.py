@@ -1,0 +1,61 @@
+import gc
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.neutral.events import Batch, Finished, Started
+from gateway.providers.protocol import Call
+from gateway.providers.upstream import Upstreams
+
+TARGET = SimpleNamespace(protocol="plain", quirks=(), provider=SimpleNamespace(id="maker"))
+
+
+class Plain:
+    """A protocol whose every stream is two batches."""
+
+    dialect = "plain"
+
+    def write(self, request: object, target: object) -> Call:
+        return Call("POST", "http://maker.example", {}, b"", stream=True)
+
+    def read_stream(self, reply: object, relayed: bool) -> Iterator[Batch]:
+        yield [Started("", "")]
+        yield [Finished("stop")]
+
+
+class Opener:
+    """Gives one reply at once and counts how often it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.status, self.headers = 200, {}
+
+    def send(self, call: Call, target: object, deadline: float) -> "Opener":
+        return self
+
+    def wait(self, seconds: float | None = None) -> "Opener":
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def collector_off() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("read", [0, 1, 2])
+def test_what_was_read_goes_with_the_answer_and_waits_for_no_collector(collector_off: None, read: int) -> None:
+    opener = Opener()
+    answering = Upstreams({"plain": Plain()}, opener, {}, 1.0).stream(SimpleNamespace(native=None), TARGET, 1.0)
+    for _ in range(read):
+        next(answering.batches)
+    answering.close()
+    gone = weakref.ref(answering)
+    del answering
+    assert gone() is None and opener.closed == 1

@@ -1,0 +1,35 @@
+"""What a served worker must not load: each of these is megabytes in every worker."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SERVED = """
+import runpy, sys
+conf = runpy.run_path("gunicorn.conf.py")
+import gateway.server.worker
+from gateway.app import create_app
+create_app().close()
+print(*sorted({name.partition(".")[0] for name in sys.modules if sys.modules[name] is not None}))
+"""
+DRIVERS = {"psycopg", "psycopg_binary", "psycopg2", "redis", "pymysql", "sqlalchemy"}
+OTHERS = {"joserfc", "cryptography", "opentelemetry", "pytest", "hypothesis", "requests", "asyncio"}
+
+
+@pytest.fixture
+def loaded(sqlite_url: str, tmp_path: Path) -> set[str]:
+    """The packages of a worker on SQLite without a redis."""
+    environment = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "DATABASE_URL": sqlite_url}
+    done = subprocess.run(
+        [sys.executable, "-c", SERVED], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_a_worker_on_sqlite_loads_no_driver_of_another_store_and_nothing_that_it_may_never_use(loaded: set[str]):
+    assert "gateway" in loaded and "peewee" in loaded
+    assert not loaded & (DRIVERS | OTHERS)
