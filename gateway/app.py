@@ -18,7 +18,7 @@ from gateway.surfaces.exchange import Inbound, Outbound
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
 NO_WEBSOCKET = {"status": 426, "code": "websocket_not_supported"}
 ANTHROPIC_PATHS = ("/v1/messages",)
-MANAGEMENT_PATHS = ("/auth", "/orgs", "/projects", "/keys", "/activity", "/user")
+MANAGEMENT_PATHS = ("/auth", "/orgs", "/projects", "/keys", "/discounts", "/activity", "/user")
 
 
 class Application:

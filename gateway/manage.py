@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "provider-keys": ("provider_keys", "provider_keys", "An organization's own provider keys."),
     "custom-providers": ("provider_keys", "custom_providers", "Providers that one organization brings along."),
     "credits": ("credits", "credits", "Prepaid credits of organizations."),
+    "discounts": ("discounts", "discounts", "What is taken off the list price."),
     "limits": ("limits", "limits", "Spending limits of keys and members."),
     "rates": ("rates", "rates", "Rate limits."),
     "doctor": ("doctor", "doctor", "Whether ledger, balances, counters and usage agree."),

@@ -60,6 +60,27 @@ def format_price(per_million: int) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def parse_fraction(text: str | int | float | Decimal) -> int:
+    """A decimal fraction between 0 and 1, both excluded ("0.2"), as parts per million.
+
+    ValueError if it is none, or finer than a millionth.
+    """
+    try:
+        parts = Decimal(str(text).strip()) * MILLION
+    except InvalidOperation:
+        raise ValueError(f"not a decimal fraction: {text!r}") from None
+    if not parts.is_finite() or not 0 < parts < MILLION:
+        raise ValueError(f"not between 0 and 1: {text!r}")
+    if parts != parts.to_integral_value():
+        raise ValueError(f"finer than a millionth: {text!r}")
+    return int(parts)
+
+
+def format_fraction(ppm: int) -> str:
+    """Parts per million as the shortest decimal fraction, e.g. 200000 → "0.2"."""
+    return format_usd(ppm * (NANO // MILLION))
+
+
 def cost(units: int, per_million: int) -> int:
     """units × price, rounded half up to whole nano-dollars (both non-negative)."""
     return (units * per_million + MILLION // 2) // MILLION

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.discounts import Discounts
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.catalogue import loader
@@ -207,7 +208,9 @@ def build(settings: Settings) -> Services:
     recovery = Recovery(database, words, control, clock, settings.timeouts.request_s)
     spending = Spending(database, journal, control, clock, intents.claim)
     rates = Rates(RateLimits(database, control), clock, redis)
-    settlements = Settlements(spending, rates, journal, intents, clock, SETTLE_S, (recovery.run, rates.exchange))
+    discounts = Discounts(database, control)
+    chores = (recovery.run, rates.exchange)
+    settlements = Settlements(spending, rates, journal, intents, clock, discounts, SETTLE_S, chores)
     decisions = Decisions(database, journal, clock, settings.routing.decision_days)
     shelf = RedisShelf(redis) if redis else DocumentShelf(documents, database, settings.cache.max_bytes)
     cache = ResponseCache(shelf, secrets.hash_keys[0], settings.cache)
@@ -246,6 +249,7 @@ def build(settings: Settings) -> Services:
             provider_keys,
             custom_providers,
             ProviderCheck(catalogue.current, credentials, provider_keys, custom_providers, upstreams, clock),
+            discounts,
         ),
         sources=read_clients(loader.FOLDER / "clients.toml"),
         discovery=discovery,

@@ -169,6 +169,25 @@ class AccessRule(Base):
         indexes = ((("scope", "scope_id"), False),)
 
 
+class Discount(Base):
+    """A fraction of the list price, in parts per million, that an organization's credits are spared; each of
+    `organization`, `provider` and `model` may be "*". Null times: always."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.CharField(40)
+    provider = peewee.CharField(80)
+    model = peewee.CharField(255)
+    fraction_ppm = peewee.IntegerField()
+    starts_at = TimeField(null=True)
+    ends_at = TimeField(null=True)
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "discount"
+        indexes = ((("organization", "provider", "model"), True),)
+
+
 class AuditHead(Base):
     """The one row (id 1) that appends lock; it names the newest entry, so a cut-off tail shows."""
 
@@ -274,6 +293,7 @@ MODELS: Sequence[type[Base]] = (
     ProviderKey,
     CustomProvider,
     AccessRule,
+    Discount,
     AuditHead,
     Audit,
     Session,

@@ -5,7 +5,7 @@ next more general one counts: cached input, cache writes, audio and images in fa
 for one hour to the five-minute write's, audio and images out to the completion's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from gateway.catalogue.entries import Mapping, Rates
 from gateway.catalogue.rates import multiplier, rates_at, reachable_rates
@@ -25,6 +25,8 @@ class Charge:
 
     `output` has no reasoning in it when reasoning is priced apart. `web_search`, `request`, `ocr`, `characters`,
     `audio_seconds` (sound by the hour), `images` and `video_output` are priced by units, the others by tokens.
+    `discount_ppm` is the fraction that was taken off, in parts per million, and `saved` what that came to: `total` and
+    `saved` together are the list price.
     """
 
     input: int = 0
@@ -46,9 +48,12 @@ class Charge:
     images: int = 0
     video_output: int = 0
     total: int = 0
+    discount_ppm: int = 0
+    saved: int = 0
 
 
 FREE = Charge()
+COMPONENTS = tuple(f.name for f in fields(Charge) if f.name not in ("total", "discount_ppm", "saved"))
 
 
 def cost_of(
@@ -63,6 +68,23 @@ def cost_of(
     parts = _token_parts(usage, rates, *multiplier(mapping, service_tier))
     parts.update(_unit_parts(usage, rates, image_key, video_key))
     return Charge(**parts, total=sum(parts.values()))
+
+
+def discounted(charge: Charge, ppm: int) -> Charge:
+    """A charge at list price with `ppm` millionths taken off: each component is reduced by itself (see `reduced`).
+
+    The total is again the sum of the components; it is never above the list price and never below zero.
+    """
+    if not ppm:
+        return charge
+    parts = {name: reduced(nusd, ppm) for name in COMPONENTS if (nusd := getattr(charge, name))}
+    total = sum(parts.values())
+    return Charge(**parts, total=total, discount_ppm=ppm, saved=charge.total - total)
+
+
+def reduced(nusd: int, ppm: int) -> int:
+    """What is left of an amount with `ppm` millionths taken off, rounded half up to whole nano-dollars."""
+    return (nusd * (MILLION - ppm) + MILLION // 2) // MILLION
 
 
 def upper_bound(

@@ -5,6 +5,7 @@ from gateway.accounts import keys, members, organizations, projects, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.devices import DeviceRequest, Devices
+from gateway.accounts.discounts import Discounts
 from gateway.accounts.invitations import Invitations
 from gateway.accounts.passwords import hash_password
 from gateway.accounts.provider_keys import ProviderKeys
@@ -40,6 +41,7 @@ class Management:
         provider_keys: ProviderKeys,
         custom_providers: CustomProviders,
         provider_check: ProviderCheck,
+        discounts: Discounts,
     ) -> None:
         self._database = database
         self._control = control
@@ -52,6 +54,7 @@ class Management:
         self.provider_keys = provider_keys
         self.custom_providers = custom_providers
         self.provider_check = provider_check
+        self.discounts = discounts
         self._funding = Funding(database, control)
         self.budgets, self.ledger = self._funding.budgets, self._funding.ledger
         self.vault = Vault(secrets.encryption_keys)

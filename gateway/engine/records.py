@@ -7,7 +7,7 @@ from typing import NamedTuple
 import orjson
 
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.prices import Charge, cost_of
+from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, reduced
 from gateway.catalogue.rates import multiplier, rates_at
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
@@ -24,11 +24,8 @@ HUNG_UP = "client_disconnect"
 BASIS = {name: number for number, name in enumerate(BASES)}
 COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis"}
 RARE_UNITS = tuple(f.name for f in dataclasses.fields(Usage) if f.name not in COLUMN_UNITS)
-RARE_PARTS = tuple(
-    f.name
-    for f in dataclasses.fields(Charge)
-    if f.name not in {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h", "total"}
-)
+COLUMN_PARTS = {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h"}
+RARE_PARTS = tuple(name for name in COMPONENTS if name not in COLUMN_PARTS)
 READ_RARE_UNITS, READ_RARE_PARTS = attrgetter(*RARE_UNITS), attrgetter(*RARE_PARTS)
 
 
@@ -43,7 +40,10 @@ class Terms(NamedTuple):
 
 
 class Intent(NamedTuple):
-    """What is left of an attempt whose worker died: enough to write its row and count its cost."""
+    """What is left of an attempt whose worker died: enough to write its row and count its cost.
+
+    Members with a default may be absent: an earlier release left word without them.
+    """
 
     at: int
     organization: str
@@ -62,6 +62,8 @@ class Intent(NamedTuple):
     tokens: int
     cost_nusd: int
     leases: list[tuple[int, str]]
+    discount_ppm: int = 0
+    discount_nusd: int = 0
 
 
 def estimate(terms: Terms, attempt: Attempt) -> Usage:
@@ -88,8 +90,10 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
     return estimate(terms, attempt) if told is None else told
 
 
-def price(terms: Terms, attempt: Attempt, usage: Usage) -> Charge:
-    return cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+def price(terms: Terms, attempt: Attempt, usage: Usage, discount_ppm: int) -> Charge:
+    """What the usage of an attempt costs, with `discount_ppm` millionths taken off."""
+    charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+    return discounted(charge, discount_ppm) if discount_ppm else charge
 
 
 def record_of(terms: Terms, attempt: Attempt, usage: Usage | None, charge: Charge, now_us: int) -> UsageRecord:
@@ -135,6 +139,8 @@ def record_of(terms: Terms, attempt: Attempt, usage: Usage | None, charge: Charg
         _code(attempt.error),
         context.label or None,
         _extra(usage, charge, attempt),
+        discount_ppm=charge.discount_ppm or None,
+        discount_nusd=charge.saved if charge.discount_ppm else None,
     )
 
 
@@ -142,15 +148,19 @@ def mode_of(target: Target) -> int:
     return BYOK if target.credential.source == "byok" else CREDITS
 
 
-def intent_of(terms: Terms, number: int, target: Target, leases: list[tuple[int, str]], bound_nusd: int) -> bytes:
+def intent_of(
+    terms: Terms, number: int, target: Target, leases: list[tuple[int, str]], bound_nusd: int, discount_ppm: int = 0
+) -> bytes:
     """What to leave word of before the upstream call.
 
-    If nobody settles it, reading the prompt is billed (four bytes a token, at the prompt's rate), nothing for an
-    answer that reached nobody, and never more than the reservation.
+    If nobody settles it, reading the prompt is billed (four bytes a token, at the prompt's rate, less the discount),
+    nothing for an answer that reached nobody, and never more than the reservation.
     """
     context, mapping = terms.context, target.mapping
     caller = context.caller
     tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
+    listed = min(bound_nusd, prompt_cost(mapping, context.at_us, tokens))
+    cost_nusd = reduced(listed, discount_ppm)
     return orjson.dumps(
         (
             context.at_us,
@@ -168,8 +178,10 @@ def intent_of(terms: Terms, number: int, target: Target, leases: list[tuple[int,
             mode_of(target),
             (STREAMED if terms.streamed else 0) | (RETRIED if number else 0),
             tokens,
-            min(bound_nusd, prompt_cost(mapping, context.at_us, tokens)),
+            cost_nusd,
             leases,
+            discount_ppm,
+            listed - cost_nusd,
         )
     )
 
@@ -182,7 +194,8 @@ def prompt_cost(mapping: Mapping, at_us: int, tokens: int) -> int:
 def read_intent(payload: bytes) -> Intent:
     """ValueError when it is not one of ours."""
     values = orjson.loads(payload)
-    if not isinstance(values, list) or len(values) != len(Intent._fields):
+    least, most = len(Intent._fields) - len(Intent._field_defaults), len(Intent._fields)
+    if not isinstance(values, list) or not least <= len(values) <= most:
         raise ValueError("not an intent")
     return Intent(*values)
 
@@ -224,6 +237,8 @@ def interrupted(intent: Intent, request: bytes, attempt: int, now_us: int) -> Us
         price_version=intent.price_version,
         error=INTERRUPTED,
         label=intent.label or None,
+        discount_ppm=intent.discount_ppm or None,
+        discount_nusd=intent.discount_nusd if intent.discount_ppm else None,
     )
 
 

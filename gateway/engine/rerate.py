@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gateway.accounts.discounts import Discounts
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.prices import cost_of
+from gateway.catalogue.prices import cost_of, discounted
 from gateway.catalogue.rates import prices_at
 from gateway.limits.ledger import ADJUSTMENT, LedgerBook
 from gateway.metering.models import CACHED, CREDITS, SETTLEMENT
@@ -62,11 +63,20 @@ class Report:
         return {organization: nusd for organization, nusd in sorted(sums.items()) if nusd}
 
 
-def rerate(database: Database, catalogue: Catalogue, from_us: int, to_us: int, *, now_us: int | None = None) -> Report:
+def rerate(
+    database: Database,
+    catalogue: Catalogue,
+    from_us: int,
+    to_us: int,
+    *,
+    now_us: int | None = None,
+    discounts: Discounts | None = None,
+) -> Report:
     """Price the attempts that began in [from_us, to_us) again; writes nothing.
 
     `now_us` None: with the prices of their time, which a mapping has as dated lists, for rows whose price version the
-    catalogue still has. Else with the list in force at `now_us`, at the hour of the day at which the row was billed.
+    catalogue still has, less the discounts that they were billed with. Else with the list in force at `now_us`, at the
+    hour of the day at which the row was billed, less those of `discounts` in force at `now_us` (None: as billed).
     """
     report = Report()
     mappings = {mapping.key: mapping for model in catalogue.models.values() for mapping in model.mappings}
@@ -84,7 +94,9 @@ def rerate(database: Database, catalogue: Catalogue, from_us: int, to_us: int, *
         line = report.lines.setdefault(Place(f"org_{row.organization.hex()}", key, row.mode == CREDITS), Line())
         line.rows += 1
         line.recorded_nusd += row.cost_nusd
-        line.rated_nusd += cost_of(_usage_of(row, details), mapping, row.at, details.get("tier", "")).total
+        charge = cost_of(_usage_of(row, details), mapping, row.at, details.get("tier", ""))
+        ppm = (row.discount_ppm or 0) if now_us is None or discounts is None else _discount_at(discounts, row, now_us)
+        line.rated_nusd += discounted(charge, ppm).total
     return report
 
 
@@ -99,6 +111,13 @@ def post(ledger: LedgerBook, report: Report, reference: str) -> dict[str, int]:
         if ledger.post(organization, ADJUSTMENT, -nusd, f"rerate:{organization}:{reference}", "usage priced again"):
             posted[organization] = -nusd
     return posted
+
+
+def _discount_at(discounts: Discounts, row: UsageRecord, at_us: int) -> int:
+    """Own provider keys pay no credits, so nothing is taken off them."""
+    if row.mode != CREDITS:
+        return 0
+    return discounts.fraction(f"org_{row.organization.hex()}", row.provider, row.served, at_us)
 
 
 def _reason(row: UsageRecord, details: dict, mapping: Mapping | None, now_us: int | None) -> str:

@@ -5,8 +5,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from gateway.accounts.discounts import Discounts
 from gateway.catalogue.prices import FREE, Charge
 from gateway.clock import Clock
 from gateway.engine.context import RequestContext
@@ -50,11 +51,12 @@ class Settlements:
         journal: Journal,
         intents: Intents,
         clock: Clock,
+        discounts: Discounts,
         wait_s: float,
         chores: tuple[Callable[[], object], ...] = (),
     ) -> None:
         self.spending, self.rates, self.journal, self.intents = spending, rates, journal, intents
-        self.clock, self.wait_s = clock, wait_s
+        self.clock, self.discounts, self.wait_s = clock, discounts, wait_s
         self._chores = chores
         self._posting: deque[tuple[Ticket, bytes, int]] = deque()
         self._watched: dict[bytes, int] = {}
@@ -154,6 +156,13 @@ class Settlements:
                 log.exception("the budgets could not be tended")
 
 
+class Begun(NamedTuple):
+    """An upstream call under way, and how many millionths of its price are taken off."""
+
+    target: Target
+    discount_ppm: int
+
+
 class Settlement:
     """One request's money, from admission to its end.
 
@@ -170,7 +179,7 @@ class Settlement:
         self._house, self._terms, self._ask = house, terms, ask
         self._reservation, self._slot = reservation, slot
         self._standings = slot.standings if slot is not None else ()
-        self._open: dict[int, Target] = {}
+        self._open: dict[int, Begun] = {}
         self._kept = self._closed = False
         self.output_cap = reservation.output_cap
         tokens = ask.tokens_within(reservation.amount_nusd)
@@ -185,10 +194,10 @@ class Settlement:
         """Leave word outside of this process, just before the first upstream byte. Unavailable when the leases ran
         out meanwhile or the word cannot be left."""
         self._reservation.check()
-        payload = self._intent(attempt, target)
-        self._house.intents.begin(self._terms.request, attempt, payload)
+        begun = Begun(target, self._discount(target) if self._house.discounts.any else 0)
+        self._house.intents.begin(self._terms.request, attempt, self._intent(attempt, begun))
         self._house.count_call(self._terms.request, 1)
-        self._open[attempt] = target
+        self._open[attempt] = begun
 
     def unused(self, attempt: Attempt) -> None:
         """The attempt was never sent: nothing is recorded of it."""
@@ -283,22 +292,32 @@ class Settlement:
 
     def _interrupt(self, number: int) -> None:
         """An attempt began and nobody told its end (a fault of ours): recorded as after a crash."""
-        target = self._open.pop(number)
-        intent = read_intent(self._intent(number, target))
+        intent = read_intent(self._intent(number, self._open.pop(number)))
         record = interrupted(intent, self._terms.request, number, self._house.clock.now_us())
         self._post_soon(record)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
 
-    def _intent(self, number: int, target: Target) -> bytes:
-        leases = self._reservation.leases(mode_of(target) == CREDITS)
-        return intent_of(self._terms, number, target, leases, self._reservation.amount_nusd)
+    def _discount(self, target: Target) -> int:
+        """Parts per million taken off what credits pay, by the discounts in force when the request came in."""
+        if mode_of(target) != CREDITS:
+            return 0
+        context, mapping = self._terms.context, target.mapping
+        return self._house.discounts.fraction(
+            context.caller.organization_id, target.provider.id, mapping.model, context.at_us
+        )
+
+    def _intent(self, number: int, begun: Begun) -> bytes:
+        leases = self._reservation.leases(mode_of(begun.target) == CREDITS)
+        bound = self._reservation.amount_nusd
+        return intent_of(self._terms, number, begun.target, leases, bound, begun.discount_ppm)
 
     def _record(self, attempt: Attempt) -> UsageRecord | None:
         """The row of an attempt that is still open; None when it was recorded before."""
-        if self._open.pop(attempt.number, None) is None:
+        begun = self._open.pop(attempt.number, None)
+        if begun is None:
             return None
         usage = usage_of(self._terms, attempt)
-        charge: Charge = FREE if usage is None else price(self._terms, attempt, usage)
+        charge: Charge = FREE if usage is None else price(self._terms, attempt, usage, begun.discount_ppm)
         if usage is not None:
             attempt.usage = usage
         attempt.charge = charge

@@ -44,7 +44,7 @@ PARTS = {
 @dataclass(slots=True)
 class Figures:
     """Sums; `_nusd` are nano-dollars. `byok_` is the part of what the caller's own provider keys
-    served. The fee for storage is no part of the cost."""
+    served. The fee for storage and what discounts saved are no part of the cost."""
 
     requests: int = 0
     errors: int = 0
@@ -70,6 +70,7 @@ class Figures:
     audio_input_nusd: int = 0
     audio_output_nusd: int = 0
     video_output_nusd: int = 0
+    discount_nusd: int = 0
 
     def add(self, other: "Figures") -> None:
         for name in self.__slots__:
@@ -101,6 +102,7 @@ SUMS: dict[str, str] = {
     "output_nusd": "u.output_nusd",
     "cached_nusd": "u.cached_nusd",
     "cache_write_nusd": "u.cache_write_nusd",
+    "discount_nusd": "COALESCE(u.discount_nusd, 0)",
 }
 CODES = ", ".join(f"'{code}'" for code in CLIENT_CODES)
 

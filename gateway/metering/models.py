@@ -14,8 +14,10 @@ class Usage(Base):
     """One row an attempt. Ids are the 16 bytes behind their prefix; `at` is when the attempt began, `posted_at` when
     it was recorded. Token counts are disjoint but for `reasoning` (part of `output`). `cost_nusd` is the sum of all
     components; those without a column are in `extra`, a JSON object {"units": {…}, "nusd": {…}, …} that is usually
-    NULL. `storage_nusd`, beside the cost, is the fee for keeping the payload, NULL (no bytes) where none is due.
-    `duration_ms` and `ttft_ms` (0: no content came) are the attempt's; `status` is the upstream's.
+    NULL. `discount_ppm` is the fraction that was taken off the list price, in parts per million, and `discount_nusd`
+    what that saved: `cost_nusd` is what is left. `storage_nusd`, beside the cost, is the fee for keeping the payload.
+    These three are NULL (no bytes) where there is none. `duration_ms` and `ttft_ms` (0: no content came) are the
+    attempt's; `status` is the upstream's.
     """
 
     at = TimeField()
@@ -54,6 +56,8 @@ class Usage(Base):
     label = peewee.CharField(64, null=True)
     extra = peewee.TextField(null=True)
     storage_nusd = NanoField(null=True)
+    discount_ppm = peewee.IntegerField(null=True)
+    discount_nusd = NanoField(null=True)
 
     class Meta:
         primary_key = peewee.CompositeKey("request", "attempt", "kind")

@@ -49,6 +49,8 @@ class UsageRecord(NamedTuple):
     label: str | None = None
     extra: str | None = None
     storage_nusd: int | None = None
+    discount_ppm: int | None = None
+    discount_nusd: int | None = None
 
     @property
     def request_id(self) -> str:

@@ -2,6 +2,7 @@
 
 import click
 
+from gateway.accounts.discounts import Discounts
 from gateway.catalogue.loader import load
 from gateway.engine import rerate
 from gateway.engine.doctor import doctor as examine
@@ -30,7 +31,10 @@ def doctor(ctx: click.Context) -> int:
 @click.option("--post", is_flag=True, help="Post the differences to the credits; once for each period and catalogue.")
 @click.pass_context
 def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool) -> None:
-    """Price the usage of a period again and report the difference; writes nothing without --post."""
+    """Price the usage of a period again and report the difference; writes nothing without --post.
+
+    With prices of then discounts count as they were billed, with those of now as they are in force now.
+    """
     from_us, to_us = read_time(start), read_time(end)
     if to_us <= from_us:
         raise InvalidRequest("--to must be later than --from.")
@@ -38,7 +42,8 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool) -
     own = installation.settings.catalogue
     catalogue = load(own.path, sandbox=own.sandbox)
     now_us = installation.database.now_us() if prices == "now" else None
-    report = rerate.rerate(installation.database, catalogue, from_us, to_us, now_us=now_us)
+    discounts = Discounts(installation.database, installation.control)
+    report = rerate.rerate(installation.database, catalogue, from_us, to_us, now_us=now_us, discounts=discounts)
     _print(report)
     if not post:
         return

@@ -7,7 +7,7 @@ from gateway.clock import SECOND_US, Clock
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.limits import rates
-from gateway.money import format_usd, usd_number
+from gateway.money import MILLION, format_usd, usd_number
 from gateway.neutral.usage import NOTHING, Usage
 
 Header = tuple[str, str]
@@ -84,6 +84,8 @@ class Facts:
         }
         if target.mapping.region:
             body["used_region"] = target.mapping.region
+        if self.charge.discount_ppm:
+            body["discount"] = self.charge.discount_ppm / MILLION
         if self.outcome.cached:
             body["cached"] = True
         asked_tier = self.outcome.request.options.service_tier

@@ -121,7 +121,6 @@ def write_figures(figures: Figures) -> dict[str, Any]:
         "dataStorageCost": usd(figures.storage_nusd),
         "creditsDataStorageCost": usd(figures.storage_nusd - figures.byok_storage_nusd),
         "apiKeysDataStorageCost": usd(figures.byok_storage_nusd),
-        "discountSavings": 0.0,
     }
 
 
@@ -132,6 +131,7 @@ def _write_short(figures: Figures) -> dict[str, Any]:
         "outputTokens": figures.output_tokens,
         "totalTokens": figures.input_tokens + figures.output_tokens,
         "cost": usd_number(figures.cost_nusd),
+        "discountSavings": usd_number(figures.discount_nusd),
     }
 
 

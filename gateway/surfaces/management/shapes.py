@@ -145,6 +145,16 @@ WHOLE_SKILL = named(
 AUDIT_ENTRY = named(
     "AuditEntry", seq="integer", at="string", actor="string", action="string", subject="string", detail="object"
 )
+DISCOUNT = named(
+    "Discount",
+    id="string",
+    organizationId="string",
+    provider="string",
+    model="string",
+    fraction="string",
+    startsAt="string?",
+    endsAt="string?",
+)
 LEDGER_ENTRY = named(
     "LedgerEntry", id="string", kind="string", amount="string", reference="string", note="string", at="string"
 )

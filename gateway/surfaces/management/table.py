@@ -5,6 +5,7 @@ from gateway.surfaces.management import (
     activity,
     credits,
     devices,
+    discounts,
     keys,
     members,
     organizations,
@@ -24,5 +25,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *provider_keys.OPERATIONS,
     *rules.OPERATIONS,
     *credits.OPERATIONS,
+    *discounts.OPERATIONS,
     *activity.OPERATIONS,
 )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.fields import read_prices
-from gateway.catalogue.prices import FREE, cost_of, upper_bound
+from gateway.catalogue.prices import COMPONENTS, FREE, Charge, cost_of, discounted, reduced, upper_bound
 from gateway.clock import from_datetime
 from gateway.neutral.usage import Usage
 
@@ -199,3 +199,47 @@ def test_the_bound_counts_a_price_that_begins_tomorrow():
 
 def test_the_bound_of_a_free_model_is_nothing():
     assert upper_bound(priced({"prompt": "0", "completion": "0"}), 10**6, 10**6, at_us=NOON) == 0
+
+
+def test_a_discount_by_hand():
+    # 100 × 3,000 + 3 × 300 + 1 × 3,750 + 7 × 15,000 = 300,000 + 900 + 3,750 + 105,000; a third off each, half up.
+    listed = cost_of(Usage(input=100, cache_read=3, cache_write=1, output=7), FULL, NOON)
+    less = discounted(listed, 333_333)
+    assert (less.input, less.cached_input, less.cache_write, less.output) == (200_000, 600, 2500, 70_000)
+    assert (less.total, less.saved, less.discount_ppm) == (273_100, 136_550, 333_333)
+
+
+@pytest.mark.parametrize(
+    ("nusd", "ppm", "left"),
+    [
+        (1, 500_000, 1),  # a half is rounded up: in the gateway's favour, and never above the list price
+        (1, 500_001, 0),
+        (3, 500_000, 2),
+        (1_000_000, 1, 999_999),
+        (10, 200_000, 8),
+        (7, 999_999, 0),
+        (0, 200_000, 0),
+        (2**62, 1, 2**62 - 4_611_686_018_427),
+    ],
+)
+def test_what_is_left_of_an_amount_is_rounded_half_up(nusd: int, ppm: int, left: int):
+    assert reduced(nusd, ppm) == left
+
+
+AMOUNTS = st.integers(0, 10**15)
+
+
+@given(st.lists(AMOUNTS, min_size=len(COMPONENTS), max_size=len(COMPONENTS)), st.integers(1, 999_999))
+def test_a_discounted_charge_adds_up_and_is_never_above_the_list_price(amounts, ppm):
+    listed = Charge(*amounts, total=sum(amounts))
+    less = discounted(listed, ppm)
+    parts = [getattr(less, name) for name in COMPONENTS]
+    assert sum(parts) == less.total and less.total + less.saved == listed.total
+    assert all(0 <= part <= before for part, before in zip(parts, amounts, strict=True))
+    assert abs(less.saved * 10**6 - listed.total * ppm) <= 500_000 * len(COMPONENTS)
+    assert discounted(listed, ppm) == less
+
+
+def test_without_a_discount_a_charge_stays_as_it_is():
+    charge = cost_of(Usage(input=100), FULL, NOON)
+    assert discounted(charge, 0) is charge and charge.saved == 0

@@ -6,6 +6,8 @@ import pytest
 
 from gateway import ids
 from gateway.accounts.authentication import Caller
+from gateway.accounts.discounts import Discounts
+from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.catalogue.entries import Mapping, Prices, Provider, Rates
 from gateway.control import Control
 from gateway.engine.context import RequestContext
@@ -66,7 +68,10 @@ class House:
         self.journal = Journal(money, clock)
         self.intents = Intents(folder / "journal", "node")
         self.spending = Spending(money, self.journal, self.control, clock, self.intents.claim)
-        self.settlements = Settlements(self.spending, RequestRates(), self.journal, self.intents, clock, 5.0)
+        self.discounts = Discounts(database, self.control)
+        self.settlements = Settlements(
+            self.spending, RequestRates(), self.journal, self.intents, clock, self.discounts, 5.0
+        )
         self.recovery = Recovery(money, folder / "journal", self.control, clock, 60.0)
         self.budgets, self.ledger = Budgets(database, self.control), LedgerBook(database, self.control)
 
@@ -116,7 +121,7 @@ def house(database_url: str, open_store: Callable[..., Database], clock, tmp_pat
     def make() -> House:
         database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
         if not made:
-            database.bind(MODELS)
+            database.bind([*ACCOUNT_MODELS, *MODELS])
         made.append(House(database, money, clock, tmp_path))
         return made[-1]
 

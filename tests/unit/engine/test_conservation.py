@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from unit.engine.conftest import Account, attempt_at, target
 
+from gateway.accounts.discounts import EVERY, DiscountInfo
+from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.catalogue.catalogue import Catalogue
 from gateway.engine.doctor import doctor
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.budgets import Limits
@@ -14,6 +17,7 @@ from gateway.neutral.usage import Usage
 
 LIMIT = 3_000_000
 WHICH = st.integers(0, 3)
+CATALOGUE = Catalogue([], [target().provider], {})
 
 
 class Machine(RuleBasedStateMachine):
@@ -24,6 +28,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.houses = [self.make_house(), self.make_house()]
+        self.made = [*self.houses]
         self.account, self.running, self.over = Account(), [], 0
         self.houses[0].ledger.grant(self.account.organization, 10 * LIMIT, f"start:{self.account.organization}")
         self.houses[0].budgets.set_limits("key", self.account.key, Limits(total_nusd=LIMIT))
@@ -55,7 +60,7 @@ class Machine(RuleBasedStateMachine):
             one, settlement, bound = self.running.pop(which % len(self.running))
             settlement.settle(attempt_at(target(), usage=Usage(input=1000), finish="stop"))
             settlement.close()
-            self.over += 1_000_000 - bound
+            self.over += max(0, 1_000_000 - bound)
 
     @rule(which=WHICH)
     def void(self, which: int) -> None:
@@ -63,6 +68,19 @@ class Machine(RuleBasedStateMachine):
             _, settlement, _ = self.running.pop(which % len(self.running))
             settlement.unused(attempt_at(target()))
             settlement.close()
+
+    @rule(ppm=st.integers(0, 999_999))
+    def discount(self, ppm: int) -> None:
+        one = self.houses[0]
+        one.database.bind(ACCOUNT_MODELS)  # they have one store, and this example's may be another one
+        wanted = DiscountInfo(EVERY, "mock", EVERY, ppm)
+        try:
+            if ppm:
+                one.discounts.put(wanted, CATALOGUE, actor="operator")
+            for known in one.discounts.list_discounts() if not ppm else ():
+                one.discounts.remove(known.id, actor="operator")
+        except Unavailable:
+            pass
 
     @rule(which=WHICH, after=st.booleans())
     def break_store(self, which: int, after: bool) -> None:
@@ -86,6 +104,7 @@ class Machine(RuleBasedStateMachine):
         dead.die()
         self.running = [entry for entry in self.running if entry[0] is not dead]
         self.houses[place] = self.make_house()
+        self.made.append(self.houses[place])
 
     @rule(which=WHICH)
     def recover(self, which: int) -> None:
@@ -117,7 +136,17 @@ class Machine(RuleBasedStateMachine):
         leased = "SELECT COUNT(*) FROM budget WHERE leased_nusd <> 0"
         assert last.database.read(lambda: last.database.execute(leased).fetchone())[0] == 0
         assert doctor(last.database) == []
+        self.check_rows(last)
         last.stop()
+        for one in (*self.made, last):
+            for store in (one.database, one.money):
+                store.close()
+
+    def check_rows(self, house) -> None:
+        """What was billed and what was saved are the list price of what was used: 1,000 n$ a token."""
+        listed = "cost_nusd + COALESCE(discount_nusd, 0)"
+        sql = f"SELECT COUNT(*) FROM usage WHERE {listed} <> input * 1000 AND finish = 'stop'"
+        assert house.database.read(lambda: house.database.execute(sql).fetchone())[0] == 0
 
 
 @pytest.mark.slow

@@ -86,6 +86,31 @@ def test_an_improper_rate_is_refused(run) -> None:
     assert "error: " in run("rates", "set", "key", "x", "requests", "-1", status=1)
 
 
+def test_discounts_are_set_listed_and_removed(run) -> None:
+    first = run("discounts", "set", "0.2", "--provider", "sandbox", "--from", "2026-01-01", "--to", "2026-02-01T12:00")
+    assert first.startswith("disc_")
+    everyone = run("discounts", "set", "0.05")
+    shown = run("discounts", "list")
+    assert cells(shown) == [everyone, "*", "*", "*", "0.05", "-", "-"]
+    assert cells(shown, 2)[2:] == ["sandbox", "*", "0.2", "2026-01-01T00:00:00.000Z", "2026-02-01T12:00:00.000Z"]
+    assert run("discounts", "set", "0.3", "--provider", "sandbox") == first
+    for one in (first, everyone):
+        assert run("discounts", "remove", one) == f"{one} is removed."
+    assert run("discounts", "list") == "There are no discounts."
+    assert "discount.remove" in run("audit", "list")
+
+
+@pytest.mark.parametrize("fraction", ["0", "1", "20", "-0.1", "a fifth", "nan", "0.0000001"])
+def test_an_improper_discount_is_refused(run, fraction: str) -> None:
+    assert "decimal fraction" in run("discounts", "set", "--", fraction, status=1)
+
+
+def test_a_discount_of_nothing_known_is_refused(run) -> None:
+    for place in (("--provider", "nobody"), ("--model", "none"), ("--organization", "org_" + "0" * 32)):
+        assert "There is no" in run("discounts", "set", "0.1", *place, status=1)
+    assert "There is no discount" in run("discounts", "remove", "disc_" + "0" * 32, status=1)
+
+
 def test_doctor_tells_a_difference_with_status_1(run, open_store) -> None:
     store = open_store(os.environ["DATABASE_URL"])
     sql = "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'"

@@ -1,0 +1,98 @@
+"""A discount through the whole gateway: in what is billed, in every dialect's answer, in activity and in the books."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fakes.mint import Mint
+from gateways import LocalGateway, local_gateway
+from spending import BODIES, STREAMED, TOKEN_NUSD, write_mint
+
+from gateway.accounts import members
+from gateway.accounts.discounts import EVERY, DiscountInfo
+from gateway.engine.doctor import doctor
+from gateway.engine.rerate import rerate
+from gateway.money import NANO
+from gateway.settings import Settings
+
+LISTED = 100 * TOKEN_NUSD
+
+
+@pytest.fixture
+def gateway(settings: Callable[..., Settings], tmp_path: Path) -> Iterator[LocalGateway]:
+    with Mint() as mint, local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
+        yield running
+        running.services.journal.flush(5)
+        assert doctor(running.services.database) == []
+
+
+def set_discount(gateway: LocalGateway, ppm: int, provider: str = EVERY, model: str = EVERY) -> DiscountInfo:
+    services = gateway.services
+    wanted = DiscountInfo(EVERY, provider, model, ppm)
+    return services.management.discounts.put(wanted, services.catalogue.current(), actor="operator")
+
+
+def ask(gateway: LocalGateway, path: str, **more: Any) -> httpx.Response:
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        headers = {"Authorization": f"Bearer {gateway.key}"}
+        body = {"model": "mint/coin"} | BODIES[path]("Hello") | more
+        return http.post(gateway.address + path, json=body, headers=headers)
+
+
+def metadata_of(told: httpx.Response) -> dict[str, Any]:
+    """The metadata of an answer, whole or streamed, in whichever dialect."""
+    if not told.headers["content-type"].startswith("text/event-stream"):
+        body = told.json()
+        return body.get("metadata") or body["llmgateway"]
+    for line in reversed(told.text.splitlines()):
+        if line.startswith("data: {"):
+            event = json.loads(line[6:])
+            found = event.get("metadata") or event.get("response", {}).get("llmgateway")
+            if found:
+                return found
+    raise AssertionError(told.text)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", STREAMED)
+def test_every_dialect_reports_the_fraction(gateway: LocalGateway, path: str, stream: bool) -> None:
+    assert "discount" not in metadata_of(ask(gateway, path, stream=stream))
+    set_discount(gateway, 200_000, "mint", "coin")
+    assert metadata_of(ask(gateway, path, stream=stream))["discount"] == 0.2
+
+
+def test_the_cost_that_is_told_and_billed_is_the_reduced_one(gateway: LocalGateway) -> None:
+    set_discount(gateway, 200_000)
+    told = ask(gateway, "/v1/chat/completions")
+    assert told.json()["usage"]["cost"] == LISTED * 0.8 / NANO
+    assert told.headers["x-llmgateway-cost"] == "0.024"
+    caller = gateway.services.authentication.caller(gateway.key)
+    assert gateway.services.ledger.balance(caller.organization_id).spent_nusd == LISTED * 4 // 5
+    assert gateway.services.budgets.status(caller.key_id).usage_nusd == LISTED * 4 // 5
+
+
+def test_activity_tells_what_discounts_saved(gateway: LocalGateway) -> None:
+    ask(gateway, "/v1/chat/completions")
+    made = set_discount(gateway, 250_000)
+    ask(gateway, "/v1/chat/completions")
+    gateway.services.management.discounts.remove(made.id, actor="operator")
+    gateway.services.journal.flush(5)
+    owner = members.list_members(gateway.services.database)[0]
+    token = gateway.services.management.sessions.open(owner.user_id).token
+    for group, breakdown in (("model", "modelBreakdown"), ("apiKey", "apiKeyBreakdown"), ("user", "userBreakdown")):
+        with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {token}"}) as http:
+            (day,) = http.get(f"{gateway.address}/activity?groupBy={group}").json()["activity"]
+        assert (day["cost"], day["discountSavings"]) == (1.75 * LISTED / NANO, 0.25 * LISTED / NANO)
+        assert [one["discountSavings"] for one in day[breakdown]] == [0.25 * LISTED / NANO]
+
+
+def test_usage_is_priced_alike_again(gateway: LocalGateway) -> None:
+    set_discount(gateway, 333_333)
+    ask(gateway, "/v1/chat/completions")
+    services = gateway.services
+    services.journal.flush(5)
+    report = rerate(services.database, services.catalogue.current(), 0, services.clock.now_us() + 1)
+    assert report.owed() == {} and [line.rows for line in report.lines.values()] == [1]
