@@ -1,8 +1,46 @@
-"""Server-sent events as they come: bytes in, events out, whatever the split."""
+"""Upstream event streams: bytes to events whatever the split, and the one loop that reads a stream of any format."""
 
-from gateway.errors import UpstreamFailed
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from typing import Protocol as Interface
+
+import orjson
+
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.events import Batch, Silent
+from gateway.providers.failures import explain_object, stream_failure
+from gateway.providers.protocol import Reply
 
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 comes in one line
+
+
+class Frames(Interface):
+    """Takes a stream apart: `feed` gives what is whole by now, `finish` what an orderly end makes whole."""
+
+    def feed(self, piece: bytes) -> list[Any]: ...
+    def finish(self) -> list[Any]: ...
+
+
+class Stream(Interface):
+    """What one format makes of the pieces of one stream.
+
+    `take` gives their batch (may be empty) and whether it ends with the terminal event. `finish` takes what is left
+    when the upstream ended in order and ends the stream one way or another; `fail` ends it with an error.
+    """
+
+    def take(self, pieces: list[Any]) -> tuple[Batch, bool]: ...
+    def finish(self, pieces: list[Any]) -> Batch: ...
+    def fail(self, error: GatewayError) -> Batch: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """A kind of stream: a part of its content type, its `Frames`, and the error in an answer of another kind."""
+
+    media: str
+    frames: Callable[[], Frames]
+    refuse: Callable[[Reply], GatewayError]
 
 
 class EventReader:
@@ -18,11 +56,6 @@ class EventReader:
         self._held: list[bytes] = []
         self._size = 0
         self._limit = limit
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether part of an event is still waiting for its end: the stream was cut inside it."""
-        return any(piece.strip(b"\r\n") for piece in self._held)
 
     def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
         """Take bytes, give events. UpstreamFailed when one event outgrows the limit."""
@@ -75,3 +108,42 @@ class EventReader:
                 name = value.decode("utf-8", "replace")
         if data:
             events.append((name, data[0] if len(data) == 1 else b"\n".join(data)))
+
+
+def read_failure(reply: Reply) -> GatewayError:
+    """A 2xx answer that is no event stream: the error that it tells of, or that it is none."""
+    body = reply.read_all()
+    try:
+        wire = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        wire = None
+    said = explain_object(wire, body)
+    if said.shaped or said.message:
+        return stream_failure(wire)
+    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)
+
+
+EVENTS = Framing("event-stream", EventReader, read_failure)
+
+
+def read_batches(reply: Reply, stream: Stream, framing: Framing = EVENTS) -> Iterator[Batch]:
+    """Batches up to and with the terminal one; [Silent] while nothing comes. Never raises a GatewayError: it comes
+    as the batch that `stream.fail` makes of it. An answer without a content type is taken for a stream."""
+    try:
+        kind = reply.headers.get("content-type", "")
+        if kind and framing.media not in kind:
+            raise framing.refuse(reply)
+        frames = framing.frames()
+        feed, take = frames.feed, stream.take
+        for piece in reply.chunks():
+            if not piece:
+                yield [Silent()]
+                continue
+            batch, done = take(feed(piece))
+            if batch:
+                yield batch
+            if done:
+                return
+        yield stream.finish(frames.finish())
+    except GatewayError as error:
+        yield stream.fail(error)

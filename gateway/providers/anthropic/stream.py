@@ -44,9 +44,9 @@ from gateway.providers.anthropic.reply import (
     read_tier,
     word,
 )
-from gateway.providers.failures import explain, stream_failure, truncated
+from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.protocol import Reply
-from gateway.providers.sse import EventReader
+from gateway.providers.sse import read_batches
 
 
 class StreamReader:
@@ -62,39 +62,19 @@ class StreamReader:
         self._stop: FinishReason | None = None
         self._stop_sequence = ""
         self._inputs: dict[int, str] = {}  # what stood at the start of a call's block, until its first delta
-        self._readers: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
-            "message_start": self._start,
-            "content_block_start": self._open,
-            "content_block_delta": self._delta,
-            "content_block_stop": self._close,
-            "message_delta": self._turn,
-        }
 
     def read(self, reply: Reply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        try:
-            yield from self._read(reply)
-        except GatewayError as error:
-            yield self._end([], Failed(error, self._usage()))
+        return read_batches(reply, self)
 
-    def _read(self, reply: Reply) -> Iterator[Batch]:
-        kind = reply.headers.get("content-type", "")
-        if kind and "event-stream" not in kind:
-            raise _not_a_stream(reply)
-        events = EventReader()
-        for piece in reply.chunks():
-            if not piece:
-                yield [Silent()]
-                continue
-            batch, done = self._take(events.feed(piece))
-            if batch:
-                yield batch
-            if done:
-                return
-        batch, done = self._take(events.finish())
-        yield batch if done else self._end(batch, Failed(truncated(), self._usage()))
+    def finish(self, events: list[tuple[str, bytes]]) -> Batch:
+        batch, done = self.take(events)
+        return batch if done else self._end(batch, Failed(truncated(), self._usage()))
 
-    def _take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+    def fail(self, error: GatewayError) -> Batch:
+        return self._end([], Failed(error, self._usage()))
+
+    def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
         for _, data in events:
@@ -120,12 +100,12 @@ class StreamReader:
             if self._pings > 1 and not batch:
                 batch.append(Silent())
             return
-        read = self._readers.get(kind)
+        read = READERS.get(kind)
         if read is None:
             return
         if not self._started and kind != "message_start":
             raise ValueError("an event before message_start")
-        neutral = read(wire)
+        neutral = read(self, wire)
         content = any(has_content(event) for event in neutral)
         self._content = self._content or content
         if not self._relayed:
@@ -222,9 +202,11 @@ class StreamReader:
         return batch
 
 
-def _not_a_stream(reply: Reply) -> GatewayError:
-    """A 2xx answer of another kind: its error object, or that it is no stream."""
-    body = reply.read_all()
-    if explain(body).shaped:
-        return stream_failure(orjson.loads(body))
-    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)
+# Not in each reader: bound to it, they would hold it until the collector came by.
+READERS: dict[str, Callable[[StreamReader, dict[str, Any]], list[Event]]] = {
+    "message_start": StreamReader._start,
+    "content_block_start": StreamReader._open,
+    "content_block_delta": StreamReader._delta,
+    "content_block_stop": StreamReader._close,
+    "message_delta": StreamReader._turn,
+}

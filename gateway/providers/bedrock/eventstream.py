@@ -9,6 +9,7 @@ import zlib
 from typing import NamedTuple
 
 from gateway.errors import UpstreamFailed
+from gateway.providers.failures import truncated
 
 PRELUDE = struct.Struct(">III")
 CRC = struct.Struct(">I")
@@ -37,10 +38,11 @@ class FrameReader:
     def __init__(self) -> None:
         self._held = b""
 
-    @property
-    def unfinished(self) -> bool:
-        """Whether part of a frame is waiting for its end: the stream was cut inside it."""
-        return bool(self._held)
+    def finish(self) -> list[Frame]:
+        """Nothing is left at an orderly end. StreamTruncated when the stream was cut inside a frame."""
+        if self._held:
+            raise truncated()
+        return []
 
     def feed(self, piece: bytes) -> list[Frame]:
         """Take bytes, give the frames that are whole by now. UpstreamFailed for a damaged one."""

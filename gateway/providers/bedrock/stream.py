@@ -20,7 +20,6 @@ from gateway.neutral.events import (
     Finished,
     PartFound,
     ReasoningDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
@@ -45,8 +44,9 @@ from gateway.providers.bedrock.reply import (
 )
 from gateway.providers.failures import truncated
 from gateway.providers.protocol import Reply
+from gateway.providers.sse import Framing, read_batches
 
-FRAMED = "vnd.amazon.eventstream"
+FRAMES = Framing("vnd.amazon.eventstream", FrameReader, read_failure)
 Wire = dict[str, Any]
 
 
@@ -64,59 +64,34 @@ class StreamReader:
         self._blocks: dict[tuple[int, str], int] = {}
         self._sealed: dict[int, bytearray] = {}
         self._formats: dict[int, str] = {}
-        self._takers: dict[str, Callable[[Wire, Batch], None]] = {
-            "messageStart": self._take_start,
-            "contentBlockStart": self._take_block_start,
-            "contentBlockDelta": self._take_delta,
-            "contentBlockStop": self._take_block_stop,
-            "messageStop": self._take_stop,
-        }
 
     def read(self, reply: Reply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        try:
-            yield from self._read(reply)
-        except GatewayError as error:
-            yield self._end([], Failed(error, self._usage))
+        return read_batches(reply, self, FRAMES)
 
-    def _read(self, reply: Reply) -> Iterator[Batch]:
-        kind = reply.headers.get("content-type", "")
-        if kind and FRAMED not in kind:
-            raise read_failure(reply)
-        frames = FrameReader()
-        for piece in reply.chunks():
-            if not piece:
-                yield [Silent()]
-                continue
-            batch: Batch = []
-            if self._take_all(frames.feed(piece), batch):
-                yield batch
-                return
-            if batch:
-                yield batch
-        if self._finish is None or frames.unfinished:
-            raise truncated()
-        yield self._end([], self._last())
-
-    def _take_all(self, frames: list[Frame], batch: Batch) -> bool:
-        """Add the neutral events of some frames; whether the last is terminal."""
+    def take(self, frames: list[Frame]) -> tuple[Batch, bool]:
+        """The neutral events of some frames, and whether the last is terminal."""
+        batch: Batch = []
         for frame in frames:
             if frame.kind != "event":
-                self._end(batch, Failed(frame_failure(frame), self._usage))
-                return True
+                return self._end(batch, Failed(frame_failure(frame), self._usage)), True
             try:
                 if self._take(frame, batch):
-                    return True
+                    return batch, True
             except orjson.JSONDecodeError:
-                self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage))
-                return True
+                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage)), True
             except SHAPE_ERRORS:
-                self._end(batch, Failed(UpstreamFailed(ODD), self._usage))
-                return True
+                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
             except GatewayError as error:
-                self._end(batch, Failed(error, self._usage))
-                return True
-        return False
+                return self._end(batch, Failed(error, self._usage)), True
+        return batch, False
+
+    def finish(self, frames: list[Frame]) -> Batch:
+        """Models that send no metadata end with their stop."""
+        return self._end([], self._last() if self._finish is not None else Failed(truncated(), self._usage))
+
+    def fail(self, error: GatewayError) -> Batch:
+        return self._end([], Failed(error, self._usage))
 
     def _take(self, frame: Frame, batch: Batch) -> bool:
         wire = orjson.loads(frame.payload) if frame.payload else {}
@@ -127,9 +102,9 @@ class StreamReader:
                 return False
             self._end(batch, self._last())
             return True
-        taker = self._takers.get(frame.name)
+        taker = TAKERS.get(frame.name)
         if taker is not None:
-            taker(wire, batch)
+            taker(self, wire, batch)
         return False
 
     def _take_start(self, wire: Wire, batch: Batch) -> None:
@@ -214,3 +189,13 @@ class StreamReader:
         self._begin(batch)
         batch.append(last)
         return batch
+
+
+# Not in each reader: bound to it, they would hold it until the collector came by.
+TAKERS: dict[str, Callable[[StreamReader, Wire, Batch], None]] = {
+    "messageStart": StreamReader._take_start,
+    "contentBlockStart": StreamReader._take_block_start,
+    "contentBlockDelta": StreamReader._take_delta,
+    "contentBlockStop": StreamReader._take_block_stop,
+    "messageStop": StreamReader._take_stop,
+}

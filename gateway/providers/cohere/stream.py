@@ -18,7 +18,6 @@ from gateway.neutral.events import (
     Failed,
     Finished,
     ReasoningDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
@@ -38,9 +37,9 @@ from gateway.providers.cohere.reply import (
     read_sources,
     word,
 )
-from gateway.providers.failures import explain_object, stream_failure, truncated
+from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.protocol import Reply
-from gateway.providers.sse import EventReader
+from gateway.providers.sse import read_batches
 
 PLAN = ("plan", 0)
 END = "message-end"
@@ -54,43 +53,19 @@ class StreamReader:
         self._blocks: dict[tuple[str, int], int] = {}
         self._usage: Usage | None = None
         self._started = self._content = self._called = False
-        self._readers: dict[str, Callable[[Wire], list[Event]]] = {
-            "message-start": self._start,
-            "content-start": self._text,
-            "content-delta": self._text,
-            "content-end": self._close,
-            "tool-plan-delta": self._plan,
-            "tool-call-start": self._call,
-            "tool-call-delta": self._arguments,
-            "tool-call-end": self._close,
-            "citation-start": self._cite,
-        }
 
     def read(self, reply: Reply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        try:
-            yield from self._read(reply)
-        except GatewayError as error:
-            yield self._end([], Failed(error, self._usage))
+        return read_batches(reply, self)
 
-    def _read(self, reply: Reply) -> Iterator[Batch]:
-        kind = reply.headers.get("content-type", "")
-        if kind and "event-stream" not in kind:
-            raise _not_a_stream(reply)
-        events = EventReader()
-        for piece in reply.chunks():
-            if not piece:
-                yield [Silent()]
-                continue
-            batch, done = self._take(events.feed(piece))
-            if batch:
-                yield batch
-            if done:
-                return
-        batch, done = self._take(events.finish())
-        yield batch if done else self._end(batch, Failed(truncated(), self._usage))
+    def finish(self, events: list[tuple[str, bytes]]) -> Batch:
+        batch, done = self.take(events)
+        return batch if done else self._end(batch, Failed(truncated(), self._usage))
 
-    def _take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+    def fail(self, error: GatewayError) -> Batch:
+        return self._end([], Failed(error, self._usage))
+
+    def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
         for _, data in events:
@@ -112,10 +87,10 @@ class StreamReader:
         return batch, False
 
     def _read_event(self, kind: str, wire: Wire, batch: Batch) -> None:
-        read = self._readers.get(kind)
+        read = READERS.get(kind)
         if read is None:
             return
-        neutral = read(wire)
+        neutral = read(self, wire)
         self._content = self._content or any(has_content(event) for event in neutral)
         batch += neutral
 
@@ -175,13 +150,15 @@ class StreamReader:
         return batch
 
 
-def _not_a_stream(reply: Reply) -> GatewayError:
-    """A 2xx answer of another kind: its error, or that it is no stream."""
-    body = reply.read_all()
-    try:
-        wire = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        wire = None
-    if isinstance(wire, dict) and explain_object(wire, body).message:
-        return stream_failure(wire)
-    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)
+# Not in each reader: bound to it, they would hold it until the collector came by.
+READERS: dict[str, Callable[[StreamReader, Wire], list[Event]]] = {
+    "message-start": StreamReader._start,
+    "content-start": StreamReader._text,
+    "content-delta": StreamReader._text,
+    "content-end": StreamReader._close,
+    "tool-plan-delta": StreamReader._plan,
+    "tool-call-start": StreamReader._call,
+    "tool-call-delta": StreamReader._arguments,
+    "tool-call-end": StreamReader._close,
+    "citation-start": StreamReader._cite,
+}

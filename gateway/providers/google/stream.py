@@ -19,7 +19,6 @@ from gateway.neutral.events import (
     Finished,
     PartFound,
     ReasoningDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
@@ -27,7 +26,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
-from gateway.providers.failures import explain, stream_failure, truncated
+from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.google.reply import (
     EMPTY,
     ODD,
@@ -42,7 +41,7 @@ from gateway.providers.google.reply import (
     read_tier,
 )
 from gateway.providers.protocol import Reply
-from gateway.providers.sse import EventReader
+from gateway.providers.sse import read_batches
 
 
 @dataclass(slots=True)
@@ -80,29 +79,16 @@ class StreamReader:
     def read(self, reply: Reply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
         self._headers = reply.headers
-        try:
-            yield from self._read(reply)
-        except GatewayError as error:
-            yield self._end([], Failed(error, self._usage_so_far()))
+        return read_batches(reply, self)
 
-    def _read(self, reply: Reply) -> Iterator[Batch]:
-        kind = reply.headers.get("content-type", "")
-        if kind and "event-stream" not in kind:
-            raise _not_a_stream(reply)
-        events = EventReader()
-        for piece in reply.chunks():
-            if not piece:
-                yield [Silent()]
-                continue
-            batch, done = self._take(events.feed(piece))
-            if batch:
-                yield batch
-            if done:
-                return
-        batch, done = self._take(events.finish())
-        yield batch if done else self._end(batch, self._last(batch))
+    def finish(self, events: list[tuple[str, bytes]]) -> Batch:
+        batch, done = self.take(events)
+        return batch if done else self._end(batch, self._last(batch))
 
-    def _take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+    def fail(self, error: GatewayError) -> Batch:
+        return self._end([], Failed(error, self._usage_so_far()))
+
+    def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
         for _, data in events:
@@ -203,11 +189,3 @@ def _sources(choice: _Choice, number: int) -> list[Event]:
         return [SourceFound(source, block, number) for source in read_sources(grounding, text)]
     except SHAPE_ERRORS:
         return []
-
-
-def _not_a_stream(reply: Reply) -> GatewayError:
-    """A 2xx answer of another kind: its error object, or that it is no stream."""
-    body = reply.read_all()
-    if explain(body).shaped:
-        return stream_failure(orjson.loads(body))
-    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)

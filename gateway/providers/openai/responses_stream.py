@@ -16,16 +16,15 @@ from gateway.neutral.events import (
     Failed,
     Finished,
     NativeChunk,
-    Silent,
     Started,
 )
 from gateway.neutral.usage import Usage
-from gateway.providers.failures import explain, stream_failure, truncated
+from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.reply import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
 from gateway.providers.protocol import Reply
-from gateway.providers.sse import EventReader
+from gateway.providers.sse import read_batches
 
 OPENING = ("response.created", "response.in_progress", "response.queued")
 GOOD_ENDS = ("response.completed", "response.incomplete")
@@ -50,48 +49,32 @@ class StreamReader:
 
     def read(self, reply: Reply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        try:
-            yield from self._read(reply)
-        except GatewayError as error:
-            yield self._end([], Failed(error, self._usage))
+        return read_batches(reply, self)
 
-    def _read(self, reply: Reply) -> Iterator[Batch]:
-        kind = reply.headers.get("content-type", "")
-        if kind and "event-stream" not in kind:
-            raise _not_a_stream(reply)
-        events = EventReader()
-        for piece in reply.chunks():
-            if not piece:
-                yield [Silent()]
-                continue
-            batch = self._take(events.feed(piece))
-            if batch:
-                yield batch
-                if type(batch[-1]) in (Finished, Failed):
-                    return
-        batch = self._take(events.finish(), cut=True)
-        if batch and type(batch[-1]) in (Finished, Failed):
-            yield batch
-        else:
-            yield self._end(batch, Failed(truncated(), self._usage))
+    def finish(self, events: list[tuple[str, bytes]]) -> Batch:
+        batch, done = self.take(events, cut=True)
+        return batch if done else self._end(batch, Failed(truncated(), self._usage))
 
-    def _take(self, events: list[tuple[str, bytes]], cut: bool = False) -> Batch:
-        """The neutral events of some wire events; nothing follows a terminal one. `cut`: they end with the stream."""
+    def fail(self, error: GatewayError) -> Batch:
+        return self._end([], Failed(error, self._usage))
+
+    def take(self, events: list[tuple[str, bytes]], cut: bool = False) -> tuple[Batch, bool]:
+        """The neutral events of some wire events, and whether the last is terminal. `cut`: they end with the stream."""
         batch: Batch = []
         for name, data in events:
             if data == DONE:
-                return self._end(batch, Failed(truncated(), self._usage))
+                return self._end(batch, Failed(truncated(), self._usage)), True
             try:
                 wire = orjson.loads(data)
             except orjson.JSONDecodeError:
-                return self._end(batch, Failed(truncated() if cut else UpstreamFailed(NOT_JSON), self._usage))
+                return self._end(batch, Failed(truncated() if cut else UpstreamFailed(NOT_JSON), self._usage)), True
             try:
                 last = self._read_event(wire, name, len(data), batch)
             except SHAPE_ERRORS:
                 last = Failed(UpstreamFailed(ODD), self._usage)
             if last is not None:
-                return self._end(batch, last)
-        return batch
+                return self._end(batch, last), True
+        return batch, False
 
     def _read_event(self, wire: Wire, name: str, size: int, batch: Batch) -> Finished | Failed | None:
         """Add what an event brings to the batch; the terminal event when it is one."""
@@ -161,11 +144,3 @@ class StreamReader:
         self._start({}, batch)
         batch.append(last)
         return batch
-
-
-def _not_a_stream(reply: Reply) -> GatewayError:
-    """A 2xx answer of another kind: its error object, or that it is no stream."""
-    body = reply.read_all()
-    if explain(body).shaped:
-        return stream_failure(orjson.loads(body))
-    return UpstreamFailed(NO_STREAM, upstream_status=reply.status)

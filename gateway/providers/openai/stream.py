@@ -22,14 +22,13 @@ from gateway.neutral.events import (
     PartFound,
     ReasoningDelta,
     RefusalDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
     ToolCallDelta,
 )
 from gateway.neutral.usage import Usage
-from gateway.providers.failures import explain, stream_failure, truncated
+from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.reply import (
     EMPTY,
     NOT_JSON,
@@ -45,7 +44,7 @@ from gateway.providers.openai.reply import (
     refuse_failed,
 )
 from gateway.providers.protocol import Reply
-from gateway.providers.sse import EventReader
+from gateway.providers.sse import read_batches
 
 DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
@@ -111,30 +110,16 @@ class StreamReader:
 
     def read(self, reply: Reply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
-        try:
-            yield from self._read(reply)
-        except GatewayError as error:
-            yield self._end([], Failed(error, self._usage))
+        return read_batches(reply, self)
 
-    def _read(self, reply: Reply) -> Iterator[Batch]:
-        kind = reply.headers.get("content-type", "")
-        if kind and "event-stream" not in kind:
-            raise _not_a_stream(reply)
-        events = EventReader()
-        for piece in reply.chunks():
-            if not piece:
-                yield [Silent()]
-                continue
-            batch, done = self._take(events.feed(piece))
-            if done:
-                yield batch
-                return
-            if batch:
-                yield batch
-        batch, done = self._take(events.finish())
-        yield batch if done else self._end(batch, self._last(False))
+    def finish(self, events: list[tuple[str, bytes]]) -> Batch:
+        batch, done = self.take(events)
+        return batch if done else self._end(batch, self._last(False))
 
-    def _take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+    def fail(self, error: GatewayError) -> Batch:
+        return self._end([], Failed(error, self._usage))
+
+    def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
         for name, data in events:
@@ -316,11 +301,3 @@ class StreamReader:
             batch.insert(0, Started())
         batch.append(last)
         return batch
-
-
-def _not_a_stream(reply: Reply) -> GatewayError:
-    """A 2xx answer of another kind: its error object, or that it is no stream."""
-    body = reply.read_all()
-    if explain(body).shaped:
-        return stream_failure(orjson.loads(body))
-    return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)

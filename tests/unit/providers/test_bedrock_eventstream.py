@@ -6,7 +6,7 @@ import pytest
 from botocore.eventstream import EventStreamBuffer
 from fakes.bedrock import encode_frame
 
-from gateway.errors import UpstreamFailed
+from gateway.errors import StreamTruncated, UpstreamFailed
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
 
 FRAMES = [
@@ -54,9 +54,10 @@ def test_frame_of_impossible_size_is_refused_before_it_is_awaited():
         read(start + struct.pack(">I", zlib.crc32(start)) + head)
 
 
-def test_unfinished_tells_of_a_cut_inside_a_frame():
+def test_a_cut_inside_a_frame_is_no_orderly_end():
     reader = FrameReader()
     reader.feed(FRAMES[0])
-    assert not reader.unfinished
+    assert reader.finish() == []
     reader.feed(FRAMES[1][:-1])
-    assert reader.unfinished
+    with pytest.raises(StreamTruncated):
+        reader.finish()

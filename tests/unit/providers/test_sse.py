@@ -43,9 +43,8 @@ def test_no_split_changes_what_is_read(cuts):
 def test_event_that_only_lacks_its_blank_line_is_read_at_the_end():
     reader = EventReader()
     assert reader.feed(b"data: [DONE]\n") == []
-    assert reader.unfinished
     assert reader.finish() == [("", b"[DONE]")]
-    assert not reader.unfinished
+    assert reader.finish() == []
 
 
 def test_event_without_end_is_stopped():
