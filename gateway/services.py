@@ -9,6 +9,7 @@ from pathlib import Path
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.key_caps import read_caps
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.catalogue import loader
@@ -250,6 +251,7 @@ def build(settings: Settings) -> Services:
             custom_providers,
             ProviderCheck(catalogue.current, credentials, provider_keys, custom_providers, upstreams, clock),
             discounts,
+            read_caps(settings.limits),
         ),
         sources=read_clients(loader.FOLDER / "clients.toml"),
         discovery=discovery,

@@ -101,6 +101,8 @@ class Metering:
 @dataclass(frozen=True, slots=True)
 class Limits:
     default_max_output: int
+    max_keys: int
+    max_member_keys: int
 
 
 @dataclass(frozen=True, slots=True)

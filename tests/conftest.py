@@ -49,7 +49,7 @@ class FakeClock(Clock):
         self._ahead_us += round(seconds * SECOND_US)
 
     def freeze(self) -> None:
-        self._frozen = (Clock.now_us(self), Clock.monotonic(self))
+        self._frozen = (Clock.now_us(self), Clock.monotonic())
 
     def set(self, at_us: int) -> None:
         """Make it `at_us` now, without moving the monotonic clock."""

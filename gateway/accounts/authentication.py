@@ -13,7 +13,7 @@ from gateway.accounts import tokens
 from gateway.accounts.access import Level
 from gateway.accounts.compliance import read_policy
 from gateway.accounts.memory import Memory
-from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, TeamMember, User
+from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team, TeamMember, User
 from gateway.accounts.rule_values import RuleInfo, compile_levels
 from gateway.clock import Clock
 from gateway.control import Control
@@ -42,6 +42,7 @@ class Caller:
     """Who sends a request, with all that the request path needs of its key, project and rules.
 
     `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted.
+    `teams` are (id, name) of the caller's teams that have spending limits, in the order of their ids.
     `retention` is none or retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid.
     `version` is the control version under which it was read.
     """
@@ -62,6 +63,7 @@ class Caller:
     cache_markers: str = "automatic"
     settings: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[Level, ...] = ()
+    teams: tuple[tuple[str, str], ...] = ()
     expires_at_us: int | None = None
     version: int = 0
 
@@ -122,7 +124,8 @@ class Authentication:
 
 
 def _query(hashes: Sequence[str]) -> peewee.Select:
-    """Key, project, organization, member and user of a token, once for each active rule that concerns them."""
+    """Key, project, organization, member and user of a token, once for each pair of an active rule that concerns them
+    and a team of theirs with limits."""
     teams = TeamMember.select(TeamMember.team).where(TeamMember.member == ApiKey.member)
     rule = AccessRule
     places = (
@@ -140,6 +143,8 @@ def _query(hashes: Sequence[str]) -> peewee.Select:
         .join(Member)
         .join(User)
         .join(AccessRule, peewee.JOIN.LEFT_OUTER, on=concerning)
+        .switch(ApiKey)
+        .join(Team, peewee.JOIN.LEFT_OUTER, on=(Team.limited == True) & Team.id.in_(teams))  # noqa: E712
         .where(ApiKey.token_hash.in_(list(hashes)))
         .dicts()
     )
@@ -173,6 +178,8 @@ COLUMNS = (
     AccessRule.scope_id.alias("rule_scope_id"),
     AccessRule.type.alias("rule_type"),
     AccessRule.value.alias("rule_value"),
+    Team.id.alias("team_id"),
+    Team.name.alias("team_name"),
 )
 
 DIRECT = (
@@ -182,7 +189,7 @@ DIRECT = (
 
 
 def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
-    """What the rows of one token (one for each rule) say of it. Expiry is left to the moment of use."""
+    """What the rows of one token (see `_query`) say of it. Expiry is left to the moment of use."""
     if not rows:
         return Refused(Unauthenticated, UNKNOWN)
     row = rows[0]
@@ -194,10 +201,11 @@ def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
         return Refused(Gone, "The organization of this API key is blocked.", "organization_blocked")
     if row["project_status"] != "active":
         return Refused(Gone, "The project of this API key is archived.", "project_archived")
-    rules = [_rule(line) for line in rows if line["rule_id"]]
-    levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), rules)
+    rules = {line["rule_id"]: _rule(line) for line in rows if line["rule_id"]}
+    levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), list(rules.values()))
+    teams = tuple(sorted({(line["team_id"], line["team_name"]) for line in rows if line["team_id"]}))
     known = {name: row[name] for name in DIRECT}
-    return Caller(**known, settings=json.loads(row["settings"]), rules=levels, version=version)
+    return Caller(**known, settings=json.loads(row["settings"]), rules=levels, teams=teams, version=version)
 
 
 def _rule(row: Mapping[str, Any]) -> RuleInfo:

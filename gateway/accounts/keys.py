@@ -12,6 +12,7 @@ import peewee
 from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.changes import commit
+from gateway.accounts.key_caps import NO_CAPS, KeyCaps, check_room
 from gateway.accounts.models import ApiKey, Member, Project, User
 from gateway.control import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
@@ -122,24 +123,42 @@ def move(state: str, action: str) -> State:
     return MOVES[state, action]
 
 
-def create(database: Database, control: Control, hash_keys: Sequence[bytes], draft: Draft, *, actor: str) -> NewKey:
-    """Make a key. InvalidRequest (description, expiry in the past), NotFound (project, member)."""
+def create(
+    database: Database,
+    control: Control,
+    hash_keys: Sequence[bytes],
+    draft: Draft,
+    *,
+    actor: str,
+    caps: KeyCaps = NO_CAPS,
+) -> NewKey:
+    """Make a key; `caps` are the installation's. InvalidRequest (description, expiry in the past, too many active
+    keys), NotFound (project, member)."""
     description = read_description(draft.description)
     key_id, token = ids.new("key"), tokens.make(draft.kind)
     return commit(
         database,
         control,
-        lambda now: insert(hash_keys, draft, key_id, token, description=description, actor=actor, now=now),
+        lambda now: insert(hash_keys, draft, key_id, token, description=description, actor=actor, now=now, caps=caps),
         confirm=False,
     )
 
 
 def insert(
-    hash_keys: Sequence[bytes], draft: Draft, key_id: str, token: str, *, description: str, actor: str, now: int
+    hash_keys: Sequence[bytes],
+    draft: Draft,
+    key_id: str,
+    token: str,
+    *,
+    description: str,
+    actor: str,
+    now: int,
+    caps: KeyCaps = NO_CAPS,
 ) -> NewKey:
     """The part of `create` that runs within a transaction; changes of several packages call it in theirs."""
     _check_expiry(draft.expires_at_us, now)
     organization_id = _check_owner(draft)
+    check_room(organization_id, draft.member_id, caps, now)
     ApiKey.insert(
         id=key_id,
         project=draft.project_id,
@@ -199,8 +218,11 @@ def list_keys(
     return database.read(read)
 
 
-def update(database: Database, control: Control, key_id: str, change: Change, *, actor: str) -> KeyInfo:
-    """Change state, description or expiry. NotFound, Conflict (revoked), InvalidRequest (nothing to do, bad value)."""
+def update(
+    database: Database, control: Control, key_id: str, change: Change, *, actor: str, caps: KeyCaps = NO_CAPS
+) -> KeyInfo:
+    """Change state, description or expiry; `caps` are the installation's. NotFound, Conflict (revoked), InvalidRequest
+    (nothing to do, bad value, too many active keys)."""
     if change == Change():
         raise InvalidRequest("Give at least one of status, expiresAt and description.")
     values: dict[str, object] = {}
@@ -217,6 +239,8 @@ def update(database: Database, control: Control, key_id: str, change: Change, *,
             _check_revival(change)
         if change.action == "activate":
             _check_expiry(change.expiry.at_us if change.expiry else before.expires_at_us, now)
+            if before.state in ("inactive", "expired"):
+                check_room(before.organization_id, before.member_id, caps, now)
         return _apply(before, change.action or "update", values, actor, now)
 
     return commit(database, control, work)

@@ -1,4 +1,4 @@
-"""People: users, their membership in organizations, and teams."""
+"""People: users and their membership in organizations."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,8 +8,7 @@ import peewee
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import Member, Organization, Team, TeamMember, User
-from gateway.accounts.organizations import read_name
+from gateway.accounts.models import Member, Organization, User
 from gateway.accounts.passwords import check_password, hash_password
 from gateway.control import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
@@ -40,13 +39,6 @@ class MemberInfo:
     name: str
     role: Role
     status: Literal["active", "inactive"]
-
-
-@dataclass(frozen=True, slots=True)
-class TeamInfo:
-    id: str
-    organization_id: str
-    name: str
 
 
 def sign_in(database: Database, threads: Threads, email: str, password: str) -> UserInfo:
@@ -207,51 +199,6 @@ def update_member(
         return _load(member_id)
 
     return commit(database, control, work)
-
-
-def create_team(database: Database, control: Control, organization_id: str, name: str, *, actor: str) -> TeamInfo:
-    """Make a team. InvalidRequest (name), NotFound (organization), Conflict (name taken)."""
-    info = TeamInfo(ids.new("team"), organization_id, read_name(name))
-
-    def work(now: int) -> TeamInfo:
-        if not Organization.select().where(Organization.id == organization_id).exists():
-            raise NotFound(f"There is no organization {organization_id}.")
-        if Team.select().where(Team.organization == organization_id, Team.name == info.name).exists():
-            raise Conflict(f"There is already a team {info.name}.", code="team_exists")
-        Team.insert(id=info.id, organization=organization_id, name=info.name, created_at=now).execute()
-        _audit("team.create", info.id, organization_id, {"name": info.name}, actor, now)
-        return info
-
-    return commit(database, control, work, confirm=False)
-
-
-def list_teams(database: Database, organization_id: str) -> list[TeamInfo]:
-    """The organization's teams, oldest first."""
-
-    def read() -> list[TeamInfo]:
-        query = Team.select().where(Team.organization == organization_id).order_by(Team.id)
-        return [TeamInfo(row.id, row.organization_id, row.name) for row in query]
-
-    return database.read(read)
-
-
-def set_team_member(
-    database: Database, control: Control, team_id: str, member_id: str, belongs: bool, *, actor: str
-) -> None:
-    """Put a member into a team or take them out; the team's rules hold for their keys. NotFound."""
-
-    def work(now: int) -> None:
-        team = Team.get_or_none(Team.id == team_id)
-        if team is None or _load(member_id).organization_id != team.organization_id:
-            raise NotFound(f"There is no team {team_id} in the organization of member {member_id}.")
-        link = (TeamMember.team == team_id) & (TeamMember.member == member_id)
-        TeamMember.delete().where(link).execute()
-        if belongs:
-            TeamMember.insert(team=team_id, member=member_id).execute()
-        detail = {"member": member_id, "belongs": belongs}
-        _audit("team.update", team_id, team.organization_id, detail, actor, now)
-
-    commit(database, control, work)
 
 
 def read_email(text: str) -> str:

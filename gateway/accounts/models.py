@@ -8,12 +8,15 @@ from gateway.store.database import Base, NanoField, TimeField
 
 
 class Organization(Base):
-    """`policy` is the compliance policy as JSON text, "{}" when there is none."""
+    """`policy` is the compliance policy as JSON text, "{}" when there is none. `max_keys` and `max_member_keys` cap the
+    active keys of all and of each member: null = as the installation does, 0 = no cap."""
 
     id = peewee.CharField(40, primary_key=True)
     name = peewee.CharField(255)
     status = peewee.CharField(16, default="active")
     policy = peewee.TextField(default="{}")
+    max_keys = peewee.IntegerField(null=True)
+    max_member_keys = peewee.IntegerField(null=True)
     created_at = TimeField()
     updated_at = TimeField()
 
@@ -75,9 +78,12 @@ class Member(Base):
 
 
 class Team(Base):
+    """`limited`: its budgets have limits, so that callers in it reserve from them too."""
+
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
     name = peewee.CharField(255)
+    limited = peewee.BooleanField(default=False)
     created_at = TimeField()
 
     class Meta:

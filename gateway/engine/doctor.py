@@ -39,14 +39,19 @@ SELECT organization, at / {HOUR_US},
 WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
 """
 LATE_REFS = f"{LATE}%"
-ROWS = "SELECT {column}, SUM(cost_nusd) FROM usage GROUP BY {column}"
+ROWS = (
+    "SELECT api_key, SUM(cost_nusd) FROM usage GROUP BY api_key",
+    "SELECT member, SUM(cost_nusd) FROM usage GROUP BY member",
+    "SELECT t.team, SUM(u.cost_nusd) FROM team_usage t JOIN usage u "
+    "ON u.request = t.request AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team",
+)
 
 
 def doctor(database: Database) -> list[str]:
     """Every difference as a line, [] when the books agree. One snapshot, so it may run under load.
 
-    Of hours whose usage rows were cleared the ledger's entry stands for them; counters of keys and members are then
-    only checked to be no less than the rows that are left.
+    Of hours whose usage rows were cleared the ledger's entry stands for them; counters of keys, members and teams are
+    then only checked to be no less than the rows that are left.
     """
     level = "DEFERRED" if database.kind == "sqlite" else "REPEATABLE READ"
 
@@ -75,8 +80,8 @@ def _examine(database: Database) -> Iterator[str]:
 def _check_counters(database: Database, exact: bool) -> Iterator[str]:
     counters = {_hex(scope): nusd for scope, nusd in _pairs(database, SPENT, "total").items()}
     rows: dict[str, int] = {}
-    for column in ("api_key", "member"):
-        found = database.execute(ROWS.format(column=column)).fetchall()
+    for sql in ROWS:
+        found = database.execute(sql).fetchall()
         rows |= {bytes(ident).hex(): int(total) for ident, total in found if ident}
     if exact:
         yield from _compare("usage rows", rows, "counter", counters)

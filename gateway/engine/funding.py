@@ -4,16 +4,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateway import ids, money
-from gateway.accounts import audit, organizations
+from gateway.accounts import audit, organizations, teams
 from gateway.accounts.changes import commit
 from gateway.control import Control
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Budgets, Limits
 from gateway.limits.ledger import LedgerBook
-from gateway.limits.models import KEY
+from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.store.database import Database
 
 LedgerKind = Literal["grant", "refund", "adjustment"]
+AUDITED = {KEY: "api_key.update_limit", MEMBER: "member.update_limit", TEAM: "team.update_limit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,13 @@ class Funding:
         return commit(self._database, self._control, work)
 
     def set_limits(self, scope: str, scope_id: str, organization_id: str, limits: Limits, *, actor: str) -> None:
-        """Replace the limits of a key or member ("key", "member") of an organization. InvalidRequest."""
+        """Replace the limits of a key, member or team ("key", "member", "team") of an organization. InvalidRequest."""
 
         def work(now: int) -> None:
             self.budgets.write_limits(scope, scope_id, limits)
-            action = "api_key.update_limit" if scope == KEY else "member.update_limit"
-            _audit(action, scope_id, organization_id, show_limits(limits), actor, now)
+            if scope == TEAM:
+                teams.mark_limited(organization_id, scope_id, limits != Limits())
+            _audit(AUDITED[scope], scope_id, organization_id, show_limits(limits), actor, now)
 
         commit(self._database, self._control, work)
 

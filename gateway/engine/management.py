@@ -1,7 +1,7 @@
 """What the management API changes across packages: sign-in, keys with their limits, credits."""
 
 from gateway import ids, money
-from gateway.accounts import keys, members, organizations, projects, tokens
+from gateway.accounts import key_caps, keys, members, organizations, projects, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.devices import DeviceRequest, Devices
@@ -10,6 +10,7 @@ from gateway.accounts.invitations import Invitations
 from gateway.accounts.passwords import hash_password
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.sessions import NewSession, Sessions
+from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Gate, Throttle
 from gateway.accounts.vault import Vault
 from gateway.control import Control
@@ -17,7 +18,7 @@ from gateway.engine.funding import Funding, Posting
 from gateway.engine.provider_check import ProviderCheck
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
-from gateway.limits.models import KEY, MEMBER
+from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
 from gateway.threads import Threads
@@ -42,11 +43,13 @@ class Management:
         custom_providers: CustomProviders,
         provider_check: ProviderCheck,
         discounts: Discounts,
+        caps: key_caps.KeyCaps,
     ) -> None:
         self._database = database
         self._control = control
         self._threads = threads
         self._hash_keys = secrets.hash_keys
+        self._caps = caps
         self.sessions = Sessions(database, secrets)
         self.devices = Devices(database, secrets, self.sessions)
         self.invitations = Invitations(database, control, secrets)
@@ -114,13 +117,15 @@ class Management:
         return commit(self._database, self._control, work, confirm=False)
 
     def create_key(self, draft: keys.Draft, limits: Limits, *, actor: str) -> keys.NewKey:
-        """A key with its limits, in one transaction. InvalidRequest, NotFound (project, member), Conflict."""
+        """A key with its limits, in one transaction. InvalidRequest (code key_cap_reached: too many active ones),
+        NotFound (project, member), Conflict."""
         description = keys.read_description(draft.description)
         self._check_within_member(draft.member_id, limits)
         key_id, token = ids.new("key"), tokens.make(draft.kind)
 
         def work(now: int) -> keys.NewKey:
-            made = keys.insert(self._hash_keys, draft, key_id, token, description=description, actor=actor, now=now)
+            by = {"actor": actor, "now": now, "caps": self._caps}
+            made = keys.insert(self._hash_keys, draft, key_id, token, description=description, **by)
             if limits != Limits():
                 self.budgets.write_limits(KEY, key_id, limits)
             return made
@@ -128,7 +133,20 @@ class Management:
         return commit(self._database, self._control, work, confirm=False)
 
     def update_key(self, key: keys.KeyInfo, change: keys.Change, *, actor: str) -> keys.KeyInfo:
-        return keys.update(self._database, self._control, key.id, change, actor=actor)
+        return keys.update(self._database, self._control, key.id, change, actor=actor, caps=self._caps)
+
+    def find_key_caps(self, organization_id: str) -> tuple[key_caps.OwnCaps, key_caps.KeyCaps]:
+        """An organization's own caps on active keys, and those in force. NotFound."""
+        own = key_caps.find_caps(self._database, organization_id)
+        return own, own.over(self._caps)
+
+    def find_key_room(self, organization_id: str, member_id: str = "") -> key_caps.Room:
+        """How many active keys there are and may be; with `member_id` under the cap that binds this member first."""
+        return key_caps.find_room(self._database, organization_id, member_id, self._caps)
+
+    def set_key_caps(self, organization_id: str, caps: key_caps.OwnCaps, *, actor: str) -> None:
+        """Replace an organization's own caps on active keys. NotFound, InvalidRequest."""
+        key_caps.set_caps(self._database, self._control, organization_id, caps, actor=actor)
 
     def roll_key(self, key_id: str, *, actor: str) -> keys.NewKey:
         return keys.roll(self._database, self._control, self._hash_keys, key_id, actor=actor)
@@ -141,6 +159,10 @@ class Management:
     def set_member_limits(self, member: members.MemberInfo, limits: Limits, *, actor: str) -> None:
         """Replace a member's limits, in force when this returns."""
         self._funding.set_limits(MEMBER, member.id, member.organization_id, limits, actor=actor)
+
+    def set_team_limits(self, team: TeamInfo, limits: Limits, *, actor: str) -> None:
+        """Replace a team's limits, in force when this returns. NotFound: it was deleted meanwhile."""
+        self._funding.set_limits(TEAM, team.id, team.organization_id, limits, actor=actor)
 
     def post_credits(self, organization_id: str, posting: Posting, *, actor: str) -> bool:
         """Add (or, as an adjustment, take) credits; whether this call did, False for a reference used before."""

@@ -7,10 +7,12 @@ from pathlib import Path
 from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
 from gateway.engine.records import Intent, interrupted, read_intent
+from gateway.limits.models import team_of
 from gateway.limits.returns import charge, forget_returned, give_up, list_lost
-from gateway.metering.recorder import RECORD, UsageRecord, known
+from gateway.metering.recorder import RECORD, UsageRecord, known, write_teams
 from gateway.store.database import Database
 from gateway.store.intents import Orphan, orphans
+from gateway.store.journal import Row
 
 AT_ONCE = 200
 LOST_S = 15.0
@@ -63,6 +65,7 @@ class Recovery:
         settled = known(self._database, [(intent.request, intent.attempt) for intent in intents])
         missing = [intent for intent in intents if (intent.request, intent.attempt) not in settled]
         records: list[UsageRecord] = []
+        teams: list[Row] = []
         costs: list[tuple[int, str, int]] = []
         for intent in missing:
             found = _read(intent.payload)
@@ -70,9 +73,12 @@ class Recovery:
                 continue
             record = interrupted(found, intent.request, intent.attempt, now)
             records.append(record)
+            teams += write_teams(record, filter(None, (team_of(budget) for _, budget in found.leases)))
             costs += [(lease, budget, record.cost_nusd) for lease, budget in found.leases if record.cost_nusd]
         for record in sorted(records, key=lambda record: (record.request, record.attempt)):
             self._database.execute(RECORD.sql, record)
+        for statement, params in teams:
+            self._database.execute(statement.sql, params)
         charge(self._database, costs)
         return len(records)
 

@@ -26,7 +26,7 @@ from gateway.errors import GatewayError, Unavailable
 from gateway.limits.rates import Rates, Slot, Standing
 from gateway.limits.spending import Ask, Payer, Reservation, Spending
 from gateway.metering.models import CREDITS
-from gateway.metering.recorder import UsageRecord, write_row
+from gateway.metering.recorder import UsageRecord, write_row, write_teams
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
@@ -74,14 +74,14 @@ class Settlements:
     ) -> "Settlement":
         """The one admission of every paid route: rates, then spending limits, then credits; nothing is held on error.
 
-        The limits of key and member count the inference cost of both modes; the organization's credits count only
-        what a credential of the platform served (`credits`: some target may). `asked` is the model as the caller
+        The limits of key, member and teams count the inference cost of both modes; the organization's credits count
+        only what a credential of the platform served (`credits`: some target may). `asked` is the model as the caller
         wrote it. RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
         """
         caller = context.caller
         slot = self.rates.enter(caller.organization_id, caller.project_id, caller.key_id, asked, prompt_bytes)
         try:
-            payer = Payer(caller.key_id, caller.member_id, caller.organization_id, credits)
+            payer = Payer(caller.key_id, caller.member_id, caller.organization_id, credits, caller.teams)
             reservation = self.spending.reserve(payer, ask)
         except BaseException:
             slot.release()
@@ -137,7 +137,8 @@ class Settlements:
     def post(self, record: UsageRecord, reservation: Reservation) -> Ticket:
         """Queue the row and its spends as one entry. Unavailable when the journal takes no more."""
         credits = record.mode == CREDITS
-        ticket = self.journal.append(write_row(record), *reservation.rows(record.cost_nusd, credits))
+        teams = write_teams(record, reservation.teams) if reservation.teams else ()
+        ticket = self.journal.append(write_row(record), *teams, *reservation.rows(record.cost_nusd, credits))
         self._posting.append((ticket, record.request, record.attempt))
         return ticket
 

@@ -74,3 +74,9 @@ MODELS = (Budget, Lease, Ledger, RateLimit)
 
 def budget_id(scope_id: str, kind: str) -> str:
     return f"{scope_id}:{kind}"
+
+
+def team_of(budget: str) -> str:
+    """The id of the team whose total this budget is; "" of every other budget."""
+    scope_id, _, kind = budget.rpartition(":")
+    return scope_id if kind == TOTAL and scope_id.startswith(f"{TEAM}_") else ""

@@ -5,7 +5,7 @@ from typing import Protocol
 from gateway.errors import Unavailable
 from gateway.limits.asks import Need, Payer, Shortage
 from gateway.limits.leases import SPEND, Hold, Slice
-from gateway.limits.models import CREDITS, TEAM, TOTAL
+from gateway.limits.models import CREDITS, team_of
 from gateway.store.journal import Row
 
 UNLIMITED = 1 << 62
@@ -49,10 +49,6 @@ class HeldSlice:
     def is_credits(self) -> bool:
         return self.hold.kind == CREDITS
 
-    @property
-    def is_team_total(self) -> bool:
-        return self.hold.scope == TEAM and self.hold.kind == TOTAL
-
 
 class Purse:
     """The slices that one payer's requests are reserved from, and under which control version they were read; `teams`
@@ -63,7 +59,7 @@ class Purse:
     def __init__(self, slices: tuple[HeldSlice, ...], version: int, epoch: int) -> None:
         self.slices, self.version, self.epoch = slices, version, epoch
         self.ends = min((held.ends for held in slices), default=float("inf"))
-        self.teams = tuple(held.hold.scope_id for held in slices if held.is_team_total)
+        self.teams = tuple(team for held in slices if (team := team_of(held.hold.budget)))
 
     def covers(self, nusd: int, spare: int) -> bool:
         """Whether every slice has `nusd` free, and `spare` in sight with what the store had left."""

@@ -63,4 +63,17 @@ class Usage(Base):
         primary_key = peewee.CompositeKey("request", "attempt", "kind")
 
 
-MODELS = (Usage,)
+class TeamUsage(Base):
+    """A usage row that cost something and a team whose budgets it was taken from; a row that goes takes these along."""
+
+    request = peewee.BlobField()
+    attempt = peewee.SmallIntegerField()
+    kind = peewee.SmallIntegerField()
+    team = peewee.BlobField(index=True)
+
+    class Meta:
+        table_name = "team_usage"
+        primary_key = peewee.CompositeKey("request", "attempt", "kind", "team")
+
+
+MODELS = (Usage, TeamUsage)

@@ -1,6 +1,7 @@
 """Usage records as rows: how they are written through the journal and found again by request id."""
 
 import functools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import orjson
@@ -81,9 +82,20 @@ RECORD = Statement(
 )
 
 
+# Which teams' limits a row counted against, besides those of its key and member.
+TEAM = Statement("team_usage", "INSERT INTO team_usage (request, attempt, kind, team) VALUES (?, ?, ?, ?)")
+
+
 def write_row(record: UsageRecord) -> Row:
     """The journal row of a record."""
     return RECORD, record
+
+
+def write_teams(record: UsageRecord, team_ids: Iterable[str]) -> list[Row]:
+    """The journal rows, to follow the record's, that tell whose budgets paid too; none for what was free."""
+    if not record.cost_nusd:
+        return []
+    return [(TEAM, (record.request, record.attempt, record.kind, raw_id(team))) for team in team_ids]
 
 
 def find(database: Database, request_id: str) -> list[UsageRecord]:

@@ -4,6 +4,7 @@ import click
 
 from gateway.accounts import keys as api_keys
 from gateway.accounts.changes import OPERATOR
+from gateway.accounts.key_caps import read_caps
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.errors import InvalidRequest, NotFound
@@ -48,9 +49,8 @@ def create(
     owner = member or first_owner(installation, chosen.organization_id)
     expiry = read_expiry(expires, installation.clock.now_us())
     draft = api_keys.Draft(chosen.id, owner, description, kind, expiry)
-    made = api_keys.create(
-        installation.database, installation.control, installation.secrets.hash_keys, draft, actor=OPERATOR
-    )
+    hash_keys, caps = installation.secrets.hash_keys, read_caps(installation.settings.limits)
+    made = api_keys.create(installation.database, installation.control, hash_keys, draft, actor=OPERATOR, caps=caps)
     print_token(made)
 
 
@@ -130,5 +130,6 @@ def first_owner(installation: Installation, organization_id: str) -> str:
 
 
 def _update(installation: Installation, key_id: str, change: api_keys.Change) -> None:
-    info = api_keys.update(installation.database, installation.control, key_id, change, actor=OPERATOR)
+    caps = read_caps(installation.settings.limits)
+    info = api_keys.update(installation.database, installation.control, key_id, change, actor=OPERATOR, caps=caps)
     click.echo(f"{info.id} is {info.state}, expires: {show_time(info.expires_at_us)}.")

@@ -1,4 +1,4 @@
-"""`limits`: spending limits of keys and members."""
+"""`limits`: spending limits of keys, members and teams."""
 
 import dataclasses
 
@@ -7,22 +7,24 @@ import click
 from gateway.accounts import keys
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.members import MemberInfo, list_members
+from gateway.accounts.teams import list_teams
 from gateway.engine.funding import Funding
 from gateway.errors import InvalidRequest, NotFound
 from gateway.limits.budgets import Limits, Status
-from gateway.limits.models import KEY, MEMBER
+from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.limits.periods import read_period
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
 from gateway.operator.output import print_table, read_usd, show_time
+from gateway.operator.teams import find_team
 
 HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS")
-MEMBER_PREFIX = "member_"
+MEMBER_PREFIX, TEAM_PREFIX = "member_", "team_"
 
 
 @click.group()
 def limits() -> None:
-    """Spending limits of API keys and members."""
+    """Spending limits of API keys, members and teams."""
 
 
 @limits.command("set")
@@ -32,7 +34,7 @@ def limits() -> None:
 @click.option("--period", help="Length of the period: 12h, 1d, 2w, 1mo.")
 @click.pass_context
 def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None, period: str | None) -> None:
-    """Set limits of SUBJECT (the id of a key or a member); what is not named stays as it is."""
+    """Set limits of SUBJECT (the id of a key, member or team); what is not named stays as it is."""
     if total is None and amount is None and period is None:
         raise InvalidRequest("Name what to set: --total, or --amount and --period.")
     installation = ctx.with_resource(opened())
@@ -53,7 +55,7 @@ def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None
 @click.argument("subject")
 @click.pass_context
 def clear(ctx: click.Context, subject: str) -> None:
-    """Remove all limits of SUBJECT (the id of a key or a member); its counters stay."""
+    """Remove all limits of SUBJECT (the id of a key, member or team); its counters stay."""
     installation = ctx.with_resource(opened())
     _change(installation, Funding(installation.database, installation.control), subject, Limits())
 
@@ -62,7 +64,7 @@ def clear(ctx: click.Context, subject: str) -> None:
 @click.argument("subjects", nargs=-1)
 @click.pass_context
 def show(ctx: click.Context, subjects: tuple[str, ...]) -> None:
-    """Limits and counters of SUBJECTS (ids of keys or members), or of all that have limits."""
+    """Limits and counters of SUBJECTS (ids of keys, members or teams), or of all that have limits."""
     installation = ctx.with_resource(opened())
     named = subjects or _all(installation)
     statuses = Funding(installation.database, installation.control).budgets.statuses(named)
@@ -77,7 +79,9 @@ def _change(installation: Installation, funding: Funding, subject: str, wanted: 
 
 
 def _find(installation: Installation, subject: str) -> tuple[str, str]:
-    """Scope and organization of a key or member. NotFound."""
+    """Scope and organization of a key, member or team. NotFound."""
+    if subject.startswith(TEAM_PREFIX):
+        return TEAM, find_team(installation, subject).organization_id
     if not subject.startswith(MEMBER_PREFIX):
         return KEY, keys.find(installation.database, subject).organization_id
     found: list[MemberInfo] = [one for one in list_members(installation.database) if one.id == subject]
@@ -87,8 +91,8 @@ def _find(installation: Installation, subject: str) -> tuple[str, str]:
 
 
 def _all(installation: Installation) -> list[str]:
-    members = [one.id for one in list_members(installation.database)]
-    return members + [one.id for one in keys.list_keys(installation.database)]
+    database = installation.database
+    return [one.id for some in (list_teams, list_members, keys.list_keys) for one in some(database)]
 
 
 def _read_limit(text: str) -> int | None:

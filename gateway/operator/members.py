@@ -1,4 +1,4 @@
-"""`members` and `teams`: who belongs to an organization."""
+"""`members`: who belongs to an organization."""
 
 import sys
 
@@ -82,55 +82,6 @@ def set_password(ctx: click.Context, email: str) -> None:
     database, control, threads = installation.database, installation.control, installation.threads
     accounts.set_password(database, control, threads, user_id, password, actor=OPERATOR)
     click.echo(f"The password of {address} is set.")
-
-
-@click.group()
-def teams() -> None:
-    """Teams."""
-
-
-@teams.command("list")
-@click.argument("organization_id")
-@click.pass_context
-def list_teams(ctx: click.Context, organization_id: str) -> None:
-    """List an organization's teams, oldest first."""
-    found = accounts.list_teams(ctx.with_resource(opened()).database, organization_id)
-    print_table(("ID", "NAME"), [(one.id, one.name) for one in found], "There are no teams.")
-
-
-@teams.command("create")
-@click.argument("organization_id")
-@click.argument("name")
-@click.pass_context
-def create_team(ctx: click.Context, organization_id: str, name: str) -> None:
-    """Make a team."""
-    installation = ctx.with_resource(opened())
-    made = accounts.create_team(installation.database, installation.control, organization_id, name, actor=OPERATOR)
-    click.echo(made.id)
-
-
-@teams.command("add")
-@click.argument("team_id")
-@click.argument("member_id")
-@click.pass_context
-def add_to_team(ctx: click.Context, team_id: str, member_id: str) -> None:
-    """Put a member into a team."""
-    _set_team(ctx, team_id, member_id, True)
-
-
-@teams.command("remove")
-@click.argument("team_id")
-@click.argument("member_id")
-@click.pass_context
-def remove_from_team(ctx: click.Context, team_id: str, member_id: str) -> None:
-    """Take a member out of a team."""
-    _set_team(ctx, team_id, member_id, False)
-
-
-def _set_team(ctx: click.Context, team_id: str, member_id: str, belongs: bool) -> None:
-    installation = ctx.with_resource(opened())
-    accounts.set_team_member(installation.database, installation.control, team_id, member_id, belongs, actor=OPERATOR)
-    click.echo(f"{member_id} is {'in' if belongs else 'not in'} {team_id}.")
 
 
 def _update(ctx: click.Context, member_id: str, role: str | None = None, active: bool | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`organizations`: making, listing, blocking, and the compliance policy."""
+"""`organizations`: making, listing, blocking, the compliance policy, caps on active keys."""
 
 import json
 
@@ -6,6 +6,8 @@ import click
 
 from gateway.accounts import organizations as accounts
 from gateway.accounts.changes import OPERATOR
+from gateway.accounts.key_caps import OwnCaps, find_caps, find_room, read_caps, set_caps
+from gateway.errors import InvalidRequest
 from gateway.operator.installation import opened
 from gateway.operator.output import print_table, read_object, show_time
 
@@ -75,6 +77,34 @@ def policy(ctx: click.Context, organization_id: str, text: str | None) -> None:
             installation.database, installation.control, organization_id, read_object(text), actor=OPERATOR
         )
     click.echo(json.dumps(dict(found.policy), indent=2, sort_keys=True))
+
+
+@organizations.command("key-caps")
+@click.argument("organization_id")
+@click.option("--max", "total", help="Most active API keys: a number, none, or default (the installation's).")
+@click.option("--per-member", help="Most active API keys of each member, written the same.")
+@click.pass_context
+def key_caps(ctx: click.Context, organization_id: str, total: str | None, per_member: str | None) -> None:
+    """Print the caps on active API keys, or set the organization's own; keys beyond them stay."""
+    installation = ctx.with_resource(opened())
+    own = find_caps(installation.database, organization_id)
+    if total is not None or per_member is not None:
+        own = OwnCaps(_read_cap(total, own.total), _read_cap(per_member, own.member))
+        set_caps(installation.database, installation.control, organization_id, own, actor=OPERATOR)
+    defaults = read_caps(installation.settings.limits)
+    caps, room = own.over(defaults), find_room(installation.database, organization_id, "", defaults)
+    row = (room.count, caps.total or "none", caps.member or "none")
+    print_table(("ACTIVE KEYS", "CAP", "CAP PER MEMBER"), [row], "")
+
+
+def _read_cap(text: str | None, before: int | None) -> int | None:
+    if text is None:
+        return before
+    if text in ("none", "default"):
+        return 0 if text == "none" else None
+    if not text.isdecimal() or not int(text):
+        raise InvalidRequest(f"Not a cap on API keys: {text!r}; give a number from 1, none or default.")
+    return int(text)
 
 
 def _set_status(ctx: click.Context, organization_id: str, status: str) -> None:

@@ -9,7 +9,7 @@ from gateway.surfaces.exchange import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
 from gateway.surfaces.management.limits import FIELDS, LimitChange, read_limits
-from gateway.surfaces.management.written import show_key
+from gateway.surfaces.management.written import PLAN, show_key
 from gateway.surfaces.schemas import Body, Choice, Moment, Text, Usd, Whole, read_body, read_query
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
@@ -65,7 +65,8 @@ def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
         member_id = "" if everyone else mine.id
         found += keys.list_keys(visitor.services.database, project_ids=project_ids, member_id=member_id)
     statuses = visitor.services.management.budgets.statuses([key.id for key in found])
-    return {"apiKeys": [show_key(key, statuses[key.id]) for key in found], "userRole": _role(visitor, projects)}
+    shown = {"apiKeys": [show_key(key, statuses[key.id]) for key in found], "userRole": _role(visitor, projects)}
+    return shown | _plan_limits(visitor, list(projects))
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -117,18 +118,31 @@ def _projects(visitor: Visitor) -> dict[str, list[str]]:
     return found
 
 
+def _plan_limits(visitor: Visitor, organization_ids: list[str]) -> dict[str, Any]:
+    """`planLimits` of a list that is of one organization, under the cap that the visitor's next key meets first."""
+    if len(organization_ids) != 1:
+        return {}
+    member = visitor.member(organization_ids[0])
+    room = visitor.services.management.find_key_room(member.organization_id, member.id)
+    if not room.most:
+        return {}
+    return {"planLimits": {"currentCount": room.count, "maxKeys": room.most, "plan": PLAN}}
+
+
 def _role(visitor: Visitor, organization_ids: object) -> str:
     """The strongest role among the organizations in question; developer without any."""
     roles = {visitor.memberships[one].role for one in visitor.memberships if one in organization_ids}  # type: ignore[operator]
     return next((role for role in MANAGERS if role in roles), "developer")
 
 
+LISTED = shapes.shape(apiKeys=[shapes.KEY], userRole="string")
+LISTED["properties"]["planLimits"] = shapes.PLAN_LIMITS
 ANSWER = shapes.shape(message="string", apiKey=shapes.KEY)
 WITH_TOKEN = {"allOf": [shapes.KEY, shapes.shape(token="string")]}
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG, query=KeyQuery,
-            answer=shapes.shape(apiKeys=[shapes.KEY], userRole="string")),
+            answer=LISTED),
     managed("POST", "/keys/api", create, "Make an API key", tag=TAG, request=NewKey,
             answer=shapes.shape(apiKey=WITH_TOKEN)),
     managed("PATCH", "/keys/api/<key_id>", update, "Activate, deactivate, rename or re-date an API key", tag=TAG,

@@ -1,15 +1,15 @@
-"""`/orgs/…/members`, `invitations`, `teams`: who belongs to an organization, and what each may spend."""
+"""`/orgs/…/members` and `invitations`: who belongs to an organization, and what each may spend."""
 
 from typing import Any
 
 from gateway.accounts import members
 from gateway.accounts.members import ROLES, MemberInfo
-from gateway.errors import Forbidden, NotFound
+from gateway.errors import Forbidden
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
 from gateway.surfaces.management.limits import LimitChange, read_limits
-from gateway.surfaces.management.written import show_invitation, show_member, show_team
+from gateway.surfaces.management.written import show_invitation, show_member
 from gateway.surfaces.replies import json_reply
 from gateway.surfaces.schemas import Body, Choice, Text, read_body
 from gateway.surfaces.visitor import Visitor
@@ -25,10 +25,6 @@ class MemberChange(Body):
 class NewInvitation(Body):
     email = Text(3, required=True)
     role = Choice(ROLES, load_default="developer")
-
-
-class NewTeam(Body):
-    name = Text(1, 255, required=True)
 
 
 def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -92,40 +88,6 @@ def revoke_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     return {"message": "Invitation revoked."}
 
 
-def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
-    return {"teams": [show_team(one) for one in members.list_teams(visitor.services.database, organization_id)]}
-
-
-def create_team(visitor: Visitor, inbound: Inbound) -> Outbound:
-    name = read_body(NewTeam, inbound)["name"]
-    organization_id = inbound.params["organization_id"]
-    visitor.manager(organization_id)
-    services = visitor.services
-    made = members.create_team(services.database, services.control, organization_id, name, actor=visitor.user_id)
-    return json_reply({"team": show_team(made)}, inbound.shown_id, 201)
-
-
-def join_team(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Put a member into a team: its access rules hold for their keys."""
-    return _set_team(visitor, inbound, True)
-
-
-def leave_team(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    return _set_team(visitor, inbound, False)
-
-
-def _set_team(visitor: Visitor, inbound: Inbound, belongs: bool) -> dict[str, Any]:
-    organization_id, team_id = inbound.params["organization_id"], inbound.params["team_id"]
-    member = _other(visitor, inbound)
-    services = visitor.services
-    if team_id not in {team.id for team in members.list_teams(services.database, organization_id)}:
-        raise NotFound(f"There is no team {team_id} in this organization.")
-    members.set_team_member(services.database, services.control, team_id, member.id, belongs, actor=visitor.user_id)
-    return {"message": "Team updated."}
-
-
 def _other(visitor: Visitor, inbound: Inbound) -> MemberInfo:
     return visitor.other_member(inbound.params["organization_id"], inbound.params["member_id"])
 
@@ -151,7 +113,6 @@ ONE = shapes.shape(member=shapes.MEMBER)
 WITH_TOKEN = {"allOf": [shapes.INVITATION, shapes.shape(token="string")]}
 ORG = "/orgs/<organization_id>"
 MEMBER = f"{ORG}/members/<member_id>"
-IN_TEAM = f"{ORG}/teams/<team_id>/members/<member_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{ORG}/members", list_members, "List members", tag=TAG,
@@ -166,9 +127,4 @@ OPERATIONS: tuple[Operation, ...] = (
             answer=shapes.shape(invitation=WITH_TOKEN), success=201),
     managed("DELETE", f"{ORG}/invitations/<invitation_id>", revoke_invitation, "Revoke an invitation", tag=TAG,
             answer=shapes.DONE),
-    managed("GET", f"{ORG}/teams", list_teams, "List teams", tag=TAG, answer=shapes.shape(teams=[shapes.TEAM])),
-    managed("POST", f"{ORG}/teams", create_team, "Make a team", tag=TAG, request=NewTeam,
-            answer=shapes.shape(team=shapes.TEAM), success=201),
-    managed("PUT", IN_TEAM, join_team, "Put a member into a team", tag=TAG, answer=shapes.DONE),
-    managed("DELETE", IN_TEAM, leave_team, "Take a member out of a team", tag=TAG, answer=shapes.DONE),
 )  # fmt: skip

@@ -56,7 +56,15 @@ ORGANIZATION = named(
 MEMBER = named(
     "Member", id="string", userId="string", email="string", name="string", role="string", status="string", **LIMITS
 )
-TEAM = named("Team", id="string", organizationId="string", name="string")
+TEAM = named("Team", id="string", organizationId="string", name="string", memberIds=["string"], **LIMITS)
+KEY_CAPS = named(
+    "KeyCaps",
+    maxKeys="integer?",
+    maxKeysPerMember="integer?",
+    currentCount="integer",
+    own=shape(maxKeys="integer?", maxKeysPerMember="integer?"),
+)
+PLAN_LIMITS = named("PlanLimits", currentCount="integer", maxKeys="integer", plan="string")
 INVITATION = named(
     "Invitation",
     id="string",

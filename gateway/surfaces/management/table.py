@@ -6,6 +6,7 @@ from gateway.surfaces.management import (
     credits,
     devices,
     discounts,
+    key_caps,
     keys,
     members,
     organizations,
@@ -13,6 +14,7 @@ from gateway.surfaces.management import (
     provider_keys,
     rules,
     sign_in,
+    teams,
 )
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -20,8 +22,10 @@ OPERATIONS: tuple[Operation, ...] = (
     *devices.OPERATIONS,
     *organizations.OPERATIONS,
     *members.OPERATIONS,
+    *teams.OPERATIONS,
     *projects.OPERATIONS,
     *keys.OPERATIONS,
+    *key_caps.OPERATIONS,
     *provider_keys.OPERATIONS,
     *rules.OPERATIONS,
     *credits.OPERATIONS,

@@ -4,13 +4,15 @@ from typing import Any
 
 from gateway.accounts.custom_providers import CustomProviderInfo
 from gateway.accounts.invitations import InvitationInfo
+from gateway.accounts.key_caps import KeyCaps, OwnCaps
 from gateway.accounts.keys import KeyInfo
-from gateway.accounts.members import MemberInfo, TeamInfo
+from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.provider_keys import ProviderKeyInfo
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.skills import SkillInfo
+from gateway.accounts.teams import TeamInfo
 from gateway.clock import to_iso
 from gateway.limits.budgets import Status
 from gateway.limits.ledger import Balance
@@ -34,7 +36,7 @@ def iso(at_us: int | None) -> str | None:
 
 
 def show_limits(status: Status) -> dict[str, Any]:
-    """Limits and counters of a key or member (facts A.5)."""
+    """Limits and counters of a key, member or team (facts A.5)."""
     limits, period = status.limits, status.limits.period
     return {
         "usage": format_usd(status.usage_nusd),
@@ -82,8 +84,24 @@ def show_member(info: MemberInfo, status: Status) -> dict[str, Any]:
     }
 
 
-def show_team(info: TeamInfo) -> dict[str, Any]:
-    return {"id": info.id, "organizationId": info.organization_id, "name": info.name}
+def show_team(info: TeamInfo, status: Status) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "organizationId": info.organization_id,
+        "name": info.name,
+        "memberIds": list(info.member_ids),
+        **show_limits(status),
+    }
+
+
+def show_key_caps(own: OwnCaps, caps: KeyCaps, count: int) -> dict[str, Any]:
+    """The caps in force (null = none), how many active keys there are, and the organization's own values."""
+    return {
+        "maxKeys": caps.total or None,
+        "maxKeysPerMember": caps.member or None,
+        "currentCount": count,
+        "own": {"maxKeys": own.total, "maxKeysPerMember": own.member},
+    }
 
 
 def show_invitation(info: InvitationInfo) -> dict[str, Any]:

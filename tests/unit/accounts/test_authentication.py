@@ -3,7 +3,7 @@ from collections.abc import Callable
 import gevent
 import pytest
 
-from gateway.accounts import keys, members, organizations, projects, rules, tokens
+from gateway.accounts import keys, members, organizations, projects, rules, teams, tokens
 from gateway.accounts.authentication import Authentication
 from gateway.clock import SECOND_US
 from gateway.control import Control
@@ -228,9 +228,9 @@ def test_a_customer_key_is_told_from_a_user_key(company) -> None:
 
 def test_rules_of_every_scope_reach_the_caller_and_inactive_ones_do_not(company) -> None:
     made, at = company.make_key(), (company.database, company.control)
-    team = members.create_team(*at, company.organization_id, "Research", **BY)
-    members.set_team_member(*at, team.id, company.member_id, True, **BY)
-    elsewhere = members.create_team(*at, company.organization_id, "Sales", **BY)
+    team = teams.create_team(*at, company.organization_id, "Research", **BY)
+    teams.set_team_member(*at, team.id, company.member_id, True, **BY)
+    elsewhere = teams.create_team(*at, company.organization_id, "Sales", **BY)
     places = [
         ("organization", company.organization_id),
         ("team", team.id),

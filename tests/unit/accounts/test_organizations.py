@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.accounts import members, organizations, passwords, projects
+from gateway.accounts import members, organizations, passwords, projects, teams
 from gateway.accounts.vault import Vault
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
 
@@ -120,11 +120,11 @@ def test_a_password_has_bounds(threads, password: str) -> None:
 
 def test_a_team_takes_members_of_its_own_organization_only(company) -> None:
     at = (company.database, company.control)
-    team = members.create_team(*at, company.organization_id, "Research", **BY)
+    team = teams.create_team(*at, company.organization_id, "Research", **BY)
     other = organizations.create_organization(*at, "Other", **BY)
     stranger = members.add_member(*at, other.id, "stranger@example.com", **BY)
     with pytest.raises(NotFound):
-        members.set_team_member(*at, team.id, stranger.id, True, **BY)
+        teams.set_team_member(*at, team.id, stranger.id, True, **BY)
     with pytest.raises(Conflict):
-        members.create_team(*at, company.organization_id, "Research", **BY)
-    assert members.list_teams(company.database, company.organization_id) == [team]
+        teams.create_team(*at, company.organization_id, "Research", **BY)
+    assert teams.list_teams(company.database, company.organization_id) == [team]

@@ -40,11 +40,21 @@ class Account:
     member: str = field(default_factory=lambda: ids.new("member"))
     organization: str = field(default_factory=lambda: ids.new("org"))
     project: str = field(default_factory=lambda: ids.new("proj"))
+    teams: tuple[tuple[str, str], ...] = ()
 
     def context(self) -> RequestContext:
         user = ids.new("user")
         caller = Caller(
-            self.key, "user", "k", self.organization, self.project, user, self.member, "owner", mode="credits"
+            self.key,
+            "user",
+            "k",
+            self.organization,
+            self.project,
+            user,
+            self.member,
+            "owner",
+            "credits",
+            teams=self.teams,
         )
         return RequestContext(ids.new_hex(), caller, 1_750_000_000_000_000, 0.0, 1e9)
 

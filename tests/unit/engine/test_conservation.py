@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from unit.engine.conftest import Account, attempt_at, target
 
+from gateway import ids
 from gateway.accounts.discounts import EVERY, DiscountInfo
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.catalogue.catalogue import Catalogue
@@ -21,7 +22,8 @@ CATALOGUE = Catalogue([], [target().provider], {})
 
 
 class Machine(RuleBasedStateMachine):
-    """Two workers, one key with a limit; the account's true cost is known to the test alone."""
+    """Two workers, two keys with a limit whose members share a team with a lower one; the true cost is known to the
+    test alone."""
 
     make_house = None
 
@@ -29,15 +31,23 @@ class Machine(RuleBasedStateMachine):
     def open(self) -> None:
         self.houses = [self.make_house(), self.make_house()]
         self.made = [*self.houses]
-        self.account, self.running, self.over = Account(), [], 0
-        self.houses[0].ledger.grant(self.account.organization, 10 * LIMIT, f"start:{self.account.organization}")
-        self.houses[0].budgets.set_limits("key", self.account.key, Limits(total_nusd=LIMIT))
+        self.team, self.running, self.over = (ids.new("team"), "Research"), [], 0
+        first, organization = self.houses[0], ids.new("org")
+        self.accounts = [Account(organization=organization, teams=(self.team,)) for _ in range(2)]
+        first.ledger.grant(organization, 10 * LIMIT, f"start:{organization}")
+        first.budgets.set_limits("team", self.team[0], Limits(total_nusd=LIMIT * 3 // 2))
+        for account in self.accounts:
+            first.budgets.set_limits("key", account.key, Limits(total_nusd=LIMIT))
+
+    @rule(which=WHICH, joins=st.booleans())
+    def change_team(self, which: int, joins: bool) -> None:
+        self.accounts[which % 2].teams = (self.team,) if joins else ()
 
     @rule(which=WHICH, bound=st.integers(100_000, 900_000))
     def begin(self, which: int, bound: int) -> None:
         one = self.houses[which % 2]
         try:
-            settlement = one.admit(self.account, Ask(bound, 0, 0, True))
+            settlement = one.admit(self.accounts[which // 2], Ask(bound, 0, 0, True))
         except GatewayError:
             return
         try:
@@ -118,9 +128,9 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "houses"):
             return
         database = self.houses[0].database
-        sql = "SELECT settled_nusd + leased_nusd FROM budget WHERE id = ?"
-        row = database.read(lambda: database.execute(sql, (f"{self.account.key}:total",)).fetchone())
-        assert row is None or row[0] <= LIMIT + self.over
+        sql = "SELECT id, settled_nusd + leased_nusd, limit_nusd FROM budget WHERE limit_nusd IS NOT NULL"
+        for ident, used, limit in database.read(lambda: database.execute(sql).fetchall()):
+            assert used <= limit + self.over, ident
 
     def teardown(self) -> None:
         if not hasattr(self, "houses"):

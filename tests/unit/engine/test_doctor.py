@@ -1,13 +1,15 @@
 import pytest
 from unit.engine.conftest import DOLLAR, attempt_at, target
 
+from gateway import ids
 from gateway.engine.doctor import doctor
 
 
 @pytest.fixture
 def one(house, account, used):
-    """A house with one settled request."""
+    """A house with one settled request, whose caller is in a team with limits."""
     made = house()
+    account.teams = ((ids.new("team"), "Research"),)
     made.ledger.grant(account.organization, DOLLAR, "start")
     settlement = made.admit(account)
     settlement.begin(0, target())
@@ -22,6 +24,8 @@ def one(house, account, used):
         "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE kind = 'credits'",
         "UPDATE budget SET settled_nusd = settled_nusd - 1 WHERE scope = 'key'",
         "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE scope = 'member'",
+        "UPDATE budget SET settled_nusd = settled_nusd - 1 WHERE scope = 'team'",
+        "DELETE FROM team_usage",
         "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'",
         "UPDATE budget SET leased_nusd = leased_nusd + 1 WHERE kind = 'credits'",
         "UPDATE lease SET spent_nusd = spent_nusd + 1",

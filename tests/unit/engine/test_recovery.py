@@ -1,6 +1,7 @@
 import pytest
 from unit.engine.conftest import DOLLAR, attempt_at, target
 
+from gateway import ids
 from gateway.engine.doctor import doctor
 from gateway.limits.leases import fold
 from gateway.limits.returns import give_up
@@ -13,8 +14,10 @@ def query(one, sql, *params):
 
 @pytest.fixture
 def dead(house, account):
-    """A process that was killed with one call open and one settled; `request` is the open one."""
+    """A process that was killed with one call open and one settled, both of a member of a team with limits; `request`
+    is the open one."""
     one = house()
+    account.teams = ((ids.new("team"), "Research"),)
     one.ledger.grant(account.organization, DOLLAR, "start")
     done = one.admit(account)
     done.begin(0, target())
@@ -33,6 +36,7 @@ def test_a_killed_worker_loses_no_usage_and_strands_no_budget(dead, house):
     assert (row.finish, row.usage_basis, row.cost_nusd) == ("interrupted", "estimated", 100_000)
     assert query(heir, "SELECT count(*) FROM lease") == (0,)
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
+    assert query(heir, "SELECT COUNT(*) FROM team_usage") == (2,)
     assert doctor(heir.database) == []
 
 

@@ -283,3 +283,72 @@ def test_a_new_limit_of_the_member_holds_for_a_key_that_was_never_used_here(work
     one.spending.reserve(payer, CALL).release()
     books.budgets.set_limits("member", payer.member_id, Limits(total_nusd=CENT))
     assert not attempt(one, payer._replace(key_id=ids.new("key")))
+
+
+def in_team(payer, name="Research"):
+    """The payer as a member of one more team with limits."""
+    return payer._replace(teams=(*payer.teams, (ids.new("team"), name)))
+
+
+def test_members_of_a_team_share_exactly_its_limit(worker, books, payer):
+    fund(books, payer)
+    first = in_team(payer)
+    second = first._replace(key_id=ids.new("key"), member_id=ids.new("member"))
+    books.budgets.set_limits("team", first.teams[0][0], Limits(total_nusd=DOLLAR))
+    workers = [worker() for _ in range(2)]
+    calls = [(workers[number % 2], (first, second)[number // 2 % 2]) for number in range(100)]
+    jobs = [gevent.spawn(attempt, *call) for call in calls]
+    accepted = sum(job.get(timeout=60) for job in jobs)
+    while attempt(workers[0], second):
+        accepted += 1
+    assert accepted == 33
+    for one in workers:
+        one.rest()
+    assert counters(books, f"{first.teams[0][0]}:total") == (99 * CENT, 0)
+
+
+def test_a_refusal_names_the_team_whose_limit_is_reached(worker, books, payer):
+    fund(books, payer)
+    both = in_team(in_team(payer, "Everyone"), "Research")
+    books.budgets.set_limits("team", both.teams[1][0], Limits(None, CENT, read_period("2w")))
+    with pytest.raises(SpendingLimitReached, match='team "Research".* for 2w') as caught:
+        worker().spending.reserve(both, CALL)
+    assert caught.value.code == "team_limit_reached"
+
+
+def test_a_team_that_refuses_leaves_nothing_reserved_at_the_others(worker, books, payer):
+    fund(books, payer)
+    both = in_team(in_team(payer))
+    books.budgets.set_limits("team", both.teams[0][0], Limits(total_nusd=DOLLAR))
+    books.budgets.set_limits("team", both.teams[1][0], Limits(total_nusd=CENT))
+    one = worker()
+    assert not attempt(one, both)
+    assert counters(books, f"{both.teams[0][0]}:total") == (0, 0)
+    assert one.spending.reserved_nusd() == 0
+
+
+def test_what_was_reserved_before_a_member_left_settles_at_the_team(worker, books, payer):
+    fund(books, payer)
+    member = in_team(payer)
+    team = member.teams[0][0]
+    books.budgets.set_limits("team", team, Limits(total_nusd=DOLLAR))
+    one = worker()
+    running = one.spending.reserve(member, CALL)
+    assert attempt(one, payer)
+    one.pay(running, CENT)
+    assert books.budgets.status(team).usage_nusd == CENT
+
+
+def test_a_caller_without_teams_reserves_from_no_more_budgets_than_before(worker, books, payer):
+    fund(books, payer)
+    reservation = worker().spending.reserve(payer, CALL)
+    assert reservation.teams == () and len(reservation.leases(True)) == 3
+
+
+def test_a_limit_set_later_holds_for_members_whose_slices_are_shared(worker, books, payer):
+    fund(books, payer)
+    first = in_team(payer)
+    one = worker()
+    one.spending.reserve(first, CALL).release()
+    books.budgets.set_limits("team", first.teams[0][0], Limits(total_nusd=CENT))
+    assert not attempt(one, first._replace(key_id=ids.new("key"), member_id=ids.new("member")))

@@ -124,3 +124,27 @@ def test_a_period_without_usage_has_nothing_to_price_again(run) -> None:
     assert "no usage" in shown and "Nothing was left to post." in shown
     assert "later" in run("re-rate", "--from", "2026-02-01", "--to", "2026-02-01", status=1)
     assert "error: " in run("re-rate", "--from", "yesterday", "--to", "2026-02-01", status=1)
+
+
+def test_a_team_is_limited_renamed_and_deleted(run) -> None:
+    organization, member = ident(run, "organizations"), ident(run, "members")
+    team = run("teams", "create", organization, "Research")
+    run("teams", "add", team, member)
+    assert cells(run("limits", "set", team, "--total", "10"))[:2] == [team, "10"]
+    assert member in run("teams", "show", team) and cells(run("teams", "list"))[2:5] == ["1", "yes", "Research"]
+    run("teams", "rename", team, "Science")
+    assert team in run("limits", "show") and "team.update_limit" in run("audit", "list")
+    run("teams", "delete", team)
+    assert run("teams", "list") == "There are no teams." and run("doctor") == "The books agree."
+    assert "error: " in run("limits", "set", team, "--total", "1", status=1)
+
+
+def test_caps_on_active_keys_are_set_and_refuse_one_more(run) -> None:
+    organization = ident(run, "organizations")
+    assert cells(run("organizations", "key-caps", organization)) == ["1", "none", "none"]
+    assert cells(run("organizations", "key-caps", organization, "--max", "2", "--per-member", "1"))[1:] == ["2", "1"]
+    assert "may have 1" in run("keys", "create", "--description", "more", status=1)
+    assert cells(run("organizations", "key-caps", organization, "--per-member", "none"))[1:] == ["2", "none"]
+    run("keys", "create", "--description", "more")
+    assert "may have 2" in run("keys", "create", "--description", "more", status=1)
+    assert "error: " in run("organizations", "key-caps", organization, "--max", "few", status=1)

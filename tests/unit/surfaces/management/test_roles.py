@@ -13,10 +13,14 @@ PLACED = [one for one in SESSION_ONLY if "<" in one.path]
 PEOPLE = ("owner", "admin", "developer", "colleague")
 MANAGER_ONLY = (
     "members", "invitations", "teams", "/iam", "/credits", "/audit", "custom-providers", "/keys/provider",
-    "callback-secret", "/discounts",
+    "callback-secret", "/discounts", "key-caps",
 )  # fmt: skip
 # Whoever does not run the installation is refused before anything is looked up.
-OPERATORS_ONLY = ("POST /orgs/<organization_id>/credits", "DELETE /discounts/<discount_id>")
+OPERATORS_ONLY = (
+    "POST /orgs/<organization_id>/credits",
+    "DELETE /discounts/<discount_id>",
+    "PATCH /orgs/<organization_id>/key-caps",
+)
 BODIES = {
     "NewKey": lambda p: {"description": "x", "projectId": p.project_id},
     "KeyChange": lambda p: {"status": "inactive"},
@@ -27,7 +31,8 @@ BODIES = {
     "SkillChange": lambda p: {"enabled": False},
     "MemberChange": lambda p: {"role": "owner"},
     "NewInvitation": lambda p: {"email": "spy@example.com", "role": "owner"},
-    "NewTeam": lambda p: {"name": "Spies"},
+    "TeamName": lambda p: {"name": "Spies"},
+    "CapChange": lambda p: {"maxKeys": 0},
     "NewProject": lambda p: {"organizationId": p.organization_id, "name": "x"},
     "ProjectSettings": lambda p: {"mode": "hybrid"},
     "NewProviderKey": lambda p: {"organizationId": p.organization_id, "provider": "openai", "token": "sk-x"},

@@ -1,0 +1,127 @@
+"""Caps on how many active keys an organization may have, in all and of each member."""
+
+from dataclasses import dataclass
+
+import peewee
+
+from gateway import settings
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.accounts.models import ApiKey, Organization, Project
+from gateway.control import Control
+from gateway.errors import InvalidRequest, NotFound
+from gateway.store.database import Database
+
+LARGEST = 1_000_000
+CODE = "key_cap_reached"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCaps:
+    """The most active keys of an organization and of each of its members; 0 = no cap."""
+
+    total: int = 0
+    member: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCaps:
+    """What an organization has of its own: None = as the installation does, 0 = no cap."""
+
+    total: int | None = None
+    member: int | None = None
+
+    def over(self, defaults: KeyCaps) -> KeyCaps:
+        """The caps in force."""
+        return KeyCaps(
+            defaults.total if self.total is None else self.total,
+            defaults.member if self.member is None else self.member,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many active keys there are, and may be (0 = no cap)."""
+
+    count: int
+    most: int
+
+    @property
+    def left(self) -> int:
+        return max(0, self.most - self.count)
+
+
+NO_CAPS = KeyCaps()
+
+
+def read_caps(limits: settings.Limits) -> KeyCaps:
+    """The installation's caps, for organizations without their own."""
+    return KeyCaps(limits.max_keys, limits.max_member_keys)
+
+
+def find_caps(database: Database, organization_id: str) -> OwnCaps:
+    """The organization's own caps. NotFound."""
+    return database.read(lambda: _load(organization_id))
+
+
+def set_caps(database: Database, control: Control, organization_id: str, caps: OwnCaps, *, actor: str) -> OwnCaps:
+    """Replace the organization's own caps; keys beyond them stay as they are. NotFound, InvalidRequest."""
+    for value in (caps.total, caps.member):
+        if value is not None and not 0 <= value <= LARGEST:
+            raise InvalidRequest(f"A cap on active API keys lies between 0 (none) and {LARGEST}.")
+
+    def work(now: int) -> OwnCaps:
+        _load(organization_id)
+        values = {"max_keys": caps.total, "max_member_keys": caps.member}
+        Organization.update(updated_at=now, **values).where(Organization.id == organization_id).execute()
+        by = {"actor": actor, "at_us": now, "organization_id": organization_id}
+        audit.append("organization.update_key_caps", organization_id, **by, detail=values)
+        return caps
+
+    return commit(database, control, work, confirm=False)
+
+
+def check_room(organization_id: str, member_id: str, defaults: KeyCaps, now: int) -> None:
+    """InvalidRequest (code key_cap_reached) when one more active key of the member would pass a cap.
+
+    Within the transaction of the change: those of `changes.commit` run one after the other, so the count holds.
+    """
+    caps = _load(organization_id).over(defaults)
+    for who, most, of_member in (("organization", caps.total, ""), ("member", caps.member, member_id)):
+        if most and (count := _count(organization_id, of_member, now)) >= most:
+            raise InvalidRequest(
+                f"The {who} has {count} active API keys and may have {most}: deactivate or delete one first, or ask "
+                "whoever runs this installation to raise the cap.",
+                code=CODE,
+            )
+
+
+def find_room(database: Database, organization_id: str, member_id: str, defaults: KeyCaps) -> Room:
+    """The active keys under the cap that leaves a member the fewest more: the organization's, or the member's own.
+    `member_id` "": the organization's alone. NotFound."""
+    now = database.now_us()
+
+    def read() -> Room:
+        caps = _load(organization_id).over(defaults)
+        rooms = [Room(_count(organization_id, "", now), caps.total)]
+        if member_id:
+            rooms.append(Room(_count(organization_id, member_id, now), caps.member))
+        capped = [room for room in rooms if room.most]
+        return min(capped, key=lambda room: room.left) if capped else rooms[0]
+
+    return database.read(read)
+
+
+def _count(organization_id: str, member_id: str, now: int) -> int:
+    alive = ApiKey.expires_at.is_null() | (ApiKey.expires_at > now)
+    query: peewee.ModelSelect = ApiKey.select().join(Project).where(Project.organization == organization_id)
+    if member_id:
+        query = query.where(ApiKey.member == member_id)
+    return query.where(ApiKey.status == "active", alive).count()
+
+
+def _load(organization_id: str) -> OwnCaps:
+    row = Organization.get_or_none(Organization.id == organization_id)
+    if row is None:
+        raise NotFound(f"There is no organization {organization_id}.")
+    return OwnCaps(row.max_keys, row.max_member_keys)

@@ -1,0 +1,140 @@
+"""Teams: members whose keys share access rules and spending limits."""
+
+from dataclasses import dataclass
+
+from gateway import ids
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.accounts.models import AccessRule, Member, Organization, Team, TeamMember
+from gateway.accounts.organizations import read_name
+from gateway.control import Control
+from gateway.errors import Conflict, NotFound
+from gateway.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class TeamInfo:
+    """`member_ids`: the oldest member first. `limited`: it has spending limits, so what its members spend counts."""
+
+    id: str
+    organization_id: str
+    name: str
+    member_ids: tuple[str, ...] = ()
+    limited: bool = False
+
+
+def create_team(database: Database, control: Control, organization_id: str, name: str, *, actor: str) -> TeamInfo:
+    """Make a team. InvalidRequest (name), NotFound (organization), Conflict (name taken)."""
+    info = TeamInfo(ids.new("team"), organization_id, read_name(name))
+
+    def work(now: int) -> TeamInfo:
+        if not Organization.select().where(Organization.id == organization_id).exists():
+            raise NotFound(f"There is no organization {organization_id}.")
+        _check_free(organization_id, info.name)
+        Team.insert(id=info.id, organization=organization_id, name=info.name, created_at=now).execute()
+        _audit("team.create", info, {"name": info.name}, actor, now)
+        return info
+
+    return commit(database, control, work, confirm=False)
+
+
+def list_teams(database: Database, organization_id: str = "") -> list[TeamInfo]:
+    """The teams of an organization, or ("") of all, oldest first."""
+
+    def read() -> list[TeamInfo]:
+        query = Team.select().order_by(Team.id)
+        if organization_id:
+            query = query.where(Team.organization == organization_id)
+        rows = list(query)
+        members: dict[str, list[str]] = {row.id: [] for row in rows}
+        links = TeamMember.select().join(Team).order_by(TeamMember.member)
+        if organization_id:
+            links = links.where(Team.organization == organization_id)
+        for link in links:
+            members[link.team_id].append(link.member_id)
+        return [_info(row, members[row.id]) for row in rows]
+
+    return database.read(read)
+
+
+def find_team(database: Database, organization_id: str, team_id: str) -> TeamInfo:
+    """One team of the organization. NotFound."""
+    return database.read(lambda: _find(organization_id, team_id))
+
+
+def rename_team(
+    database: Database, control: Control, organization_id: str, team_id: str, name: str, *, actor: str
+) -> TeamInfo:
+    """Give it another name. NotFound, InvalidRequest (name), Conflict (name taken)."""
+    name = read_name(name)
+
+    def work(now: int) -> TeamInfo:
+        before = _find(organization_id, team_id)
+        if before.name != name:
+            _check_free(organization_id, name)
+        Team.update(name=name).where(Team.id == team_id).execute()
+        _audit("team.rename", before, {"from": before.name, "to": name}, actor, now)
+        return _find(organization_id, team_id)
+
+    return commit(database, control, work)
+
+
+def delete_team(database: Database, control: Control, organization_id: str, team_id: str, *, actor: str) -> None:
+    """Take the team away with its access rules; its limits count no more, what was spent stays on record. NotFound."""
+
+    def work(now: int) -> None:
+        before = _find(organization_id, team_id)
+        rules = AccessRule.delete().where(AccessRule.scope == "team", AccessRule.scope_id == team_id).execute()
+        TeamMember.delete().where(TeamMember.team == team_id).execute()
+        Team.delete().where(Team.id == team_id).execute()
+        detail = {"name": before.name, "members": list(before.member_ids), "rules": rules}
+        _audit("team.delete", before, detail, actor, now)
+
+    commit(database, control, work)
+
+
+def set_team_member(
+    database: Database, control: Control, team_id: str, member_id: str, belongs: bool, *, actor: str
+) -> None:
+    """Put a member into a team or take them out: its rules and limits hold for their keys' next requests. NotFound."""
+
+    def work(now: int) -> None:
+        team = Team.get_or_none(Team.id == team_id)
+        member = Member.get_or_none(Member.id == member_id)
+        if team is None or member is None or member.organization_id != team.organization_id:
+            raise NotFound(f"There is no team {team_id} in the organization of member {member_id}.")
+        link = (TeamMember.team == team_id) & (TeamMember.member == member_id)
+        TeamMember.delete().where(link).execute()
+        if belongs:
+            TeamMember.insert(team=team_id, member=member_id).execute()
+        _audit("team.update", _info(team, ()), {"member": member_id, "belongs": belongs}, actor, now)
+
+    commit(database, control, work)
+
+
+def mark_limited(organization_id: str, team_id: str, limited: bool) -> None:
+    """Whether callers must count what they spend against the team; within the transaction that sets its limits.
+    NotFound."""
+    _find(organization_id, team_id)
+    Team.update(limited=limited).where(Team.id == team_id).execute()
+
+
+def _check_free(organization_id: str, name: str) -> None:
+    if Team.select().where(Team.organization == organization_id, Team.name == name).exists():
+        raise Conflict(f"There is already a team {name}.", code="team_exists")
+
+
+def _find(organization_id: str, team_id: str) -> TeamInfo:
+    row = Team.get_or_none(Team.id == team_id, Team.organization == organization_id)
+    if row is None:
+        raise NotFound(f"There is no team {team_id} in this organization.")
+    links = TeamMember.select().where(TeamMember.team == team_id).order_by(TeamMember.member)
+    return _info(row, [link.member_id for link in links])
+
+
+def _info(row: Team, member_ids: list[str] | tuple[str, ...]) -> TeamInfo:
+    return TeamInfo(row.id, row.organization_id, row.name, tuple(member_ids), bool(row.limited))
+
+
+def _audit(action: str, team: TeamInfo, detail: dict[str, object], actor: str, now: int) -> None:
+    audit.append(action, team.id, actor=actor, at_us=now, organization_id=team.organization_id, detail=detail)

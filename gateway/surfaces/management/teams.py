@@ -1,0 +1,113 @@
+"""`/orgs/…/teams`: teams, who is in them, and what the members of each may spend together."""
+
+from typing import Any
+
+from gateway.accounts import teams
+from gateway.accounts.teams import TeamInfo
+from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.management import shapes
+from gateway.surfaces.management.described import managed, require_some
+from gateway.surfaces.management.limits import LimitChange, read_limits
+from gateway.surfaces.management.written import show_team
+from gateway.surfaces.replies import json_reply
+from gateway.surfaces.schemas import Body, Text, read_body
+from gateway.surfaces.visitor import Visitor
+
+TAG = "Teams"
+
+
+class TeamName(Body):
+    name = Text(1, 255, required=True)
+
+
+def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    found = teams.list_teams(visitor.services.database, organization_id)
+    statuses = visitor.services.management.budgets.statuses([one.id for one in found])
+    return {"teams": [show_team(one, statuses[one.id]) for one in found]}
+
+
+def create(visitor: Visitor, inbound: Inbound) -> Outbound:
+    name = read_body(TeamName, inbound)["name"]
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    services = visitor.services
+    made = teams.create_team(services.database, services.control, organization_id, name, actor=visitor.user_id)
+    return json_reply(_show(visitor, made), inbound.shown_id, 201)
+
+
+def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """A team with its limits and what was spent against them."""
+    return _show(visitor, _find(visitor, inbound))
+
+
+def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    name = read_body(TeamName, inbound)["name"]
+    team, services = _find(visitor, inbound), visitor.services
+    changed = teams.rename_team(
+        services.database, services.control, team.organization_id, team.id, name, actor=visitor.user_id
+    )
+    return _show(visitor, changed)
+
+
+def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Delete a team: its access rules go, its limits count no more."""
+    team, services = _find(visitor, inbound), visitor.services
+    teams.delete_team(services.database, services.control, team.organization_id, team.id, actor=visitor.user_id)
+    return {"message": "Team deleted."}
+
+
+def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Merge limits on what all members spend together; another period begins the period's usage anew. Usage counts
+    while there is a limit."""
+    given = require_some(read_body(LimitChange, inbound))
+    team, management = _find(visitor, inbound), visitor.services.management
+    limits = read_limits(given, management.budgets.status(team.id).limits)
+    management.set_team_limits(team, limits, actor=visitor.user_id)
+    return _show(visitor, team)
+
+
+def join(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Put a member into a team: its access rules and limits hold for their keys."""
+    return _set(visitor, inbound, True)
+
+
+def leave(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    return _set(visitor, inbound, False)
+
+
+def _set(visitor: Visitor, inbound: Inbound, belongs: bool) -> dict[str, Any]:
+    member = visitor.other_member(inbound.params["organization_id"], inbound.params["member_id"])
+    team, services = _find(visitor, inbound), visitor.services
+    teams.set_team_member(services.database, services.control, team.id, member.id, belongs, actor=visitor.user_id)
+    return {"message": "Team updated."}
+
+
+def _find(visitor: Visitor, inbound: Inbound) -> TeamInfo:
+    """The team of the path, which the visitor manages. NotFound, Forbidden."""
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    return teams.find_team(visitor.services.database, organization_id, inbound.params["team_id"])
+
+
+def _show(visitor: Visitor, team: TeamInfo) -> dict[str, Any]:
+    return {"team": show_team(team, visitor.services.management.budgets.status(team.id))}
+
+
+ONE = shapes.shape(team=shapes.TEAM)
+ORG = "/orgs/<organization_id>/teams"
+TEAM = f"{ORG}/<team_id>"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", ORG, list_teams, "List teams", tag=TAG, answer=shapes.shape(teams=[shapes.TEAM])),
+    managed("POST", ORG, create, "Make a team", tag=TAG, request=TeamName, answer=ONE, success=201),
+    managed("GET", TEAM, find, "Show a team", tag=TAG, answer=ONE),
+    managed("PATCH", TEAM, rename, "Rename a team", tag=TAG, request=TeamName, answer=ONE),
+    managed("DELETE", TEAM, delete, "Delete a team", tag=TAG, answer=shapes.DONE),
+    managed("PATCH", f"{TEAM}/limit", set_limits, "Set a team's spending limits", tag=TAG, request=LimitChange,
+            answer=ONE),
+    managed("PUT", f"{TEAM}/members/<member_id>", join, "Put a member into a team", tag=TAG, answer=shapes.DONE),
+    managed("DELETE", f"{TEAM}/members/<member_id>", leave, "Take a member out of a team", tag=TAG,
+            answer=shapes.DONE),
+)  # fmt: skip
