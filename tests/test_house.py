@@ -80,7 +80,14 @@ LIBRARIES = {
     "flask_sock": ("gateway.surfaces", "gateway.console", "gateway.app"),
     "marshmallow": ("gateway.surfaces",),
     "apispec": ("gateway.surfaces",),
-    "msgspec": ("gateway.surfaces", "gateway.providers", "gateway.transport", "gateway.store"),
+    "msgspec": (
+        "gateway.surfaces",
+        "gateway.providers",
+        "gateway.transport",
+        "gateway.store",
+        "gateway.engine",  # here and in the neutral form: what is made for each request, as structs
+        "gateway.neutral",
+    ),
     "orjson": (
         "gateway.surfaces",
         "gateway.providers",

@@ -1,7 +1,8 @@
 """Walk a plan: which target is next after a failure, and what the caller is told when none is left."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.errors import (
@@ -20,8 +21,7 @@ KEY_FAULTS = (UpstreamRefused, UpstreamRateLimited)
 ROTATIONS = 3
 
 
-@dataclass(slots=True)
-class Walk:
+class Walk(Struct, eq=False):
     """The targets of a plan in order: `groups` holds one tuple of targets (keys) for each mapping.
 
     At most `mappings_left` mappings are tried and at most ROTATIONS further keys of each.
@@ -31,7 +31,7 @@ class Walk:
     mappings_left: int
     place: int = 0
     key: int = 0
-    refusals: list[NotSupported] = field(default_factory=list)
+    refusals: list[NotSupported] = []
 
     def first(self) -> Target | None:
         return self.groups[0][0] if self.groups and self.groups[0] else None

@@ -1,10 +1,11 @@
 """Chat: plan, admit, then walk the plan for a whole or a streamed answer."""
 
-import dataclasses
 import hashlib
 import hmac
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.clock import Clock
 from gateway.engine import healing, streaming, whole
@@ -24,8 +25,7 @@ from gateway.providers.upstream import Upstreams
 from gateway.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, eq=False):
     """A whole answer and what became of the request."""
 
     result: ChatResult
@@ -120,7 +120,7 @@ class ChatEngine:
         if request.options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
         if healing.wanted_of(request) is not None:
-            request = dataclasses.replace(request, native=None)
+            request = replace(request, native=None)
         return self._planner.plan(context, request), request
 
     def _maker(self, asking: Asking) -> Maker:
@@ -161,7 +161,7 @@ class ChatEngine:
         """The caller's prompt cache key as a keyed hash, so that tenants never share one by choosing alike."""
         text = f"{context.caller.project_id}\n{request.options.prompt_cache_key}"
         veiled = hmac.new(self._fingerprint_key, text.encode(), hashlib.sha256).hexdigest()
-        return dataclasses.replace(request, options=dataclasses.replace(request.options, prompt_cache_key=veiled))
+        return replace(request, options=replace(request.options, prompt_cache_key=veiled))
 
 
 def _whole(run: Run) -> ChatResult:

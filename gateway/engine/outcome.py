@@ -1,6 +1,6 @@
 """What became of a request: its attempts, what each used and cost, and the trail shown to the caller."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 from gateway.catalogue.prices import Charge
 from gateway.errors import (
@@ -20,8 +20,7 @@ from gateway.providers.protocol import Target
 PAYMENT_REQUIRED = 402
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct, eq=False):
     """One upstream call. Times are monotonic seconds, `at_us` the wall clock at its start.
 
     `usage` None: the upstream told none (yet); `finish` a FinishReason, "error", "client_disconnect" or
@@ -60,8 +59,7 @@ class Attempt:
         return self.error is None and self.finish not in ("", "error", "client_disconnect", "interrupted")
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct, eq=False):
     """All attempts of a request, the serving one last. `requested_provider` None: the caller named none.
 
     `healing` names the strategies by which the answer's text was made JSON. Of a `cached` answer `origin` is the id of
@@ -71,8 +69,8 @@ class Outcome:
 
     request: ChatRequest
     requested_provider: str | None = None
-    attempts: list[Attempt] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    attempts: list[Attempt] = []
+    warnings: list[str] = []
     cached: bool = False
     healing: tuple[str, ...] = ()
     origin: str = ""

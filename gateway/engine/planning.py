@@ -5,6 +5,8 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from gateway.accounts.access import check_address, predicate
 from gateway.accounts.authentication import Caller
 from gateway.catalogue.entries import Mapping
@@ -53,7 +55,7 @@ class Planned:
         downgrade = self.plan.downgrades_tool_choice
         if not effort and not downgrade:
             return request
-        needs = dataclasses.replace(
+        needs = replace(
             request.needs,
             effort=effort or request.needs.effort,
             forced_tool="" if downgrade else request.needs.forced_tool,
@@ -101,7 +103,7 @@ def with_defaults(caller: Caller, request: ChatRequest) -> ChatRequest:
     strategy = caller.settings.get(STRATEGY)
     if not strategy or request.options.routing or "/" in request.asked:
         return request
-    return dataclasses.replace(request, options=dataclasses.replace(request.options, routing=strategy))
+    return replace(request, options=replace(request.options, routing=strategy))
 
 
 class Planner:

@@ -1,7 +1,8 @@
 """One request under way: the steps that whole and streamed answers share."""
 
 import dataclasses
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.engine.attempts import Walk, final_error
@@ -22,8 +23,7 @@ SHARE = 0.5
 GONE = "The caller hung up."
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct, eq=False):
     """`deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller hung up (0:
     the upstream call is cancelled), `patience_s` the same for providers that go on whether we listen or not."""
 

@@ -8,6 +8,8 @@ its end alone, so that the marks of one turn lie where the next one's prompt sti
 import dataclasses
 from dataclasses import replace
 
+from msgspec import structs
+
 from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.parts import CacheMark, File, Image, Message, Part, Text, ToolCall, ToolResult
 
@@ -28,7 +30,7 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
     change = {AUTOMATIC: add_marks, DISABLED: strip_marks}.get(policy)
     if change is None:
         return request
-    options = replace(request.options, cache_marks=policy)
+    options = structs.replace(request.options, cache_marks=policy)
     read = request.conversation
     return ChatRequest(
         request.asked, request.needs, lambda: change(read()), options, native=request.native, user=request.user

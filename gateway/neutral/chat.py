@@ -1,8 +1,10 @@
 """A chat request and its result."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from gateway.neutral.parts import CacheMark, Image, Message, Part, Source
 from gateway.neutral.usage import NOTHING, Usage
@@ -114,8 +116,8 @@ class Conversation:
     sampling: Sampling = Sampling()
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Needs:
+# Needs, options and requests are made for each request: a struct costs a fraction of a data class.
+class Needs(Struct, frozen=True, gc=False):
     """Cheap facts for routing and admission, known without decoding the conversation.
 
     `prompt_bytes` is the size of all text in; `messages` their number; `media` the number of images and files.
@@ -143,8 +145,7 @@ class Needs:
     maker_only: str = ""  # dialect of a part or tool that no other maker understands
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Options:
+class Options(Struct, frozen=True):
     """Gateway-only wishes of one request."""
 
     routing: Literal["", "auto", "price", "throughput", "latency"] = ""
@@ -157,7 +158,10 @@ class Options:
     cache_marks: Literal["", "automatic", "disabled"] = ""  # what becomes of cache marks in a native body
     heal: bool = False  # plugins: response-healing
     image_config: dict[str, Any] | None = None
-    extra: dict[str, Any] = field(default_factory=dict)  # known fields that one provider alone takes
+    extra: dict[str, Any] = {}  # known fields that one provider alone takes
+
+
+NO_OPTIONS = Options()
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -172,23 +176,22 @@ class Native:
     body: dict[str, Any]
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class ChatRequest:
+class ChatRequest(Struct, eq=False):
     """`asked` is the model as the caller wrote it. `decode` builds the conversation; call `conversation()`."""
 
     asked: str
     needs: Needs
     decode: Callable[[], Conversation]
-    options: Options = Options()
+    options: Options = NO_OPTIONS
     native: Native | None = None
     user: str = ""
-    _memo: list[Conversation] = field(default_factory=list, repr=False, compare=False)
+    _decoded: Conversation | None = None
 
     def conversation(self) -> Conversation:
         """The decoded conversation, built on first use. Raises InvalidRequest for what is wrong inside it."""
-        if not self._memo:
-            self._memo.append(self.decode())
-        return self._memo[0]
+        if self._decoded is None:
+            self._decoded = self.decode()
+        return self._decoded
 
 
 @dataclass(slots=True, unsafe_hash=True)

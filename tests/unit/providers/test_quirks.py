@@ -1,4 +1,3 @@
-import dataclasses
 import tomllib
 from pathlib import Path
 
@@ -82,14 +81,14 @@ def test_messages_without_the_role_are_not_rebuilt():
 
 
 def test_cache_breakpoints_are_taken_out_where_a_request_has_them():
-    request = dataclasses.replace(PLAIN, options=Options(extra={"prompt_cache_breakpoint": True}))
+    request = msgspec.structs.replace(PLAIN, options=Options(extra={"prompt_cache_breakpoint": True}))
     part = {"type": "text", "text": "x", "prompt_cache_breakpoint": {"mode": "explicit"}}
     body = adjusted("no_cache_breakpoints", {"messages": [{"role": "user", "content": [part]}]}, request)
     assert body["messages"][0]["content"] == [{"type": "text", "text": "x"}]
 
 
 def test_prompt_cache_fields_are_sent_only_where_asked_for():
-    request = dataclasses.replace(PLAIN, options=Options(prompt_cache_key="h", prompt_cache_retention="24h"))
+    request = msgspec.structs.replace(PLAIN, options=Options(prompt_cache_key="h", prompt_cache_retention="24h"))
     assert adjusted("sends_prompt_cache", {}, request) == {"prompt_cache_key": "h", "prompt_cache_retention": "24h"}
     assert adjusted("compatible", {"messages": []}, request) == {"messages": []}
 
