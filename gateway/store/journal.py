@@ -15,6 +15,8 @@ from gateway.threads import pause, spawn
 CAPACITY = 20_000
 BATCH = 500
 BACKOFF_S, BACKOFF_CAP_S = 0.05, 1.0
+# A batch that waits for so long (twice this at most) makes its waiters take timers.
+STIR_S = 0.5
 # First in each transaction: no row changes when this very group was committed before, although the answer to that
 # commit was lost; a commit still in flight on a lost connection is waited for, since it holds the row.
 MARK = (
@@ -43,11 +45,19 @@ Row = tuple[Statement, tuple]
 
 
 class _Batch:
-    __slots__ = ("entries", "done")
+    """`done` is set once it is settled; `stir` then too, or when that takes so long that waiters need timers."""
+
+    __slots__ = ("entries", "done", "stir", "watched")
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
         self.done = threading.Event()
+        self.stir = threading.Event()
+        self.watched = False
+
+    def settle(self) -> None:
+        self.done.set()
+        self.stir.set()
 
 
 class _Entry:
@@ -69,7 +79,12 @@ class Ticket:
     def wait(self, timeout_s: float) -> None:
         """Return once the rows are durable. Unavailable when they were refused or `timeout_s` passed; after a
         timeout they still post as soon as the store is back."""
-        if not self._batch.done.wait(timeout_s):
+        batch = self._batch
+        if timeout_s > STIR_S:
+            # Nearly always this suffices, and it costs no timer of its own.
+            batch.stir.wait()
+            timeout_s -= STIR_S
+        if not batch.done.is_set() and not batch.done.wait(timeout_s):
             raise errors.Unavailable("The record could not be written in time; try again.")
         if self._entry.error is not None:
             raise errors.Unavailable("The record could not be written.") from self._entry.error
@@ -93,13 +108,16 @@ class Journal:
         self._database, self._clock, self._capacity = database, clock, capacity
         self._writer, self._seq = ids.new_hex(), 0
         self._queue: deque[_Batch] = deque()
+        self._writing: _Batch | None = None
         self._wake, self._idle = threading.Event(), threading.Event()
         self._idle.set()
         self._closing = False
+        self._closed = threading.Event()
         self._give_up_at = 0.0
         self.pending = self.posted = self.failed = self.largest_batch = self.commits = 0
         self.commit_s = 0.0
         self._task = spawn(self._run)
+        self._watch = spawn(self._stir_late_ones)
 
     def append(self, *rows: Row) -> Ticket:
         """Queue `rows`, all or none in one transaction; never blocks. Unavailable when the queue is full."""
@@ -129,6 +147,7 @@ class Journal:
         self._give_up_at = self._clock.monotonic() + timeout_s
         self._wake.set()
         self._task.join(timeout_s + BACKOFF_CAP_S)
+        self._closed.set()
         if self.pending:
             raise errors.Unavailable(f"{self.pending} records were not written: the database is away.")
 
@@ -137,12 +156,22 @@ class Journal:
             self._wake.wait()
             self._wake.clear()
             while self._queue:
-                batch = self._queue.popleft()
+                self._writing = batch = self._queue.popleft()
                 if not self._post(batch.entries):
                     return
                 self.pending -= len(batch.entries)
-                batch.done.set()
+                self._writing = None
+                batch.settle()
             self._idle.set()
+
+    def _stir_late_ones(self) -> None:
+        closed = False
+        while not closed:
+            closed = self._closed.wait(STIR_S)
+            for batch in [*self._queue] if self._writing is None else [self._writing, *self._queue]:
+                if batch.watched or closed:
+                    batch.stir.set()
+                batch.watched = True
 
     def _post(self, entries: list[_Entry]) -> bool:
         """Write a group, halving it around a bad entry; False when closing gave up on an absent store."""

@@ -98,3 +98,39 @@ def test_a_file_that_cannot_be_made_is_told(tmp_path):
 
 def test_files_are_for_their_owner_alone(intents, tmp_path):
     assert os.stat(files(tmp_path)[0]).st_mode & 0o777 == 0o600
+
+
+def test_a_killed_owner_leaves_a_file_that_is_read_up_to_its_last_record(intents, tmp_path):
+    intents.begin(ONE, 0, b"payload")
+    (path,) = files(tmp_path)
+    copy = tmp_path / "heir" / "copy.log"
+    copy.parent.mkdir()
+    copy.write_bytes(path.read_bytes())  # as a kill leaves it: room for more, all of it zero
+    assert len(copy.read_bytes()) > 100_000
+    assert list(abandoned(copy.parent)[0][0]) == [(ONE, 0)]
+
+
+def test_a_record_larger_than_a_segment_finds_room(tmp_path):
+    intents = Intents(tmp_path, "node", segment_bytes=200)
+    intents.claim(3)
+    intents.begin(ONE, 0, b"x" * 5000)
+    intents.begin(TWO, 0, b"y")
+    intents.leave()
+    found = {key: one.payload for intents_, _ in abandoned(tmp_path) for key, one in intents_.items()}
+    assert found == {(ONE, 0): b"x" * 5000, (TWO, 0): b"y"}
+
+
+def test_a_full_disk_refuses_the_next_request_and_keeps_the_others(tmp_path, monkeypatch):
+    intents = Intents(tmp_path, "node", segment_bytes=200)
+    intents.begin(ONE, 0, b"x" * 100)
+    monkeypatch.setattr(os, "posix_fallocate", _refuse)
+    with pytest.raises(Unavailable, match="No space"):
+        intents.begin(TWO, 0, b"x" * 100)
+    monkeypatch.undo()
+    intents.begin(TWO, 0, b"x" * 100)
+    intents.leave()
+    assert {key for found, _ in abandoned(tmp_path) for key in found} == {(ONE, 0), (TWO, 0)}
+
+
+def _refuse(*_args):
+    raise OSError(28, "No space left on device")

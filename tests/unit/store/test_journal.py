@@ -2,7 +2,7 @@ import gevent
 import pytest
 
 from gateway import errors
-from gateway.store.journal import Journal, Statement, forget_writers
+from gateway.store.journal import STIR_S, Journal, Statement, forget_writers
 
 INSERT = Statement("insert", "INSERT INTO entry (id, amount) VALUES (?, ?)")
 SPEND = Statement("spend", "UPDATE total SET amount = amount + ? WHERE id = ?", exact=True)
@@ -180,3 +180,30 @@ def test_an_append_does_not_wait(fickle, shaky):
         for n in range(1000):
             shaky.append((INSERT, (n, 1)))
     assert shaky.pending == 1000
+
+
+def test_a_patient_waiter_gives_up_when_its_time_is_over(fickle, shaky):
+    fickle.away = True
+    ticket = shaky.append((INSERT, (1, 1)))
+    with gevent.Timeout(5), pytest.raises(errors.Unavailable, match="in time"):
+        ticket.wait(STIR_S + 0.1)
+
+
+def test_a_patient_waiter_returns_when_the_store_comes_back(fickle, shaky):
+    fickle.away = True
+    ticket = shaky.append((INSERT, (1, 1)))
+    gevent.spawn_later(3 * STIR_S, setattr, fickle, "away", False)
+    with gevent.Timeout(10):
+        ticket.wait(8.0)
+    assert ticket.posted()
+
+
+def test_nobody_waits_for_a_journal_that_closed_in_vain(fickle, clock):
+    journal = Journal(fickle, clock)
+    fickle.away = True
+    waiter = gevent.spawn(lambda: journal.append((INSERT, (1, 1))).wait(STIR_S + 0.2))
+    gevent.sleep(0.01)
+    with pytest.raises(errors.Unavailable):
+        journal.close(timeout_s=0.1)
+    with gevent.Timeout(5), pytest.raises(errors.Unavailable):
+        waiter.get()
