@@ -10,10 +10,11 @@ from gateway import logs
 from gateway import settings as configuration
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.server.express import ExpressLane
-from gateway.services import Services, build
+from gateway.services import Services
 from gateway.surfaces import replies, table
 from gateway.surfaces.blueprints import blueprint, guard, respond
 from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.wiring import build
 
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
 NO_WEBSOCKET = {"status": 426, "code": "websocket_not_supported"}

@@ -19,10 +19,10 @@ from gevent.pywsgi import WSGIServer
 
 from gateway.app import Application, create_app
 from gateway.engine.administration import Administration
-from gateway.services import build
 from gateway.settings import Settings
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
+from gateway.wiring import build
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 30.0

@@ -35,6 +35,7 @@ RANKS = {
     "gateway.providers": 4,
     "gateway.engine": 5,
     "gateway.services": 6,
+    "gateway.wiring": 6.1,
     "gateway.surfaces.exchange": 6.5,
     "gateway.surfaces.wsgi": 6.6,
     "gateway.surfaces.replies": 6.6,

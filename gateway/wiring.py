@@ -1,0 +1,303 @@
+"""The wiring: every long-lived object of a worker, made once, part upon part."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.accounts.authentication import Authentication
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.discounts import Discounts
+from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.accounts.provider_keys import ProviderKeys
+from gateway.catalogue import loader
+from gateway.catalogue.catalogue import Current
+from gateway.clock import SECOND_US, Clock
+from gateway.control import Control
+from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache
+from gateway.engine.chat import ChatEngine
+from gateway.engine.decisions import Decisions
+from gateway.engine.exchange import Board, Exchange, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
+from gateway.engine.idempotency import Idempotency
+from gateway.engine.management import Management
+from gateway.engine.offers import Offers
+from gateway.engine.own_models import OwnModels
+from gateway.engine.planning import Planner
+from gateway.engine.provider_check import ProviderCheck
+from gateway.engine.recovery import Recovery
+from gateway.engine.settlement import Settlements
+from gateway.limits.budgets import Budgets
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.models import MODELS as LIMIT_MODELS
+from gateway.limits.rates import RateLimits, Rates
+from gateway.limits.spending import Spending
+from gateway.metering.counters import Counters
+from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.metering.sources import read_clients
+from gateway.providers.credentials import Credentials
+from gateway.providers.local.discovery import Discovery
+from gateway.providers.registry import make_protocols, make_upstreams
+from gateway.providers.upstream import Upstreams
+from gateway.routing.health import Health
+from gateway.routing.plan import Router
+from gateway.routing.sticky import Sticky
+from gateway.services import Services
+from gateway.settings import Settings, SettingsError
+from gateway.store import migrations
+from gateway.store.database import Database, open_database
+from gateway.store.documents import Documents
+from gateway.store.installation import Secrets, load_secrets
+from gateway.store.intents import Intents
+from gateway.store.journal import Journal, forget_writers
+from gateway.store.redis import Redis, open_redis
+from gateway.threads import Threads
+from gateway.transport import Transport
+
+SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
+WRITERS_KEPT_US = 7 * 24 * 3600 * SECOND_US
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What all else stands on: the settings, the store and what is kept in it, the way out."""
+
+    settings: Settings
+    clock: Clock
+    threads: Threads
+    database: Database
+    secrets: Secrets
+    control: Control
+    journal: Journal
+    documents: Documents
+    redis: Redis | None
+    transport: Transport
+
+    @property
+    def data(self) -> Path:
+        return Path(self.settings.database.data_dir)
+
+    @property
+    def hash_key(self) -> bytes:
+        """The newest key of fingerprints and lookups."""
+        return self.secrets.hash_keys[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Who calls, and what organizations brought along."""
+
+    authentication: Authentication
+    provider_keys: ProviderKeys
+    custom_providers: CustomProviders
+    discounts: Discounts
+    offers: Offers
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Where a request may go, and how it gets there."""
+
+    catalogue: Current
+    discovery: Discovery
+    credentials: Credentials
+    health: Health
+    counters: Counters
+    planner: Planner
+    decisions: Decisions
+    upstreams: Upstreams
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """What requests cost and who pays."""
+
+    spending: Spending
+    settlements: Settlements
+
+
+def build(settings: Settings) -> Services:
+    """Make and connect everything. SettingsError when the store or the catalogue is not fit to serve."""
+    base = _open_base(settings)
+    accounts = _open_accounts(base)
+    routing = _open_routing(base, accounts)
+    money = _open_money(base, accounts)
+    cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
+    return Services(
+        settings=settings,
+        clock=base.clock,
+        threads=base.threads,
+        database=base.database,
+        control=base.control,
+        journal=base.journal,
+        documents=base.documents,
+        redis=base.redis,
+        transport=base.transport,
+        secrets=base.secrets,
+        authentication=accounts.authentication,
+        own_models=OwnModels(base.control, accounts.offers),
+        catalogue=routing.catalogue,
+        discovery=routing.discovery,
+        credentials=routing.credentials,
+        health=routing.health,
+        planner=routing.planner,
+        decisions=routing.decisions,
+        counters=routing.counters,
+        spending=money.spending,
+        settlements=money.settlements,
+        ledger=LedgerBook(base.database, base.control),
+        budgets=Budgets(base.database, base.control),
+        chat=_open_chat(base, routing, money, cache),
+        idempotency=_open_idempotency(base, money),
+        exchange=Exchange(routing.health, _find_board(base), _list_chores(base, routing, cache)),
+        management=_open_management(base, accounts, routing),
+        sources=read_clients(loader.FOLDER / "clients.toml"),
+    )
+
+
+def _open_base(settings: Settings) -> Base:
+    clock, threads = Clock(), Threads()
+    database = open_database(settings.database, clock, threads)
+    database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+    problems = migrations.verify(database)
+    if problems:
+        raise SettingsError(
+            "The database does not fit this code; run: python -m gateway.manage migrate\n" + problems[0]
+        )
+    return Base(
+        settings=settings,
+        clock=clock,
+        threads=threads,
+        database=database,
+        secrets=load_secrets(settings, database),
+        control=Control(database, clock),
+        journal=Journal(database, clock),
+        documents=Documents(database),
+        redis=open_redis(settings.redis, clock),
+        transport=Transport(settings.timeouts, settings.security, clock=clock),
+    )
+
+
+def _open_accounts(base: Base) -> Accounts:
+    database, control = base.database, base.control
+    provider_keys = ProviderKeys(database, control, base.secrets)
+    custom_providers = CustomProviders(database, control)
+    return Accounts(
+        authentication=Authentication(database, control, base.secrets, base.clock),
+        provider_keys=provider_keys,
+        custom_providers=custom_providers,
+        discounts=Discounts(database, control),
+        offers=Offers(custom_providers, provider_keys),
+    )
+
+
+def _open_routing(base: Base, accounts: Accounts) -> Routing:
+    settings, clock = base.settings, base.clock
+    catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
+    credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
+    health, counters = Health(clock), Counters(base.data / "metrics")
+    protocols = make_protocols(base.transport, clock)
+    router = Router(
+        catalogue.current,
+        health,
+        Sticky(clock, settings.routing.sticky_ttl_s, _open_pins(base)),
+        settings.routing,
+        settings.catalogue.auto_models,
+        random.random,
+        clock,
+        {name: protocol.dialect for name, protocol in protocols.items()},
+    )
+    return Routing(
+        catalogue=catalogue,
+        discovery=Discovery(base.transport, catalogue, settings.environment),
+        credentials=credentials,
+        health=health,
+        counters=counters,
+        planner=Planner(router, credentials, health, counters, accounts.offers),
+        decisions=Decisions(base.database, base.journal, clock, settings.routing.decision_days),
+        upstreams=make_upstreams(protocols, base.transport, clock, settings.timeouts),
+    )
+
+
+def _open_money(base: Base, accounts: Accounts) -> Money:
+    database, control, clock, journal = base.database, base.control, base.clock, base.journal
+    folder = base.data / "journal"
+    intents = Intents(folder, control.node)
+    recovery = Recovery(database, folder, control, clock, base.settings.timeouts.request_s)
+    spending = Spending(database, journal, control, clock, intents.claim)
+    rates = Rates(RateLimits(database, control), clock, base.redis)
+    chores = (recovery.run, rates.exchange)
+    settlements = Settlements(spending, rates, journal, intents, clock, accounts.discounts, SETTLE_S, chores)
+    return Money(spending, settlements)
+
+
+def _open_chat(base: Base, routing: Routing, money: Money, cache: ResponseCache) -> ChatEngine:
+    return ChatEngine(
+        routing.planner,
+        money.settlements,
+        routing.upstreams,
+        base.clock,
+        base.settings,
+        base.hash_key,
+        routing.decisions,
+        cache,
+    )
+
+
+def _open_idempotency(base: Base, money: Money) -> Idempotency:
+    return Idempotency(
+        base.documents, base.database, base.journal, money.settlements, base.control, base.clock, base.hash_key
+    )
+
+
+def _open_management(base: Base, accounts: Accounts, routing: Routing) -> Management:
+    check = ProviderCheck(
+        routing.catalogue.current,
+        routing.credentials,
+        accounts.provider_keys,
+        accounts.custom_providers,
+        routing.upstreams,
+        base.clock,
+    )
+    return Management(
+        base.database,
+        base.control,
+        base.secrets,
+        base.threads,
+        accounts.provider_keys,
+        accounts.custom_providers,
+        check,
+        accounts.discounts,
+    )
+
+
+def _open_pins(base: Base) -> Pins:
+    """Where sessions are remembered for all workers."""
+    if base.redis is not None:
+        return Pins(RedisPins(base.redis), base.clock)
+    return Pins(JournalPins(base.documents, base.database, base.journal, base.clock), base.clock)
+
+
+def _open_shelf(base: Base) -> RedisShelf | DocumentShelf:
+    """Where cached answers are kept."""
+    if base.redis is not None:
+        return RedisShelf(base.redis)
+    return DocumentShelf(base.documents, base.database, base.settings.cache.max_bytes)
+
+
+def _find_board(base: Base) -> Board | None:
+    """Where workers tell each other of providers; a worker that is surely alone has nobody to tell."""
+    if base.redis is not None:
+        return RedisBoard(base.redis)
+    alone = base.database.kind == "sqlite" and base.settings.server.workers == 1
+    return None if alone else TableBoard(base.database)
+
+
+def _list_chores(base: Base, routing: Routing, cache: ResponseCache) -> tuple[Callable[[], object], ...]:
+    """What any worker may do from time to time: what expired goes, and the marks of journals long ended."""
+    database = base.database
+    return (
+        cache.trim,
+        routing.decisions.purge,
+        lambda: base.documents.sweep({}),
+        lambda: forget_writers(database, database.now_us() - WRITERS_KEPT_US),
+    )
