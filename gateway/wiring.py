@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.key_caps import read_caps
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.catalogue import loader
@@ -267,6 +268,7 @@ def _open_management(base: Base, accounts: Accounts, routing: Routing) -> Manage
         accounts.custom_providers,
         check,
         accounts.discounts,
+        read_caps(base.settings.limits),
     )
 
 
