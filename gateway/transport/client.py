@@ -13,9 +13,9 @@ from gateway.clock import Clock
 from gateway.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.settings import Security, Timeouts
 from gateway.transport.addresses import Resolver, check_public, resolve
-from gateway.transport.connections import Connection, Lease, Pool
-from gateway.transport.messages import Origin, Place, read_url, write_request
-from gateway.transport.replies import BODY_LIMIT, SHORTEST_S, Answer, Patience, Pending, Reply
+from gateway.transport.connections import Connection, Pool
+from gateway.transport.messages import Head, Origin, Place, read_url, write_head
+from gateway.transport.replies import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
 
 NOTHING: Mapping[str, str] = {}
 PER_ORIGIN = 2000  # connections at once to one origin
@@ -23,6 +23,7 @@ IDLE_PER_ORIGIN = 256
 IDLE_S = 50.0  # below the 60 s at which common load balancers drop a silent connection
 ORIGINS_KEPT = 1000
 PLACES_KEPT = 1000
+SHORTEST_S = 0.001
 REDIRECTS = 5
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 RESENT_METHODS = frozenset({"GET", "HEAD"})  # RFC 9110, section 9.2.2: harmless to ask twice
@@ -46,15 +47,19 @@ class Transport:
         resolver: Resolver = resolve,
         per_origin: int = PER_ORIGIN,
     ) -> None:
-        self._timeouts = timeouts
+        self._connect_s = timeouts.connect_s
         self._guarded = not security.allow_private_upstreams
-        self._clock = clock or Clock()
+        self._clock = clock = clock or Clock()
         self._given_tls = tls
         self._resolve = resolver
         self._per_origin = per_origin
         self._pools: dict[Origin, Pool] = {}
         self._places: dict[tuple[str, bool], Place] = {}
         self._trim_at = 0.0
+        silence_s, heartbeat_s = timeouts.silence_s, timeouts.heartbeat_s
+        self._streamed = Patience(clock, timeouts.stream_s, silence_s, silence_s, heartbeat_s)
+        # A plain answer is silent while the model thinks, however long that is: only its deadline bounds it.
+        self._plain = Patience(clock, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s)
 
     def open(
         self,
@@ -90,17 +95,29 @@ class Transport:
         trusted: bool = False,
     ) -> Pending:
         """As `open`, without waiting for the answer, so that the caller can do something in its silences."""
-        place = self._place(url, trusted)
-        patience = self._patience(stream, deadline)
-        message = write_request(method, place, headers, body)
-        lease = self._transmit(method, place.origin, message, patience)
+        return self.transmit(self.prepare(method, url, headers, trusted), body, stream, deadline)
+
+    def prepare(self, method: str, url: str, headers: Mapping[str, str], trusted: bool) -> Head:
+        """What the calls of a URL with the same headers share; `transmit` sends it as often as one likes.
+
+        UpstreamUnreachable (invalid_address) for a URL or a header that cannot be sent.
+        """
+        return write_head(method, self._place(url, trusted), headers)
+
+    def transmit(self, head: Head, body: bytes, stream: bool, deadline: float) -> Pending:
+        """As `send`, with a head that was prepared."""
+        patience = self._streamed if stream else self._plain
+        now = self._clock.monotonic()
+        end = min(deadline, now + patience.total_s)
+        message = head.with_body(body)
+        connection = self._send(head, message, now, end)
         resend = None
-        if method in RESENT_METHODS:
+        if head.method in RESENT_METHODS:
 
-            def resend() -> Lease:
-                return self._transmit(method, place.origin, message, patience, fresh=True)
+            def resend() -> Connection:
+                return self._send(head, message, self._clock.monotonic(), end, fresh=True)
 
-        return Pending(lease, patience, resend)
+        return Pending(connection, patience, now, end, resend)
 
     def request(
         self,
@@ -141,60 +158,44 @@ class Transport:
     def _place(self, url: str, trusted: bool) -> Place:
         place = self._places.get((url, trusted))
         if place is None:
-            place = read_url(url, trusted or not self._guarded)
+            place = read_url(url, trusted)
             if len(self._places) >= PLACES_KEPT:
                 self._places.clear()
             self._places[url, trusted] = place
         return place
 
-    def _patience(self, stream: bool, deadline: float) -> Patience:
-        limits = self._timeouts
-        total = limits.stream_s if stream else limits.plain_s
-        end = min(deadline, self._clock.monotonic() + total)
-        # A plain answer is silent while the model thinks, however long that is: only its deadline bounds it.
-        first = limits.silence_s if stream else total
-        return Patience(self._clock, end, first, limits.silence_s, limits.heartbeat_s)
-
-    def _transmit(self, method: str, origin: Origin, message: bytes, patience: Patience, fresh: bool = False) -> Lease:
+    def _send(self, head: Head, message: bytes, now: float, end: float, fresh: bool = False) -> Connection:
         """Send over a pooled connection, or a new one when none is good or the pooled one takes not one byte."""
-        lease = self._lease(origin, patience, fresh)
+        origin, left = head.origin, end - now
+        if left <= 0:
+            raise too_late(origin.host)
+        pool = self._pools.get(origin)
+        if pool is None or now >= self._trim_at:
+            pool = self._find_pool(origin, now)
+        pool.enter(min(left, self._connect_s), origin.host)
+        connection = None
         try:
-            while not self._try_send(lease, method, message, patience):
-                if lease.fresh:
+            connection = None if fresh else pool.pop(now)
+            if connection is None:
+                connection = self._connect(pool, origin, end)
+            while not connection.send(message, head.method == "HEAD", left):
+                if connection.fresh:
                     raise UpstreamUnreachable(f"{origin.host} closed the connection before it took the request.")
-                lease.replace(self._connect(origin, patience))
-        except BaseException:
-            lease.end()
+                connection.close()
+                connection = self._connect(pool, origin, end)
+        except BaseException as error:
+            pool.drop(connection)
+            if isinstance(error, TimeoutError):
+                raise UpstreamTimeout(f"{origin.host} did not take the request in time.") from None
             raise
-        return lease
+        return connection
 
-    def _try_send(self, lease: Lease, method: str, message: bytes, patience: Patience) -> bool:
-        connection = lease.connection
-        connection.begin(method)
-        try:
-            return connection.send(message, patience.left(connection.host))
-        except TimeoutError:
-            raise UpstreamTimeout(f"{connection.host} did not take the request in time.") from None
-
-    def _lease(self, origin: Origin, patience: Patience, fresh: bool) -> Lease:
-        pool = self._pool(origin)
-        pool.enter(min(patience.left(origin.host), self._timeouts.connect_s), origin.host)
-        try:
-            connection = None if fresh else pool.pop(self._clock.monotonic())
-            if connection is not None:
-                return Lease(pool, connection, self._clock, fresh=False)
-            return Lease(pool, self._connect(origin, patience), self._clock, fresh=True)
-        except BaseException:
-            pool.leave()
-            raise
-
-    def _pool(self, origin: Origin) -> Pool:
-        now = self._clock.monotonic()
+    def _find_pool(self, origin: Origin, now: float) -> Pool:
         if now >= self._trim_at:
             self._trim(now)
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = Pool(self._per_origin, IDLE_PER_ORIGIN, IDLE_S)
+            pool = self._pools[origin] = Pool(self._per_origin, IDLE_PER_ORIGIN, IDLE_S, self._clock)
         return pool
 
     def _trim(self, now: float) -> None:
@@ -204,16 +205,19 @@ class Transport:
         if len(self._pools) > ORIGINS_KEPT:
             self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.unused}
 
-    def _connect(self, origin: Origin, patience: Patience) -> Connection:
+    def _connect(self, pool: Pool, origin: Origin, end: float) -> Connection:
         """A new connection to an address that was looked up and checked here: no second look-up can change it."""
-        end = self._clock.monotonic() + min(patience.left(origin.host), self._timeouts.connect_s)
+        now = self._clock.monotonic()
+        if now >= end:
+            raise too_late(origin.host)
+        end = min(end, now + self._connect_s)
         addresses = self._look_up(origin, end)
         failure: Exception = UpstreamUnreachable(f"The name {origin.host} has no address.")
         for index, address in enumerate(addresses):
             # Each address gets its share of what is left, so that a dead first one cannot use it up.
             seconds = (end - self._clock.monotonic()) / (len(addresses) - index)
             try:
-                return self._dial(origin, address, max(seconds, SHORTEST_S))
+                return self._dial(pool, origin, address, max(seconds, SHORTEST_S))
             except (UpstreamUnreachable, UpstreamTimeout) as error:
                 failure = error
         raise failure
@@ -225,11 +229,11 @@ class Transport:
                 addresses = self._resolve(origin.host, origin.port)
         except TimeoutError:
             raise UpstreamTimeout(f"The name {origin.host} was not resolved in time.") from None
-        if not origin.trusted:
+        if self._guarded and not origin.trusted:
             check_public(origin.host, addresses)
         return addresses
 
-    def _dial(self, origin: Origin, address: str, seconds: float) -> Connection:
+    def _dial(self, pool: Pool, origin: Origin, address: str, seconds: float) -> Connection:
         host = origin.host
         end = self._clock.monotonic() + seconds
         family = sockets.AF_INET6 if ":" in address else sockets.AF_INET
@@ -240,7 +244,7 @@ class Transport:
             if origin.scheme == "https":
                 sock.settimeout(max(end - self._clock.monotonic(), SHORTEST_S))
                 sock = self._tls.wrap_socket(sock, server_hostname=host)
-            return Connection(sock, host)
+            return Connection(sock, host, pool)
         except BaseException as error:
             sock.close()
             if isinstance(error, OSError):

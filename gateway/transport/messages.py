@@ -57,8 +57,23 @@ def read_url(url: str, trusted: bool) -> Place:
     return Place(Origin(parts.scheme, host, port, trusted), header, target)
 
 
-def write_request(method: str, place: Place, headers: Mapping[str, str], body: bytes) -> bytes:
-    """Head and body as one message (RFC 9112). UpstreamUnreachable when a header could break out of its line."""
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request but for its length and body: the same bytes for every call of a URL with the same headers."""
+
+    method: str
+    origin: Origin
+    opening: bytes
+
+    def with_body(self, body: bytes) -> bytes:
+        """The whole message (RFC 9112)."""
+        if body or self.method in BODY_METHODS:
+            return self.opening + b"content-length: %d\r\n\r\n" % len(body) + body
+        return self.opening + b"\r\n"
+
+
+def write_head(method: str, place: Place, headers: Mapping[str, str]) -> Head:
+    """The head of a request. UpstreamUnreachable when a header could break out of its line."""
     lines = [f"{method} {place.target} HTTP/1.1", f"host: {place.host}"]
     names = set()
     for name, value in headers.items():
@@ -70,14 +85,12 @@ def write_request(method: str, place: Place, headers: Mapping[str, str], body: b
         lines.append("accept-encoding: identity")
     if "user-agent" not in names:
         lines.append(f"user-agent: {PRODUCT}")
-    if body or method in BODY_METHODS:
-        lines.append(f"content-length: {len(body)}")
     head = "\r\n".join(lines)
     breaks = len(lines) - 1
     if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
         raise _invalid("A header for the provider holds a line break; check the configured key.")
     try:
-        return head.encode("latin-1") + b"\r\n\r\n" + body
+        return Head(method, place.origin, head.encode("latin-1") + b"\r\n")
     except UnicodeEncodeError:
         raise _invalid("A header for the provider holds a character outside Latin-1; check the key.") from None
 

@@ -3,17 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import gevent
-
 from gateway.clock import Clock
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.transport.codings import find_unpacker
-from gateway.transport.connections import Lease
+from gateway.transport.connections import Connection, read_fields
 
 MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
-TURN_ITEMS, TURN_BYTES = 32, 65536  # after so much in a row the other greenlets get a turn
-SHORTEST_S = 0.001
 
 
 class Answer(NamedTuple):
@@ -25,115 +21,132 @@ class Answer(NamedTuple):
 
 
 class Patience(NamedTuple):
-    """How long to wait: `end` on the monotonic clock, `silence_s` between two bytes, `first_s` for the head."""
+    """How long to wait, in seconds: for everything, for the head, between two bytes, and until a heartbeat."""
 
     clock: Clock
-    end: float
+    total_s: float
     first_s: float
     silence_s: float
     heartbeat_s: float
 
-    def left(self, host: str) -> float:
-        """Seconds until the end. UpstreamTimeout when it has come."""
-        seconds = self.end - self.clock.monotonic()
-        if seconds <= 0:
-            raise UpstreamTimeout(f"{host} did not finish its answer in time.")
-        return max(seconds, SHORTEST_S)
-
 
 class Pending:
-    """A request that was sent. `wait()` for its answer, or `close()` it."""
+    """A request that was sent, to be answered until `end` (monotonic). `wait()` for its answer, or `close()` it."""
 
-    def __init__(self, lease: Lease, patience: Patience, resend: Callable[[], Lease] | None) -> None:
-        self._lease: Lease | None = lease
+    __slots__ = ("_connection", "_end", "_patience", "_resend", "_until")
+
+    def __init__(
+        self,
+        connection: Connection,
+        patience: Patience,
+        now: float,
+        end: float,
+        resend: Callable[[], Connection] | None,
+    ) -> None:
+        self._connection: Connection | None = connection
         self._patience = patience
+        self._end = end
+        self._until = min(end, now + patience.first_s)
         self._resend = resend
-        self._silent_at = patience.clock.monotonic() + patience.first_s
 
     def wait(self, seconds: float | None = None) -> "Reply | None":
         """The reply once its head is there, or None when `seconds` passed first; then call again.
 
         Raises UpstreamTimeout, UpstreamUnreachable, UpstreamFailed; the request is closed then.
         """
+        connection = self._connection
+        if connection is None:
+            raise UpstreamUnreachable("The request was closed before its answer came.")
+        clock, until = self._patience.clock, self._until
+        if seconds is not None:
+            until = min(until, clock.monotonic() + seconds)
         try:
-            return self._wait(seconds)
+            while not connection.status:
+                left = until - clock.monotonic()
+                if left <= 0:
+                    self._refuse_late(connection.host)
+                    return None
+                try:
+                    connection.receive(left)
+                except TimeoutError:
+                    continue
+                if connection.lost:
+                    connection = self._recover(connection)
         except BaseException:
             self.close()
             raise
+        self._connection = None
+        return Reply(connection, self._patience, self._end)
 
     def close(self) -> None:
-        if self._lease is not None:
-            self._lease.end()
-            self._lease = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.pool.drop(connection)
 
-    def _wait(self, seconds: float | None) -> "Reply | None":
-        clock = self._patience.clock
-        until = None if seconds is None else clock.monotonic() + seconds
-        lease = self._lease
-        if lease is None:
-            raise UpstreamUnreachable("The request was closed before its answer came.")
-        while not lease.connection.head_done:
-            allowed = self._allowed(lease.connection.host)
-            if until is not None:
-                allowed = min(allowed, until - clock.monotonic())
-                if allowed <= 0:
-                    return None
-            try:
-                lease.connection.receive(allowed)
-            except TimeoutError:
-                continue
-            if lease.connection.lost:
-                lease = self._recover(lease)
-        self._lease = None
-        return Reply(lease, self._patience)
-
-    def _allowed(self, host: str) -> float:
-        left = self._patience.left(host)
-        silence = self._silent_at - self._patience.clock.monotonic()
-        if silence <= 0:
+    def _refuse_late(self, host: str) -> None:
+        now = self._patience.clock.monotonic()
+        if now >= self._end:
+            raise too_late(host)
+        if now >= self._until:
             raise UpstreamTimeout(f"{host} did not begin to answer in time.")
-        return max(min(left, silence), SHORTEST_S)
 
-    def _recover(self, lease: Lease) -> Lease:
-        host = lease.connection.host
-        if lease.fresh or self._resend is None or not lease.connection.untouched:
-            raise UpstreamUnreachable(f"{host} closed the connection before it answered.")
-        lease.end()
-        self._lease = None
-        self._lease = self._resend()
-        return self._lease
+    def _recover(self, connection: Connection) -> Connection:
+        if connection.fresh or self._resend is None or not connection.untouched:
+            raise UpstreamUnreachable(f"{connection.host} closed the connection before it answered.")
+        self.close()
+        self._connection = self._resend()
+        return self._connection
 
 
 class Reply:
     """An upstream's answer whose head is there: the Reply of providers/protocol.py."""
 
-    def __init__(self, lease: Lease, patience: Patience) -> None:
-        connection = lease.connection
+    __slots__ = (
+        "_connection", "_end", "_fields", "_headers", "_host", "_open", "_patience", "_silent_s", "_unpacker", "_whole",
+        "status",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, patience: Patience, end: float) -> None:
         self.status = connection.status
-        self.headers = connection.headers
-        self._lease: Lease | None = lease
         self._connection = connection
+        self._host = connection.host
         self._patience = patience
-        self._turn_items = self._turn_bytes = 0
-        self._silent_s = 0.0
+        self._end = end
+        self._open = True
         self._whole = False
-        try:
-            self._unpacker = find_unpacker(self.headers, connection.host)
-        except UpstreamFailed:
-            self.close()
-            raise
+        self._silent_s = 0.0
+        self._headers: dict[str, str] | None = None
+        self._fields = fields = connection.fields
+        self._unpacker = None
+        # Asked of all names at once: an answer may have thirty fields, and hardly any is ever looked at.
+        if b"content-encoding" in b"\n".join(dict(fields)).lower():
+            try:
+                self._unpacker = find_unpacker(self.headers, self._host)
+            except UpstreamFailed:
+                self.close()
+                raise
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Values by lower-case name; they describe the plain body."""
+        if self._headers is None:
+            self._headers = read_fields(self._fields)
+        return self._headers
 
     def read_all(self, limit: int = BODY_LIMIT) -> bytes:
         """The whole body, at most `limit` bytes (else UpstreamFailed, code response_too_large)."""
+        if self._open and self._unpacker is None and self._connection.done:
+            data = self._connection.take()
+            self._whole = True
+            self.close()
+            self._check_size(len(data), limit)
+            return data
         parts, size = [], 0
         try:
             for data in self._read(self._patience.silence_s):
                 parts.append(data)
                 size += len(data)
-                if size > limit:
-                    raise UpstreamFailed(
-                        f"{self._connection.host} answered with more than {limit} bytes.", code="response_too_large"
-                    )
+                self._check_size(size, limit)
         finally:
             self.close()
         return b"".join(parts)
@@ -154,18 +167,17 @@ class Reply:
         Readers of event streams stop at their protocol's own end: when nothing but the body's end mark was left,
         it is taken here, so that the connection serves again.
         """
-        lease, self._lease = self._lease, None
-        if lease is None:
+        if not self._open:
             return
-        if not self._connection.done:
-            self._glance()
-        lease.end()
+        self._open = False
+        connection = self._connection
+        if not connection.done:
+            connection.glance()
+        connection.pool.take_back(connection)
 
-    def _glance(self) -> None:
-        try:
-            self._connection.receive(0)
-        except (TimeoutError, UpstreamFailed):
-            return
+    def _check_size(self, size: int, limit: int) -> None:
+        if size > limit:
+            raise UpstreamFailed(f"{self._host} answered with more than {limit} bytes.", code="response_too_large")
 
     def _read(self, heartbeat_s: float) -> Iterator[bytes]:
         while not self._whole:
@@ -176,8 +188,8 @@ class Reply:
                 yield b""
 
     def _take(self) -> bytes:
-        """Body bytes in hand; ends the lease with the last of them."""
-        if self._lease is None:
+        """Body bytes in hand; ends the loan of the connection with the last of them."""
+        if not self._open:
             # A connection that was given back speaks of somebody else's answer.
             raise StreamTruncated("The answer was closed before its end.")
         data, last = self._connection.take(), self._connection.done
@@ -190,26 +202,25 @@ class Reply:
 
     def _receive(self, heartbeat_s: float) -> bool:
         """Whether something came; False after the heartbeat time. Only time spent waiting counts as silence."""
-        connection, patience = self._connection, self._patience
+        patience = self._patience
+        left = self._end - patience.clock.monotonic()
+        if left <= 0:
+            raise too_late(self._host)
         silence = patience.silence_s - self._silent_s
         if silence <= 0:
-            raise UpstreamTimeout(f"{connection.host} fell silent for {patience.silence_s:g} seconds.")
-        seconds = max(min(patience.left(connection.host), silence, heartbeat_s), SHORTEST_S)
+            raise UpstreamTimeout(f"{self._host} fell silent for {patience.silence_s:g} seconds.")
+        seconds = min(left, silence, heartbeat_s)
         try:
-            size = connection.receive(seconds)
+            self._connection.receive(seconds)
         except TimeoutError:
             self._silent_s += seconds
             return False
-        if connection.lost:
-            raise StreamTruncated(f"{connection.host} closed the connection before its answer was complete.")
+        if self._connection.lost:
+            raise StreamTruncated(f"{self._host} closed the connection before its answer was complete.")
         self._silent_s = 0.0
-        self._give_turn(size)
         return True
 
-    def _give_turn(self, size: int) -> None:
-        # A receive does not yield while data is ready, so a fast stream would starve its neighbours.
-        self._turn_items += 1
-        self._turn_bytes += size
-        if self._turn_items >= TURN_ITEMS or self._turn_bytes >= TURN_BYTES:
-            self._turn_items = self._turn_bytes = 0
-            gevent.sleep(0)
+
+def too_late(host: str) -> UpstreamTimeout:
+    """For an answer that is not whole at the deadline."""
+    return UpstreamTimeout(f"{host} did not finish its answer in time.")

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.errors import UpstreamUnreachable
-from gateway.transport.messages import read_url, write_request
+from gateway.transport.messages import read_url, write_head
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,9 @@ def test_bad_url_is_refused_without_being_shown(url):
 
 def test_request_has_our_host_length_and_coding():
     place = read_url("https://api.example.com/v1", True)
-    message = write_request("POST", place, {"Authorization": "Bearer k", "Content-Length": "9", "Host": "x"}, b"{}")
+    message = write_head("POST", place, {"Authorization": "Bearer k", "Content-Length": "9", "Host": "x"}).with_body(
+        b"{}"
+    )
     head = message.removesuffix(b"\r\n\r\n{}").decode().split("\r\n")
     assert head[:3] == ["POST /v1 HTTP/1.1", "host: api.example.com", "authorization: Bearer k"]
     assert head[3:] == ["accept-encoding: identity", "user-agent: llmgateway", "content-length: 2"]
@@ -46,7 +48,7 @@ def test_request_has_our_host_length_and_coding():
 
 def test_get_without_body_has_no_length_and_keeps_its_own_coding():
     place = read_url("https://api.example.com/v1", True)
-    message = write_request("GET", place, {"Accept-Encoding": "gzip", "User-Agent": "me"}, b"")
+    message = write_head("GET", place, {"Accept-Encoding": "gzip", "User-Agent": "me"}).with_body(b"")
     assert b"content-length" not in message
     assert message.count(b"accept-encoding") == message.count(b"user-agent") == 1
 
@@ -55,5 +57,5 @@ def test_get_without_body_has_no_length_and_keeps_its_own_coding():
 def test_header_that_could_leave_its_line_is_refused_without_being_shown(value):
     place = read_url("https://api.example.com/v1", True)
     with pytest.raises(UpstreamUnreachable) as refusal:
-        write_request("POST", place, {"authorization": f"Bearer {value}"}, b"")
+        write_head("POST", place, {"authorization": f"Bearer {value}"}).with_body(b"")
     assert "secret" not in refusal.value.message

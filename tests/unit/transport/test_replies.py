@@ -1,6 +1,7 @@
 import gzip
 import time
 
+import gevent
 import pytest
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
@@ -175,3 +176,47 @@ def test_damaged_oversized_or_unknown_packing_is_an_error(upstream, make_transpo
     upstream.answer(wire)
     with pytest.raises(error):
         call(make_transport(), upstream).read_all()
+
+
+def test_stream_that_never_pauses_leaves_turns_to_its_neighbours(upstream, make_transport):
+    upstream.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n" + b"x" * 3_000_000)
+    chunks = call(make_transport(), upstream, stream=True).chunks()
+    next(chunks)
+    gevent.sleep(0.05)  # what is sent now waits in the socket
+    turns = []
+    neighbour = gevent.spawn(lambda: [turns.append(gevent.sleep(0)) for _ in range(1000)])
+    for _ in range(3):
+        next(chunks)
+    neighbour.kill()
+    assert turns
+
+
+def test_reader_whose_reply_another_greenlet_closes_hears_of_it(upstream, make_transport):
+    upstream.answer(FIXED[:-5], 5.0)
+    reply = call(make_transport(), upstream, stream=True)
+    reader = gevent.spawn(lambda: list(reply.chunks()))
+    gevent.sleep(0.05)
+    reply.close()
+    with pytest.raises(StreamTruncated):
+        reader.get(timeout=1)
+
+
+def test_body_of_an_answer_that_nobody_asked_for_is_not_taken_for_ours(upstream, make_transport):
+    upstream.answer(FIXED + FIXED.replace(b"hello world", b"HELLO WORLD"))
+    assert call(make_transport(), upstream).read_all() == b"hello world"
+
+
+def test_trailers_are_no_headers_of_this_answer_or_the_next(upstream, make_transport):
+    transport = make_transport()
+    for wire in (CHUNKED, FIXED):
+        upstream.answer(wire)
+        reply = call(transport, upstream)
+        reply.read_all()
+        assert "x-t" not in reply.headers
+    assert upstream.connections == 1
+
+
+def test_length_of_an_answer_to_head_is_no_body(upstream, make_transport):
+    upstream.answer(FIXED)
+    reply = call(make_transport(), upstream, method="HEAD")
+    assert (reply.headers["content-length"], reply.read_all()) == ("11", b"")
