@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import peewee
+
 from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.changes import commit
@@ -19,7 +21,9 @@ LIFE_S = 7 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class InvitationInfo:
-    """An invitation as it may be shown."""
+    """An invitation as it may be shown. `status` is the effective one: pending, accepted, revoked or expired; `inviter`
+    the name or e-mail address of who invited, "" when the operator did; `has_account` tells whether the address has
+    an account already."""
 
     id: str
     organization_id: str
@@ -29,6 +33,8 @@ class InvitationInfo:
     status: str
     created_at_us: int
     expires_at_us: int
+    inviter: str = ""
+    has_account: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class Invitations:
                 expires_at=now + LIFE_S * SECOND_US,
             ).execute()
             _audit("invitation.create", invitation_id, organization_id, {"email": email, "role": role}, actor, now)
-            return _info(_load(invitation_id))
+            return _info(_load(invitation_id), now)
 
         return NewInvitation(commit(self._database, self._control, work, confirm=False), token)
 
@@ -84,7 +90,7 @@ class Invitations:
             )
             .order_by(Invitation.id)
         )
-        return self._database.read(lambda: [_info(row) for row in query])
+        return self._database.read(lambda: [_info(row, now) for row in query])
 
     def revoke(self, organization_id: str, invitation_id: str, *, actor: str) -> None:
         """Take a pending invitation back. NotFound."""
@@ -101,7 +107,19 @@ class Invitations:
     def find(self, token: str) -> InvitationInfo:
         """The pending invitation of a token. NotFound: unknown, used, revoked or expired."""
         now = self._database.now_us()
-        return self._database.read(lambda: _info(self._pending(token, now)))
+        return self._database.read(lambda: _info(self._pending(token, now), now))
+
+    def open(self, token: str) -> InvitationInfo:
+        """The invitation of a token in whichever status, for who holds it. NotFound: there never was one."""
+        now = self._database.now_us()
+
+        def read() -> InvitationInfo:
+            row = self._row(token)
+            if row is None:
+                raise NotFound("There is no such invitation.", code="invitation_unknown")
+            return _info(row, now)
+
+        return self._database.read(read)
 
     def accept_as(self, token: str, user_id: str) -> MemberInfo:
         """A signed-in user joins. NotFound; Forbidden when the invitation is for another address; Conflict."""
@@ -142,11 +160,14 @@ class Invitations:
         )
 
     def _pending(self, token: str, now: int) -> Invitation:
-        hashes = tokens.candidates(token, self._hash_keys)
-        row = _select().where(Invitation.token_hash.in_(hashes)).first()
+        row = self._row(token)
         if row is None or row.status != "pending" or row.expires_at <= now:
             raise NotFound("This invitation is unknown, used or over; ask for another one.", code="invitation_unknown")
         return row
+
+    def _row(self, token: str) -> Invitation | None:
+        hashes = tokens.candidates(token, self._hash_keys)
+        return _select().where(Invitation.token_hash.in_(hashes)).first()
 
 
 def _check_new(organization_id: str, email: str) -> None:
@@ -169,21 +190,35 @@ def _audit(action: str, subject: str, organization_id: str, detail: dict[str, ob
 
 
 def _select():
-    return Invitation.select(Invitation, Organization.name.alias("organization_name")).join(Organization).objects()
+    inviter, invited = User.alias(), User.alias()
+    return (
+        Invitation.select(
+            *(Invitation, Organization.name.alias("organization_name"), invited.id.alias("account")),
+            *(inviter.name.alias("inviter_name"), inviter.email.alias("inviter_email")),
+        )
+        .join(Organization)
+        .switch(Invitation)
+        .join(inviter, peewee.JOIN.LEFT_OUTER, on=Invitation.invited_by == inviter.id)
+        .switch(Invitation)
+        .join(invited, peewee.JOIN.LEFT_OUTER, on=Invitation.email == invited.email)
+        .objects()
+    )
 
 
 def _load(invitation_id: str) -> Invitation | None:
     return _select().where(Invitation.id == invitation_id).first()
 
 
-def _info(row: Invitation) -> InvitationInfo:
+def _info(row: Invitation, now: int) -> InvitationInfo:
     return InvitationInfo(
         row.id,
         row.organization_id,
         row.organization_name,
         row.email,
         row.role,
-        row.status,
+        "expired" if row.status == "pending" and row.expires_at <= now else row.status,
         row.created_at,
         row.expires_at,
+        row.inviter_name or row.inviter_email or "",
+        row.account is not None,
     )

@@ -46,13 +46,14 @@ def show_account(services: Services, inbound: Inbound) -> Outbound:
 
 
 def sign_out(services: Services, inbound: Inbound) -> Outbound:
-    """End the session."""
+    """End the session, then go on where the form says."""
     check_origin(services, inbound, required=True)
     visitor = find_visitor(services, inbound)
+    given = read_form(inbound)
     if visitor is not None:
-        check_csrf(services, visitor, "logout", read_form(inbound))
+        check_csrf(services, visitor, "logout", given)
         services.management.sessions.close(visitor.session.id, actor=visitor.user_id)
-    return redirect(inbound, "/connect/login", [write_cookie(inbound, "", 0)])
+    return redirect(inbound, own_path(given.get("redirect", "/connect/login")), [write_cookie(inbound, "", 0)])
 
 
 def show_device(services: Services, inbound: Inbound) -> Outbound:

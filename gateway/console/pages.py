@@ -39,8 +39,10 @@ def page(inbound: Inbound, template: str, title: str, status: int = 200, problem
 
 
 def redirect(inbound: Inbound, path: str, headers: list[tuple[str, str]] | None = None) -> Outbound:
-    """Go on at a path of ours, by GET."""
-    return Outbound(303, [("Location", inbound.base_url + path), *SAFE, *(headers or ())])
+    """Go on at a path of ours, by GET; `headers` come in place of those of the same name."""
+    named = {name for name, _ in headers or ()}
+    kept = [(name, value) for name, value in SAFE if name not in named]
+    return Outbound(303, [("Location", inbound.base_url + path), *kept, *(headers or ())])
 
 
 def read_form(inbound: Inbound) -> dict[str, str]:

@@ -6,7 +6,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.devices import DeviceRequest, Devices
 from gateway.accounts.discounts import Discounts
-from gateway.accounts.invitations import Invitations
+from gateway.accounts.invitations import InvitationInfo, Invitations
 from gateway.accounts.passwords import hash_password
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.sessions import NewSession, Sessions
@@ -28,6 +28,8 @@ SIGN_IN_SPAN_S = 900
 SIGN_IN_GATES = (("address and place", 10), ("address", 100), ("place", 50))
 MINUTE_S = 60
 DEVICE_DECISIONS = 30  # a minute, by one user
+SIGN_UPS = 50  # failed ones, from one place
+INVITATION_LOOKS = 60  # a minute, from one place
 
 
 class Management:
@@ -75,12 +77,30 @@ class Management:
         self.throttle.forgive(*gates)
         return self.sessions.open(user.id)
 
-    def sign_up(self, token: str, name: str, password: str) -> NewSession:
-        """An account and a session for an invited person. NotFound, Conflict, InvalidRequest (password)."""
+    def sign_up(self, token: str, name: str, password: str, peer: str) -> NewSession:
+        """An account and a session for who was invited. NotFound, Conflict, InvalidRequest (password), RateLimited."""
+        gate = Gate("sign up, place", peer, SIGN_UPS, SIGN_IN_SPAN_S)
+        self.throttle.take(gate)
         self.invitations.find(token)
         hashed = hash_password(self._threads, password)
         member = self.invitations.sign_up(token, name, hashed)
+        self.throttle.forgive(gate)
         return self.sessions.open(member.user_id)
+
+    def open_invitation(self, token: str, peer: str) -> InvitationInfo:
+        """The invitation of a token, whatever became of it. NotFound, RateLimited (who guesses tokens is slow)."""
+        self.throttle.take(Gate("invitations, looked up", peer, INVITATION_LOOKS, MINUTE_S))
+        return self.invitations.open(token)
+
+    def find_invitation(self, token: str, peer: str) -> InvitationInfo:
+        """The same, of one that can be accepted. NotFound, RateLimited."""
+        self.throttle.take(Gate("invitations, looked up", peer, INVITATION_LOOKS, MINUTE_S))
+        return self.invitations.find(token)
+
+    def accept_invitation(self, token: str, user_id: str) -> members.MemberInfo:
+        """A signed-in user joins an organization. NotFound, Forbidden (for another address), Conflict, RateLimited."""
+        self.throttle.take(Gate("invitations, accepted", user_id, INVITATION_LOOKS, MINUTE_S))
+        return self.invitations.accept_as(token, user_id)
 
     def change_password(self, user_id: str, email: str, current: str, new: str, kept_session: str) -> None:
         """Replace a password by who knows it; every other session of theirs ends. Unauthenticated, InvalidRequest."""

@@ -121,11 +121,17 @@ def token_of(inbound: Inbound) -> tuple[str, bool]:
     scheme, _, value = inbound.header("authorization").partition(" ")
     if scheme.lower() == "bearer" and value.strip():
         return value.strip(), False
+    token = read_cookie(inbound, COOKIE)
+    return token, bool(token)
+
+
+def read_cookie(inbound: Inbound, wanted: str) -> str:
+    """The value of a cookie that `write_cookie` set; "" without."""
     for part in inbound.header("cookie").split(";"):
         name, _, value = part.strip().partition("=")
-        if name in (COOKIE, SECURE + COOKIE) and value:
-            return value.strip('"'), True
-    return "", False
+        if name in (wanted, SECURE + wanted) and value:
+            return value.strip('"')
+    return ""
 
 
 def check_origin(services: Services, inbound: Inbound, required: bool = False) -> None:
@@ -153,10 +159,10 @@ def trusted_origins(services: Services, inbound: Inbound) -> frozenset[str]:
     return frozenset(found)
 
 
-def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S) -> tuple[str, str]:
-    """Set-Cookie for a session token; `life_s` 0 removes it."""
+def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S, wanted: str = COOKIE) -> tuple[str, str]:
+    """Set-Cookie for a session token, or what `wanted` names; `life_s` 0 removes it."""
     secure = inbound.base_url.startswith("https:")
-    name = (SECURE if secure else "") + COOKIE
+    name = (SECURE if secure else "") + wanted
     ending = "; Secure" if secure else ""
     return "Set-Cookie", f"{name}={token}; Path=/; Max-Age={life_s}; HttpOnly; SameSite=Lax{ending}"
 

@@ -15,6 +15,7 @@ from gateway.surfaces.schemas import Body, Choice, Text, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Members"
+PAGE = "/connect/invitation"
 
 
 class MemberChange(Body):
@@ -60,7 +61,7 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Invite an address for a week. The token is shown here only: pass it on to the person."""
+    """Invite an address for a week. Pass the link on to the person: link and token are shown here only."""
     given = read_body(NewInvitation, inbound)
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
@@ -68,7 +69,8 @@ def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
     made = visitor.services.management.invitations.invite(
         organization_id, given["email"], given["role"], actor=visitor.user_id
     )
-    body = {"invitation": {**show_invitation(made.info), "token": made.token}}
+    link = f"{inbound.base_url}{PAGE}?token={made.token}"
+    body = {"invitation": {**show_invitation(made.info), "token": made.token, "link": link}}
     return json_reply(body, inbound.shown_id, 201)
 
 
@@ -110,7 +112,7 @@ def _show(visitor: Visitor, member: MemberInfo) -> dict[str, Any]:
 
 
 ONE = shapes.shape(member=shapes.MEMBER)
-WITH_TOKEN = {"allOf": [shapes.INVITATION, shapes.shape(token="string")]}
+WITH_TOKEN = {"allOf": [shapes.INVITATION, shapes.shape(token="string", link="string")]}
 ORG = "/orgs/<organization_id>"
 MEMBER = f"{ORG}/members/<member_id>"
 

@@ -73,6 +73,7 @@ INVITATION = named(
     email="string",
     role="string",
     status="string",
+    invitedBy="string?",
     createdAt="string",
     expiresAt="string",
 )

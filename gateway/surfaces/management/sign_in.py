@@ -56,13 +56,14 @@ def sign_up(services: Services, inbound: Inbound) -> Outbound:
     """An account and a session for who holds an invitation."""
     check_origin(services, inbound)
     given = read_body(SignUp, inbound)
-    return session_reply(inbound, services.management.sign_up(given["token"], given["name"], given["password"]))
+    made = services.management.sign_up(given["token"], given["name"], given["password"], inbound.peer)
+    return session_reply(inbound, made)
 
 
 def find_invitation(services: Services, inbound: Inbound) -> Outbound:
     """What an invitation is for, before it is accepted."""
     given = read_body(Token, inbound)
-    invitation = services.management.invitations.find(given["token"])
+    invitation = services.management.find_invitation(given["token"], inbound.peer)
     return json_reply({"invitation": show_invitation(invitation)}, inbound.shown_id)
 
 
@@ -103,7 +104,7 @@ def change_password(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def accept_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = read_body(Token, inbound)
     management = visitor.services.management
-    member = management.invitations.accept_as(given["token"], visitor.user_id)
+    member = management.accept_invitation(given["token"], visitor.user_id)
     return {"member": show_member(member, management.budgets.status(member.id))}
 
 
@@ -119,16 +120,16 @@ OPERATIONS: tuple[Operation, ...] = (
     public("POST", "/auth/sign-in/email", sign_in, "Sign in by password", request=SignIn, answer=shapes.SIGNED_IN,
            errors=(401, 429)),
     public("POST", "/auth/sign-up/email", sign_up, "Sign up by invitation", request=SignUp, answer=shapes.SIGNED_IN,
-           errors=(404, 409)),
+           errors=(404, 409, 429)),
     public("POST", "/auth/invitation", find_invitation, "What an invitation is for", request=Token,
-           answer=shapes.shape(invitation=shapes.INVITATION), errors=(404,)),
+           answer=shapes.shape(invitation=shapes.INVITATION), errors=(404, 429)),
     public("GET", "/auth/get-session", get_session, "Who is signed in",
            answer={"anyOf": [shapes.SESSION, {"type": "null"}]}, errors=(403,)),
     public("POST", "/auth/sign-out", sign_out, "Sign out", answer=shapes.shape(success="boolean")),
     managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG,
             request=ChangePassword, answer=shapes.DONE, errors=(429,)),
     managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, request=Token,
-            answer=shapes.shape(member=shapes.MEMBER)),
+            answer=shapes.shape(member=shapes.MEMBER), errors=(429,)),
     managed("GET", "/user/me", show_me, "Your account and memberships", tag=TAG,
             answer=shapes.shape(user=shapes.USER, memberships=["object"], operator="boolean")),
 )  # fmt: skip

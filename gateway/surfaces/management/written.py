@@ -112,6 +112,7 @@ def show_invitation(info: InvitationInfo) -> dict[str, Any]:
         "email": info.email,
         "role": info.role,
         "status": info.status,
+        "invitedBy": info.inviter or None,
         "createdAt": to_iso(info.created_at_us),
         "expiresAt": to_iso(info.expires_at_us),
     }
