@@ -1,5 +1,6 @@
 """OpenAI's chat vocabulary: finish reasons, usage names, reasoning formats, error envelope."""
 
+from operator import attrgetter
 from typing import Any
 
 from gateway.errors import GatewayError
@@ -68,6 +69,19 @@ ERROR_TYPES_BY_CODE = {
 USUAL_COUNTS = frozenset(
     ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
 )
+# What a usage object tells beside text in and out, of which most answers have none.
+READ_RARE_COUNTS = attrgetter(
+    *("cache_read", "cache_write", "cache_write_1h", "input_audio", "input_audio_cached", "input_image"),
+    *("reasoning", "output_audio", "output_image"),
+)
+NO_INPUT_DETAILS = {
+    "cached_tokens": 0,
+    "cache_write_tokens": 0,
+    "cache_creation_tokens": 0,
+    "audio_tokens": 0,
+    "video_tokens": 0,
+}
+NO_OUTPUT_DETAILS = {"reasoning_tokens": 0, "image_tokens": 0, "audio_tokens": 0}
 
 
 def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
@@ -150,8 +164,17 @@ def _count(value: Any) -> int:
 
 def write_usage(usage: Usage) -> dict[str, Any]:
     """The `usage` object without its cost. prompt_tokens is at least 1: clients divide by it."""
-    prompt = usage.input_total or 1
-    output = usage.output_total
+    prompt, output = usage.input or 1, usage.output
+    if not any(READ_RARE_COUNTS(usage)):
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": output,
+            "total_tokens": prompt + output,
+            "reasoning_tokens": 0,
+            "prompt_tokens_details": dict(NO_INPUT_DETAILS),
+            "completion_tokens_details": dict(NO_OUTPUT_DETAILS),
+        }
+    prompt, output = usage.input_total or 1, usage.output_total
     written = usage.cache_write + usage.cache_write_1h
     details: dict[str, Any] = {
         "cached_tokens": usage.cache_read + usage.input_audio_cached,

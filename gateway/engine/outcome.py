@@ -82,26 +82,27 @@ class Outcome(Struct, eq=False):
 
     def trail(self) -> list[dict]:
         """`metadata.routing`: one entry an attempt (HTTP reference, section 2.2)."""
-        return [] if self.cached else [trail_entry(attempt) for attempt in self.attempts]
+        return [] if self.cached else list(map(trail_entry, self.attempts))
 
 
 def trail_entry(attempt: Attempt) -> dict:
-    target = attempt.target
+    target, error = attempt.target, attempt.error
+    mapping, credential = target.mapping, target.credential
     entry = {
         "provider": target.provider.id,
-        "model": target.mapping.model,
+        "model": mapping.model,
         "status_code": attempt.status,
-        "error_type": error_type(attempt.error),
-        "succeeded": attempt.error is None,
-        "credentialSource": target.credential.source,
+        "error_type": "none" if error is None else error_type(error),
+        "succeeded": error is None,
+        "credentialSource": credential.source,
     }
-    if target.mapping.region:
-        entry["region"] = target.mapping.region
-    if target.credential.source == "byok":
-        entry["providerKeyId"] = target.credential.ident
-        entry["providerKeyLabel"] = target.credential.label
-    elif target.credential.ident:
-        entry["apiKeyHash"] = target.credential.ident
+    if mapping.region:
+        entry["region"] = mapping.region
+    if credential.source == "byok":
+        entry["providerKeyId"] = credential.ident
+        entry["providerKeyLabel"] = credential.label
+    elif credential.ident:
+        entry["apiKeyHash"] = credential.ident
     return entry
 
 

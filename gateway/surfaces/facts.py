@@ -7,7 +7,7 @@ from gateway.clock import SECOND_US, Clock
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.limits import rates
-from gateway.money import MILLION, format_usd, usd_number
+from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.usage import NOTHING, Usage
 
 Header = tuple[str, str]
@@ -50,52 +50,55 @@ class Facts:
 
     def cost(self) -> dict[str, Any]:
         """`cost` and `cost_details` of the usage object, US dollars (HTTP reference, section 2.2)."""
-        charge = self.charge
-        prompt = usd_number(charge.input + charge.cached_input)
-        output_nusd = charge.output + charge.reasoning
-        inference = charge.input + charge.cached_input + output_nusd
-        output, total = usd_number(output_nusd), usd_number(charge.total)
+        charge = self.outcome.attempts[-1].charge or FREE
+        # Six of these in each answer, so they are divided here as `usd_number` does it.
+        prompt_nusd, output_nusd = charge.input + charge.cached_input, charge.output + charge.reasoning
+        inference_nusd, total_nusd = prompt_nusd + output_nusd, charge.total
+        output, total = output_nusd / NANO, total_nusd / NANO
         details = {
-            "upstream_inference_cost": usd_number(inference),
-            "upstream_inference_prompt_cost": prompt,
+            "upstream_inference_cost": inference_nusd / NANO,
+            "upstream_inference_prompt_cost": prompt_nusd / NANO,
             "upstream_inference_completions_cost": output,
             "total_cost": total,
-            "input_cost": usd_number(charge.input),
+            "input_cost": charge.input / NANO,
             "output_cost": output,
-            "cached_input_cost": usd_number(charge.cached_input),
-            **(_rare_costs(charge) if charge.total != inference else NO_RARE_COSTS),
+            "cached_input_cost": charge.cached_input / NANO,
         }
+        details.update(_rare_costs(charge) if total_nusd != inference_nusd else NO_RARE_COSTS)
         return {"cost": total, "cost_details": details}
 
     def metadata(self) -> dict[str, Any]:
         """The `metadata` object: who was asked for, who served, by which way (HTTP reference, section 2.2)."""
-        context, target = self.context, self.serving.target
+        context, outcome = self.context, self.outcome
+        request, caller, target = outcome.request, context.caller, outcome.attempts[-1].target
+        mapping = target.mapping
         body: dict[str, Any] = {
-            "request_id": context.shown_id,
-            "requested_model": self.outcome.request.asked,
-            "requested_provider": self.outcome.requested_provider,
-            "used_model": target.mapping.model,
+            "request_id": context.label or context.request_id,
+            "requested_model": request.asked,
+            "requested_provider": outcome.requested_provider,
+            "used_model": mapping.model,
             "used_provider": target.provider.id,
-            "underlying_used_model": target.mapping.external_id,
+            "underlying_used_model": mapping.external_id,
             "log_id": context.request_id,
-            "organization_id": context.caller.organization_id,
-            "project_id": context.caller.project_id,
-            "routing": self.outcome.trail(),
+            "organization_id": caller.organization_id,
+            "project_id": caller.project_id,
+            "routing": outcome.trail(),
         }
-        if target.mapping.region:
-            body["used_region"] = target.mapping.region
-        if self.charge.discount_ppm:
-            body["discount"] = self.charge.discount_ppm / MILLION
-        if self.outcome.cached:
+        if mapping.region:
+            body["used_region"] = mapping.region
+        charge = outcome.attempts[-1].charge
+        if charge is not None and charge.discount_ppm:
+            body["discount"] = charge.discount_ppm / MILLION
+        if outcome.cached:
             body["cached"] = True
-        asked_tier = self.outcome.request.options.service_tier
+        asked_tier = request.options.service_tier
         if asked_tier:
             body["requested_service_tier"] = asked_tier
             body["used_service_tier"] = self.service_tier or None
-        if self.outcome.healing:
-            body["healing"] = list(self.outcome.healing)
-        if self.outcome.warnings:
-            body["warnings"] = list(self.outcome.warnings)
+        if outcome.healing:
+            body["healing"] = list(outcome.healing)
+        if outcome.warnings:
+            body["warnings"] = list(outcome.warnings)
         return body
 
 
@@ -118,21 +121,21 @@ NO_RARE_COSTS = _rare_costs(FREE)
 
 def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     """The `x-llmgateway-*` headers. A stream's cost is not known when its headers leave: its last chunk has it."""
-    context, outcome = facts.context, facts.outcome
-    attempt = facts.serving
-    headers = [
-        ("x-llmgateway-provider", attempt.target.provider.id),
-        ("x-llmgateway-attempts", str(len(outcome.attempts))),
-    ]
+    outcome = facts.outcome
+    attempts = outcome.attempts
+    target = attempts[-1].target
+    headers = [("x-llmgateway-provider", target.provider.id), ("x-llmgateway-attempts", str(len(attempts)))]
     if outcome.cached:
         headers.append(("x-llmgateway-cache", "HIT"))
     if outcome.standings:
         headers += rates.headers(outcome.standings, clock.now_us())
     if streamed:
         return headers
-    spent_ms = (clock.monotonic() - context.started) * 1000 - sum([one.duration_ms for one in outcome.attempts])
-    headers.append(("x-llmgateway-overhead-ms", f"{max(0.0, spent_ms):.1f}"))
+    own_s = clock.monotonic() - facts.context.started
+    for attempt in attempts:
+        own_s -= attempt.ended - attempt.started
+    headers.append(("x-llmgateway-overhead-ms", f"{max(0.0, own_s * 1000):.1f}"))
     headers.append(("x-llmgateway-cost", format_usd(facts.charge.total)))
-    if attempt.target.mapping.price_version:
-        headers.append(("x-llmgateway-price-version", attempt.target.mapping.price_version))
+    if target.mapping.price_version:
+        headers.append(("x-llmgateway-price-version", target.mapping.price_version))
     return headers

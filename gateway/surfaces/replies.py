@@ -30,8 +30,13 @@ def json_reply(
     body: bytes | dict | list, request_id: str = "", status: int = 200, headers: list | None = None
 ) -> Outbound:
     """A private JSON answer; `headers` are added to the common ones."""
-    payload = body if isinstance(body, bytes) else orjson.dumps(body)
-    return Outbound(status, [JSON, *PRIVATE, *_identity(request_id), *(headers or ())], payload)
+    payload = body if type(body) is bytes else orjson.dumps(body)
+    common = [JSON, *PRIVATE]
+    if request_id:
+        common.append(("x-request-id", request_id))
+    if headers:
+        common += headers
+    return Outbound(status, common, payload)
 
 
 def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | None = None) -> Outbound:

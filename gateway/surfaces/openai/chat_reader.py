@@ -4,7 +4,7 @@ from operator import attrgetter
 from typing import Any
 
 from gateway.dialects import openai as dialect
-from gateway.neutral.chat import ChatRequest, Native, Needs, Options
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Needs, Options
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation
 
@@ -13,7 +13,6 @@ HEALING = "response-healing"
 REASONING_WORD, CACHE_CONTROL_WORD = b'"reasoning', b'cache_control"'
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
-NO_OPTIONS = Options()
 NOTHING: frozenset[type] = frozenset()
 READ_OPTIONS = attrgetter(
     "routing",
@@ -28,12 +27,25 @@ READ_OPTIONS = attrgetter(
     "image_config",
     "sensitive_word_check",
 )
+# Most requests have none of these, and then neither special needs nor what an OpenAI-shaped upstream would refuse.
+READ_SPECIAL = attrgetter(
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "reasoning_effort",
+    "reasoning",
+    "effort",
+    "verbosity",
+    "web_search",
+    "image_config",
+    "n",
+)
 NATIVE_FIELDS = (
     "tools",
     "tool_choice",
     "parallel_tool_calls",
     "response_format",
-    "temperature",
     "top_p",
     "frequency_penalty",
     "presence_penalty",
@@ -41,6 +53,7 @@ NATIVE_FIELDS = (
     "user",
 )
 READ_NATIVE = attrgetter(*NATIVE_FIELDS)
+NO_FIELDS = (None,) * len(NATIVE_FIELDS)
 
 
 def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
@@ -48,33 +61,45 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
 
     Raises nothing here; `conversation()` raises InvalidRequest with the dotted path of what is wrong inside.
     """
-    _settle(body)
-    survey = _Survey()
-    for message in body.messages:
-        survey.add(message)
-    effort = body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or ""
+    if not body.tools and not body.web_search:
+        # An empty list is an absent one.
+        body.tools = body.tool_choice = body.parallel_tool_calls = None
+    survey = _survey(body.messages)
+    special = any(READ_SPECIAL(body))
+    effort = (body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or "") if special else ""
     return ChatRequest(
-        asked=body.model,
-        needs=_needs(body, survey, effort),
-        decode=lambda: decode_conversation(body, effort),
-        options=_options(body, raw),
-        native=_native(body, raw, survey, effort),
-        user=body.user or "",
+        body.model,
+        _needs(body, survey, effort) if special or survey.media else _plain_needs(body, survey),
+        lambda: decode_conversation(body, effort),
+        _options(body, raw),
+        _native(body, raw, survey, effort, special),
+        body.user or "",
     )
 
 
-def _settle(body: schema.ChatBody) -> None:
+def _survey(messages: schema.Messages) -> "_Survey":
+    survey = _Survey()
+    text = 0
+    for message in messages:
+        content = message.content
+        if type(content) is str and content and type(message) is not schema.AssistantMessage:
+            text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
+        else:
+            _settle(message)
+            survey.add(message)
+    survey.text += text
+    return survey
+
+
+def _settle(message: schema.Message) -> None:
     """Spellings of one meaning as one: an empty list is an absent one, a null content of plain text is empty."""
-    if not body.tools and not body.web_search:
-        body.tools = body.tool_choice = body.parallel_tool_calls = None
-    for message in body.messages:
-        if type(message) is schema.AssistantMessage:
-            if not message.tool_calls:
-                message.tool_calls = None
-            if not message.content and not message.tool_calls and not message.refusal and not message.audio:
-                message.content = ""
-        elif not message.content:
+    if type(message) is schema.AssistantMessage:
+        if not message.tool_calls:
+            message.tool_calls = None
+        if not message.content and not message.tool_calls and not message.refusal and not message.audio:
             message.content = ""
+    elif not message.content:
+        message.content = ""
 
 
 class _Survey:
@@ -86,15 +111,19 @@ class _Survey:
         self.text = self.images = self.audio = self.files = 0
         self.moved = False  # media where OpenAI takes none: a tool's result, a system or assistant message
 
+    @property
+    def media(self) -> int:
+        return self.images + self.audio + self.files
+
     def add(self, message: schema.Message) -> None:
         content = message.content
         if type(content) is str:
             self.text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
         elif content:
-            media = self.images + self.audio + self.files
+            media = self.media
             for part in content:
                 self._add_part(part)
-            if self.images + self.audio + self.files > media and type(message) is not schema.UserMessage:
+            if self.media > media and type(message) is not schema.UserMessage:
                 self.moved = True
         if type(message) is schema.AssistantMessage:
             for call in message.tool_calls or ():
@@ -109,6 +138,16 @@ class _Survey:
             self.audio += 1
         elif type(part) is schema.FilePart:
             self.files += 1
+
+
+def _plain_needs(body: schema.ChatBody, survey: _Survey) -> Needs:
+    """Those of text in and out with nothing special about it."""
+    return Needs(
+        stream=bool(body.stream),
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        prompt_bytes=survey.text,
+        messages=len(body.messages),
+    )
 
 
 def _needs(body: schema.ChatBody, survey: _Survey, effort: str) -> Needs:
@@ -132,7 +171,7 @@ def _needs(body: schema.ChatBody, survey: _Survey, effort: str) -> Needs:
         max_tokens=body.max_completion_tokens or body.max_tokens,
         prompt_bytes=survey.text + sum([_size(tool) for tool in tools]) if tools else survey.text,
         messages=len(body.messages),
-        media=survey.images + survey.audio + survey.files,
+        media=survey.media,
         forced_tool=_forced(body.tool_choice),
         verbosity=body.verbosity is not None,
     )
@@ -188,16 +227,20 @@ def _image_config(config: schema.ImageConfig | None) -> dict[str, Any] | None:
     return {key: value for key in config.__struct_fields__ if (value := getattr(config, key)) is not None}
 
 
-def _native(body: schema.ChatBody, raw: bytes, survey: _Survey, effort: str) -> Native | None:
+def _native(body: schema.ChatBody, raw: bytes, survey: _Survey, effort: str, special: bool) -> Native | None:
     """The body for an OpenAI-shaped upstream, or None when it holds what such an upstream would refuse."""
-    if survey.moved or _foreign(body):
+    if survey.moved or (special and _foreign(body)):
         return None
     if (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw) and any(_extended(message) for message in body.messages):
         return None
     native: dict[str, Any] = {"messages": body.messages}
-    for name, value in zip(NATIVE_FIELDS, READ_NATIVE(body), strict=True):
-        if value is not None:
-            native[name] = value
+    if body.temperature is not None:
+        native["temperature"] = body.temperature
+    fields = READ_NATIVE(body)
+    if fields != NO_FIELDS:
+        for name, value in zip(NATIVE_FIELDS, fields, strict=True):
+            if value is not None:
+                native[name] = value
     limit = body.max_completion_tokens or body.max_tokens
     if limit:
         native["max_completion_tokens"] = limit

@@ -30,6 +30,7 @@ from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, w
 
 KEEP_ALIVE = b": keep-alive\n\n"
 UNCITED = "Citations of documents have no form in chat completions and were left out."
+KNOWN_REASONS = ("stop", "tool_calls", "length")
 DONE = b"data: [DONE]\n\n"
 LAST_CHOICE = [{"index": 0, "delta": {}, "finish_reason": None}]
 TEXT_HEAD = b'[{"index":0,"delta":{"content":'
@@ -69,44 +70,43 @@ class Facts(Interface):
 def reply(result: ChatResult, facts: Facts) -> bytes:
     """The body of a chat completion. A relayed one keeps the upstream's choices and nothing else of it."""
     native = result.native.body if result.native is not None else None
+    metadata, tier = facts.metadata(), facts.service_tier
+    if native is None and any(not source.url for choice in result.choices for source in sources_of(choice)):
+        metadata["warnings"] = [*metadata.get("warnings", ()), UNCITED]
+    usage = dialect.write_usage(facts.usage)
+    usage.update(facts.cost())
     body: dict[str, Any] = {
         "id": facts.answer_id,
         "object": "chat.completion",
         "created": facts.created,
         "model": facts.served,
         "choices": _native_choices(native) if native else [_choice(c, n) for n, c in enumerate(result.choices)],
-        "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
-        "metadata": _metadata(result, facts),
+        "usage": usage,
+        "metadata": metadata,
     }
-    if facts.service_tier:
-        body["service_tier"] = facts.service_tier
+    if tier:
+        body["service_tier"] = tier
     if native and native.get("search_results"):
         body["search_results"] = native["search_results"]
     return orjson.dumps(body)
-
-
-def _metadata(result: ChatResult, facts: Facts) -> dict[str, Any]:
-    metadata = facts.metadata()
-    if result.native is None and any(not source.url for choice in result.choices for source in sources_of(choice)):
-        metadata["warnings"] = [*metadata.get("warnings", ()), UNCITED]
-    return metadata
 
 
 def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
     """The upstream's choices with our spelling of reasoning and finish reasons (copies where they differ)."""
     choices = []
     for place, choice in enumerate(native["choices"]):
-        message = choice["message"]
+        message, reason = choice["message"], choice.get("finish_reason")
         if message.get("reasoning_content") and not message.get("reasoning"):
             message = {**message, "reasoning": message["reasoning_content"]}
-        reason = _finish(choice.get("finish_reason")) or ("tool_calls" if message.get("tool_calls") else "stop")
+        if reason not in KNOWN_REASONS:
+            reason = _finish(reason) or ("tool_calls" if message.get("tool_calls") else "stop")
         choices.append({"index": choice.get("index", place), "message": message, "finish_reason": reason})
     return choices
 
 
 def _finish(reason: Any) -> str | None:
     """An upstream's finish reason as one of the four that callers know."""
-    if reason is None or reason in ("stop", "tool_calls", "length"):
+    if reason is None or reason in KNOWN_REASONS:
         return reason
     return dialect.FINISH_WRITE[dialect.FINISH_READ.get(reason, "stop")]
 
