@@ -6,6 +6,7 @@ for one hour to the five-minute write's, audio and images out to the completion'
 """
 
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from gateway.catalogue.entries import Mapping, Rates
 from gateway.catalogue.rates import multiplier, rates_at, reachable_rates
@@ -17,9 +18,15 @@ SECOND_MS = 1_000
 # Each component may be rounded up by half a nano-dollar; a bound over all of them leaves room for that.
 ROUNDING_ROOM = 16
 ANY_TOKENS = 1 << 62  # more than any tier ends at
+# Counts that most requests have none of.
+READ_RARE = attrgetter(
+    *("input_audio", "input_audio_cached", "input_image", "output_audio", "output_image", "searches", "pages"),
+    *("images", "characters", "audio_ms", "video_ms"),
+)
 
 
-@dataclass(frozen=True, slots=True)
+# A value like all others here; not frozen, since one is made for each request and freezing triples that.
+@dataclass(slots=True, unsafe_hash=True)
 class Charge:
     """What was used, in nano-dollars by component; `total` is their exact sum.
 
@@ -65,9 +72,36 @@ def cost_of(
     key costs `default`, else the dearest listed. An unpriced mapping costs nothing.
     """
     rates = rates_at(mapping, at_us, usage.input_total)
-    parts = _token_parts(usage, rates, *multiplier(mapping, service_tier))
-    parts.update(_unit_parts(usage, rates, image_key, video_key))
-    return Charge(**parts, total=sum(parts.values()))
+    numerator, denominator = multiplier(mapping, service_tier)
+    scale = MILLION * denominator
+    half = scale // 2
+    prompt, completion = rates.prompt or 0, rates.completion or 0
+    written, thought = usage.output, 0
+    if usage.reasoning and rates.internal_reasoning is not None:
+        thought = min(usage.reasoning, written)
+        written -= thought
+    charge = Charge(
+        (usage.input * prompt * numerator + half) // scale,
+        output=(written * completion * numerator + half) // scale,
+    )
+    charge.total = charge.input + charge.output
+    # Most requests have no more than text in and out.
+    if thought:
+        _add(charge, "reasoning", (thought * (rates.internal_reasoning or 0) * numerator + half) // scale)
+    if usage.cache_read or usage.cache_write or usage.cache_write_1h:
+        for name, tokens, rate in _cache_buckets(usage, rates, prompt):
+            _add(charge, name, (tokens * rate * numerator + half) // scale)
+    if any(READ_RARE(usage)) or rates.request:
+        for name, tokens, rate in _media_buckets(usage, rates, prompt, completion):
+            _add(charge, name, (tokens * rate * numerator + half) // scale)
+        for name, nusd in _unit_parts(usage, rates, image_key, video_key).items():
+            _add(charge, name, nusd)
+    return charge
+
+
+def _add(charge: Charge, name: str, nusd: int) -> None:
+    setattr(charge, name, getattr(charge, name) + nusd)
+    charge.total += nusd
 
 
 def discounted(charge: Charge, ppm: int) -> Charge:
@@ -149,32 +183,14 @@ def dearest(mapping: Mapping, at_us: int, service_tier: str = "", media: bool = 
     return Dearest(fixed + ROUNDING_ROOM if fixed or into or out else 0, into, out)
 
 
-def _token_parts(usage: Usage, rates: Rates, numerator: int, denominator: int) -> dict[str, int]:
-    """Components priced by tokens. Most requests have few of them, so absent buckets cost nothing to compute."""
-    prompt = rates.prompt or 0
-    completion = rates.completion or 0
-    spent = _output_split(usage, rates)
-    buckets = [("input", usage.input, prompt), ("output", spent[0], completion)]
-    if usage.cache_read:
-        buckets.append(("cached_input", usage.cache_read, _first(rates.input_cache_read, prompt)))
-    if usage.cache_write or usage.cache_write_1h:
-        write = _first(rates.input_cache_write, prompt)
-        buckets.append(("cache_write", usage.cache_write, write))
-        buckets.append(("cache_write_1h", usage.cache_write_1h, _first(rates.input_cache_write_1h, write)))
-    if spent[1]:
-        buckets.append(("reasoning", spent[1], rates.internal_reasoning or 0))
-    buckets.extend(_media_buckets(usage, rates, prompt, completion))
-    scale = MILLION * denominator
-    half = scale // 2
-    return {name: (units * rate * numerator + half) // scale for name, units, rate in buckets if units}
-
-
-def _output_split(usage: Usage, rates: Rates) -> tuple[int, int]:
-    """Output tokens at the completion's rate, and reasoning tokens where those are priced apart."""
-    if rates.internal_reasoning is None or not usage.reasoning:
-        return usage.output, 0
-    reasoning = min(usage.reasoning, usage.output)
-    return usage.output - reasoning, reasoning
+def _cache_buckets(usage: Usage, rates: Rates, prompt: int) -> list[tuple[str, int, int]]:
+    """What was read from a cache and written to it: component, tokens, rate."""
+    write = _first(rates.input_cache_write, prompt)
+    return [
+        ("cached_input", usage.cache_read, _first(rates.input_cache_read, prompt)),
+        ("cache_write", usage.cache_write, write),
+        ("cache_write_1h", usage.cache_write_1h, _first(rates.input_cache_write_1h, write)),
+    ]
 
 
 def _media_buckets(usage: Usage, rates: Rates, prompt: int, completion: int) -> list[tuple[str, int, int]]:

@@ -13,9 +13,9 @@ from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
 from gateway.errors import GatewayError
 from gateway.metering.models import BASES, BYOK, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
-from gateway.metering.recorder import UsageRecord, raw_id
+from gateway.metering.recorder import UsageRecord, make_record, raw_id
 from gateway.money import cost
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import NOTHING, Usage
 from gateway.providers.protocol import Target
 
 BYTES_PER_TOKEN = 4
@@ -98,49 +98,51 @@ def price(terms: Terms, attempt: Attempt, usage: Usage, discount_ppm: int) -> Ch
 
 def record_of(terms: Terms, attempt: Attempt, usage: Usage | None, charge: Charge, now_us: int) -> UsageRecord:
     """The row of an attempt. `usage` None: nothing was used."""
-    usage = usage or Usage()
+    usage = usage or NOTHING
     context, target = terms.context, attempt.target
-    caller = context.caller
-    cached, write = charge.cached_input, charge.cache_write + charge.cache_write_1h
+    caller, mapping = context.caller, target.mapping
     flags = (STREAMED if terms.streamed else 0) | (RETRIED if attempt.number else 0)
-    return UsageRecord(
-        attempt.at_us,
-        now_us,
-        charge.total,
-        charge.input,
-        charge.output + charge.reasoning,
-        cached,
-        write,
-        usage.input,
-        usage.cache_read,
-        usage.cache_write + usage.cache_write_1h,
-        usage.output,
-        usage.reasoning,
-        attempt.duration_ms,
-        attempt.ttft_ms,
-        attempt.number,
-        SETTLEMENT,
-        attempt.status,
-        mode_of(target),
-        BASIS[usage.basis],
-        flags | (OVERRUN if attempt.overrun else 0),
-        terms.request,
-        raw_id(caller.organization_id),
-        raw_id(caller.project_id),
-        raw_id(caller.key_id),
-        raw_id(caller.member_id),
-        context.operation,
-        target.provider.id,
-        terms.asked or target.mapping.model,
-        target.mapping.model,
-        context.source,
-        attempt.finish or ("error" if attempt.error else ""),
-        target.mapping.price_version,
-        _code(attempt.error),
-        context.label or None,
-        _extra(usage, charge, attempt),
-        discount_ppm=charge.discount_ppm or None,
-        discount_nusd=charge.saved if charge.discount_ppm else None,
+    return make_record(
+        (
+            attempt.at_us,
+            now_us,
+            charge.total,
+            charge.input,
+            charge.output + charge.reasoning,
+            charge.cached_input,
+            charge.cache_write + charge.cache_write_1h,
+            usage.input,
+            usage.cache_read,
+            usage.cache_write + usage.cache_write_1h,
+            usage.output,
+            usage.reasoning,
+            attempt.duration_ms,
+            attempt.ttft_ms,
+            attempt.number,
+            SETTLEMENT,
+            attempt.status,
+            mode_of(target),
+            BASIS[usage.basis],
+            flags | (OVERRUN if attempt.overrun else 0),
+            terms.request,
+            raw_id(caller.organization_id),
+            raw_id(caller.project_id),
+            raw_id(caller.key_id),
+            raw_id(caller.member_id),
+            context.operation,
+            target.provider.id,
+            terms.asked or mapping.model,
+            mapping.model,
+            context.source,
+            attempt.finish or ("error" if attempt.error else ""),
+            mapping.price_version,
+            _code(attempt.error) if attempt.error is not None else None,
+            context.label or None,
+            _extra(usage, charge, attempt),
+            None,  # the fee for storage is known where the payload is
+            charge.discount_ppm or None,
+            charge.saved if charge.discount_ppm else None,
+        )
     )
 
 
@@ -242,8 +244,8 @@ def interrupted(intent: Intent, request: bytes, attempt: int, now_us: int) -> Us
     )
 
 
-def _code(error: GatewayError | None) -> str | None:
-    return error.code[:64] if error is not None else None
+def _code(error: GatewayError) -> str:
+    return error.code[:64]
 
 
 def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:

@@ -129,10 +129,13 @@ class Settlements:
 
     def reap(self) -> None:
         """End the intents whose rows are durable."""
-        posting = self._posting
-        while posting and (posting[0][0].posted() or posting[0][0].refused()):
-            _, request, attempt = posting.popleft()
-            self.intents.end(request, attempt)
+        posting, end = self._posting, self.intents.end
+        while posting:
+            ticket, request, attempt = posting[0]
+            if not ticket.settled():
+                return
+            posting.popleft()
+            end(request, attempt)
 
     def post(self, record: UsageRecord, reservation: Reservation) -> Ticket:
         """Queue the row and its spends as one entry. Unavailable when the journal takes no more."""
@@ -231,7 +234,6 @@ class Settlement:
             self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
             self._release_slot(attempt.usage)
         ticket.wait(self._house.wait_s)
-        self._house.reap()
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
@@ -334,5 +336,5 @@ class Settlement:
 
     def _release_slot(self, usage: Usage | None) -> None:
         slot, self._slot = self._slot, None
-        if slot is not None:
+        if slot is not None and slot.finish is not None:
             slot.release(usage.input_total + usage.output_total if usage else 0)

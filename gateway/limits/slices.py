@@ -24,13 +24,14 @@ class HeldSlice:
 
     __slots__ = (
         *("hold", "lease", "epoch", "generation", "limit", "period", "ends", "payers", "pins", "mark"),
-        *("free", "reserved", "rest", "retired", "dirty", "used_at", "version"),
+        *("free", "reserved", "rest", "retired", "dirty", "used_at", "version", "is_credits"),
     )
 
     def __init__(self, slice_: Slice, epoch: int, ends: float, now: float) -> None:
         self.hold, self.lease, self.epoch = slice_.hold, slice_.lease, epoch
         self.generation, self.limit, self.period = slice_.generation, slice_.limit_nusd, slice_.period
         self.ends = ends
+        self.is_credits = slice_.hold.kind == CREDITS
         self.free = self.rest = UNLIMITED if slice_.limit_nusd is None else 0
         self.reserved = self.pins = self.mark = self.version = 0
         self.retired = self.dirty = False
@@ -45,21 +46,19 @@ class HeldSlice:
         """`hold` with what is here of it."""
         return hold._replace(lease=self.lease, generation=self.generation, free_nusd=max(0, self.free))
 
-    @property
-    def is_credits(self) -> bool:
-        return self.hold.kind == CREDITS
-
 
 class Purse:
     """The slices that one payer's requests are reserved from, and under which control version they were read; `teams`
-    are the ids of those whose budgets are among them."""
+    are the ids of those whose budgets are among them; `leases` (lease, budget) of all, `own_leases` without credits."""
 
-    __slots__ = ("slices", "version", "epoch", "ends", "teams")
+    __slots__ = ("slices", "version", "epoch", "ends", "teams", "leases", "own_leases")
 
     def __init__(self, slices: tuple[HeldSlice, ...], version: int, epoch: int) -> None:
         self.slices, self.version, self.epoch = slices, version, epoch
         self.ends = min((held.ends for held in slices), default=float("inf"))
         self.teams = tuple(team for held in slices if (team := team_of(held.hold.budget)))
+        self.leases = [(held.lease, held.hold.budget) for held in slices]
+        self.own_leases = [(held.lease, held.hold.budget) for held in slices if not held.is_credits]
 
     def covers(self, nusd: int, spare: int) -> bool:
         """Whether every slice has `nusd` free, and `spare` in sight with what the store had left."""
@@ -84,14 +83,17 @@ class Reservation:
     whose budgets pay as well.
     """
 
-    __slots__ = ("_books", "_slices", "amount_nusd", "output_cap", "epoch", "teams", "_open")
+    __slots__ = ("_books", "_purse", "_slices", "amount_nusd", "output_cap", "epoch", "teams", "_open")
 
     def __init__(self, books: Books, purse: Purse, need: Need) -> None:
-        self._books, self._slices, self.epoch, self.teams = books, purse.slices, purse.epoch, purse.teams
-        self.amount_nusd, self.output_cap = need
+        self._books, self._purse, self._slices, self.teams = books, purse, purse.slices, purse.teams
+        self.epoch = purse.epoch
+        nusd, self.output_cap = need
+        self.amount_nusd = nusd
         self._open = True
-        for held in self._slices:
-            held.reserve(need.amount_nusd)
+        for held in purse.slices:
+            held.free -= nusd
+            held.reserved += nusd
 
     def check(self) -> None:
         """Unavailable when the leases ran out; asked just before the first upstream byte."""
@@ -100,7 +102,7 @@ class Reservation:
 
     def leases(self, credits: bool) -> list[tuple[int, str]]:
         """(lease, budget) that a cost is spent from; `credits` False leaves the organization's credits out."""
-        return [(held.lease, held.hold.budget) for held in self._slices if credits or not held.is_credits]
+        return self._purse.leases if credits else self._purse.own_leases
 
     def extend(self, nusd: int) -> bool:
         """Reserve so much more; False when a budget cannot give it."""

@@ -128,11 +128,12 @@ class Spending:
         mark = journal.posted + journal.failed + journal.pending
         for held in slices:
             held.reserved -= reserved
-            held.free += reserved
             held.used_at = now
             if cost and (credits or not held.is_credits):
-                held.free -= cost
+                held.free += reserved - cost
                 held.dirty, held.mark = True, mark
+            else:
+                held.free += reserved
 
     def _try(self, payer: Payer, ask: Ask, version: int) -> Reservation | None:
         """A reservation from memory alone."""

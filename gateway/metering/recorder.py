@@ -1,7 +1,7 @@
 """Usage records as rows: how they are written through the journal and found again by request id."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import orjson
@@ -71,6 +71,9 @@ class UsageRecord(NamedTuple):
         """The rare counts and components, {} when there are none."""
         return orjson.loads(self.extra) if self.extra else {}
 
+
+# A record of all its columns in their order. Naming or defaulting them costs more than the rest of making one.
+make_record: Callable[[tuple], UsageRecord] = functools.partial(tuple.__new__, UsageRecord)
 
 COLUMNS = ", ".join(UsageRecord._fields)
 # A second row of the same attempt refuses its whole entry, spends included: nothing is ever counted twice.

@@ -93,9 +93,9 @@ class Ticket:
         """Whether the rows are durable now."""
         return self._batch.done.is_set() and self._entry.error is None
 
-    def refused(self) -> bool:
-        """Whether the rows were refused for good."""
-        return self._batch.done.is_set() and self._entry.error is not None
+    def settled(self) -> bool:
+        """Whether the rows are durable now or were refused for good."""
+        return self._batch.done.is_set()
 
 
 class Journal:
