@@ -1,0 +1,34 @@
+"""An owner who signs in at a gateway and manages it over HTTP."""
+
+from typing import Any
+
+import requests
+
+EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
+ASKS = 24  # new connections, so that the kernel spreads them over the workers
+
+
+class Desk:
+    """A signed-in owner."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.web = requests.Session()
+        body = {"email": EMAIL, "password": PASSWORD}
+        token = self.web.post(f"{address}/auth/sign-in/email", json=body, timeout=20).json()["token"]
+        self.web.headers["Authorization"] = f"Bearer {token}"
+
+    def __call__(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self.web.request(method, self.address + path, json=body, timeout=20)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def make_key(self, **more: Any) -> dict[str, Any]:
+        organization = self("GET", "/orgs")["organizations"][0]
+        project = self("GET", f"/orgs/{organization['id']}/projects")["projects"][0]
+        return self("POST", "/keys/api", {"description": "CI", "projectId": project["id"], **more})["apiKey"]
+
+    def ask(self, token: str) -> set[int]:
+        """The statuses that workers give this key, each asked over a new connection."""
+        headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
+        return {requests.get(f"{self.address}/v1/key", headers=headers, timeout=20).status_code for _ in range(ASKS)}

@@ -1,0 +1,132 @@
+"""A change made at one node is in force on every worker of every node within a second."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import postgres
+import pytest
+from desk import PASSWORD, Desk
+from gateways import GatewayProcess
+from lines import Line, open_lines
+from spending import SECRETS
+
+NODES = WORKERS = 2
+PROMISE_S, MARGIN_S = 1.0, 1.0
+OPEN = ["200"] * NODES * WORKERS
+BODY = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}
+
+
+class Cluster:
+    """Two nodes of two workers, a signed-in owner at the first, and a connection to each worker."""
+
+    def __init__(self, nodes: list[GatewayProcess]) -> None:
+        self.nodes = nodes
+        self.desk = Desk(nodes[0].address)
+        self.organization = self.desk("GET", "/orgs")["organizations"][0]["id"]
+        self.lines: list[Line] = [line for node in nodes for line in open_lines(node)]
+
+    def make_key(self) -> dict[str, Any]:
+        """A key in a project of its own."""
+        project = {"organizationId": self.organization, "name": "Changing"}
+        made = self.desk("POST", "/projects", project)["project"]["id"]
+        return self.desk("POST", "/keys/api", {"description": "changing", "projectId": made})["apiKey"]
+
+    def ask(self, token: str) -> list[str]:
+        """What each worker answers: "200", or status and code."""
+        told = [line.post("/v1/chat/completions", BODY, token) for line in self.lines]
+        return ["200" if status == 200 else f"{status} {body['error']['code']}" for status, body in told]
+
+    def settles(self, token: str, wanted: str) -> None:
+        """Every worker gives the wanted answer in the promised time, counted from now on."""
+        until = time.monotonic() + PROMISE_S + MARGIN_S
+        told = self.ask(token)
+        while set(told) != {wanted} and time.monotonic() < until:
+            told = self.ask(token)
+        assert told == [wanted] * NODES * WORKERS
+
+
+@pytest.fixture(scope="module")
+def cluster(postgres_databases: postgres.Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder, url = tmp_path_factory.mktemp("nodes"), postgres_databases.take()
+    environment = SECRETS | {"DATABASE_URL": url, "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
+    nodes: list[GatewayProcess] = []
+    try:
+        for number in range(NODES):
+            nodes.append(GatewayProcess(folder / f"node{number}", WORKERS, **environment).start())
+            environment["GATEWAY_BOOTSTRAP_API_KEY"] = nodes[0].key
+        yield Cluster(nodes)
+    finally:
+        for node in nodes:
+            with suppress(Exception):
+                node.stop()
+        postgres_databases.give(url)
+
+
+def test_a_deactivated_key_is_refused_and_an_activated_one_taken(cluster: Cluster) -> None:
+    key = cluster.make_key()
+    assert cluster.ask(key["token"]) == OPEN
+    cluster.desk("PATCH", f"/keys/api/{key['id']}", {"status": "inactive"})
+    cluster.settles(key["token"], "401 invalid_api_key")
+    cluster.desk("PATCH", f"/keys/api/{key['id']}", {"status": "active"})
+    cluster.settles(key["token"], "200")
+
+
+def test_a_rolled_key_changes_its_token(cluster: Cluster) -> None:
+    key = cluster.make_key()
+    assert cluster.ask(key["token"]) == OPEN
+    fresh = cluster.desk("POST", f"/keys/api/{key['id']}/roll")["apiKey"]["token"]
+    cluster.settles(key["token"], "401 invalid_api_key")
+    cluster.settles(fresh, "200")
+
+
+def test_a_members_limit_holds(cluster: Cluster) -> None:
+    key = cluster.make_key()
+    assert cluster.ask(key["token"]) == OPEN
+    member = cluster.desk("GET", f"/orgs/{cluster.organization}/members")["members"][0]["id"]
+    path = f"/orgs/{cluster.organization}/members/{member}/limit"
+    cluster.desk("PATCH", path, {"usageLimit": "0"})
+    cluster.settles(key["token"], "402 member_limit_reached")
+    cluster.desk("PATCH", path, {"usageLimit": None})
+    cluster.settles(key["token"], "200")
+
+
+def test_a_teams_limit_holds_for_who_joins_and_ends_for_who_leaves(cluster: Cluster) -> None:
+    key = cluster.make_key()
+    assert cluster.ask(key["token"]) == OPEN
+    member = cluster.desk("GET", f"/orgs/{cluster.organization}/members")["members"][0]["id"]
+    team = cluster.desk("POST", f"/orgs/{cluster.organization}/teams", {"name": "Changing"})["team"]["id"]
+    path = f"/orgs/{cluster.organization}/teams/{team}"
+    cluster.desk("PATCH", f"{path}/limit", {"usageLimit": "0"})
+    cluster.desk("PUT", f"{path}/members/{member}")
+    cluster.settles(key["token"], "402 team_limit_reached")
+    cluster.desk("DELETE", f"{path}/members/{member}")
+    cluster.settles(key["token"], "200")
+
+
+def test_an_access_rule_holds(cluster: Cluster) -> None:
+    key = cluster.make_key()
+    assert cluster.ask(key["token"]) == OPEN
+    path = f"/keys/api/{key['id']}/iam"
+    rule = {"ruleType": "deny_providers", "ruleValue": {"providers": ["sandbox"]}}
+    made = cluster.desk("POST", path, rule)["rule"]["id"]
+    cluster.settles(key["token"], "403 model_not_allowed")
+    cluster.desk("DELETE", f"{path}/{made}")
+    cluster.settles(key["token"], "200")
+
+
+def test_an_archived_project_is_gone(cluster: Cluster) -> None:
+    key = cluster.make_key()
+    assert cluster.ask(key["token"]) == OPEN
+    cluster.desk("DELETE", f"/projects/{key['projectId']}")
+    cluster.settles(key["token"], "410 project_archived")
+
+
+def test_a_rate_limit_holds(cluster: Cluster) -> None:
+    key = cluster.make_key()
+    assert cluster.ask(key["token"]) == OPEN
+    cluster.nodes[1].manage("rates", "set", "key", key["id"], "requests", "0")
+    cluster.settles(key["token"], "429 rate_limit_exceeded")
+    cluster.nodes[1].manage("rates", "clear", "key", key["id"])
+    cluster.settles(key["token"], "200")
