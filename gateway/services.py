@@ -14,6 +14,7 @@ from gateway.engine.idempotency import Idempotency
 from gateway.engine.management import Management
 from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
+from gateway.engine.retention import Retention
 from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
@@ -66,6 +67,7 @@ class Services:
     spending: Spending
     settlements: Settlements
     idempotency: Idempotency
+    retention: Retention
     ledger: LedgerBook
     budgets: Budgets
     chat: ChatEngine

@@ -11,6 +11,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.accounts.key_caps import read_caps
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.vault import Vault
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Current
 from gateway.clock import SECOND_US, Clock
@@ -26,6 +27,7 @@ from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
 from gateway.engine.provider_check import ProviderCheck
 from gateway.engine.recovery import Recovery
+from gateway.engine.retention import Retention
 from gateway.engine.settlement import Settlements
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
@@ -122,6 +124,7 @@ def build(settings: Settings) -> Services:
     accounts = _open_accounts(base)
     routing = _open_routing(base, accounts)
     money = _open_money(base, accounts)
+    retention = _open_retention(base)
     cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
     return Services(
         settings=settings,
@@ -149,7 +152,8 @@ def build(settings: Settings) -> Services:
         budgets=Budgets(base.database, base.control),
         chat=_open_chat(base, routing, money, cache),
         idempotency=_open_idempotency(base, money),
-        exchange=Exchange(routing.health, _find_board(base), _list_chores(base, routing, cache)),
+        retention=retention,
+        exchange=Exchange(routing.health, _find_board(base), _list_chores(base, routing, cache, retention)),
         management=_open_management(base, accounts, routing),
         sources=read_clients(loader.FOLDER / "clients.toml"),
     )
@@ -250,6 +254,10 @@ def _open_idempotency(base: Base, money: Money) -> Idempotency:
     )
 
 
+def _open_retention(base: Base) -> Retention:
+    return Retention(base.database, base.journal, Vault(base.secrets.encryption_keys), base.threads, SETTLE_S)
+
+
 def _open_management(base: Base, accounts: Accounts, routing: Routing) -> Management:
     check = ProviderCheck(
         routing.catalogue.current,
@@ -294,12 +302,15 @@ def _find_board(base: Base) -> Board | None:
     return None if alone else TableBoard(base.database)
 
 
-def _list_chores(base: Base, routing: Routing, cache: ResponseCache) -> tuple[Callable[[], object], ...]:
+def _list_chores(
+    base: Base, routing: Routing, cache: ResponseCache, retention: Retention
+) -> tuple[Callable[[], object], ...]:
     """What any worker may do from time to time: what expired goes, and the marks of journals long ended."""
     database = base.database
     return (
         cache.trim,
         routing.decisions.purge,
+        retention.purge,
         lambda: base.documents.sweep({}),
         lambda: forget_writers(database, database.now_us() - WRITERS_KEPT_US),
     )

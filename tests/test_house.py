@@ -41,6 +41,7 @@ RANKS = {
     "gateway.surfaces.replies": 6.6,
     "gateway.surfaces.auth": 6.7,
     "gateway.surfaces.facts": 6.7,
+    "gateway.surfaces.retained": 6.7,
     "gateway.surfaces.complaints": 6.7,
     "gateway.surfaces.schemas": 6.7,
     "gateway.surfaces.visitor": 6.7,

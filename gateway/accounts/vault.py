@@ -21,6 +21,17 @@ class Vault:
         """The encrypted form, safe to store; "" stays ""."""
         return self._box().encrypt(secret.encode()).decode() if secret else ""
 
+    def seal_bytes(self, data: bytes) -> bytes:
+        """The encrypted form of anything, a token of Fernet without its base64."""
+        return base64.urlsafe_b64decode(self._fernet.encrypt(data))
+
+    def open_bytes(self, sealed: bytes) -> bytes:
+        """What `seal_bytes` was given. Unavailable as `open`."""
+        try:
+            return self._fernet.decrypt(base64.urlsafe_b64encode(sealed))
+        except InvalidToken:
+            raise Unavailable("Stored data cannot be read with the configured encryption key.") from None
+
     def open(self, sealed: str) -> str:
         """The secret. Unavailable when none of the keys fits: it is the installation that is wrong, not the caller."""
         if not sealed:

@@ -29,7 +29,7 @@ def ask_for(request: ChatRequest, mappings: tuple[Mapping, ...], default_output:
         longest = max(longest, mapping.max_output)
     explicit = needs.max_tokens is not None
     output = needs.max_tokens if explicit else longest or default_output
-    return Ask(fixed, rate, output * needs.n, explicit, choices=needs.n)
+    return Ask(fixed, rate, output * needs.n, explicit, choices=needs.n, input_tokens=tokens)
 
 
 class _Priced:

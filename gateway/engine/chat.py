@@ -117,6 +117,8 @@ class ChatEngine:
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[Planned, ChatRequest]:
         """Where the request may go, and the request as it goes there."""
+        if context.payload is not None:
+            context.payload.asks(request.asked, request.needs.stream)
         if request.options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
         if healing.wanted_of(request) is not None:

@@ -1,8 +1,12 @@
 """What the engine knows of a request beside its body."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gateway.accounts.authentication import Caller
+
+if TYPE_CHECKING:
+    from gateway.engine.payloads import Payload
 
 
 @dataclass(slots=True)
@@ -10,7 +14,8 @@ class RequestContext:
     """One request of one caller.
 
     `request_id` is the accounting id: 32 hex digits, always minted here; `label` the caller's own x-request-id
-    (at most 64 characters), echoed but never a key. `started` and `deadline` are monotonic seconds.
+    (at most 64 characters), echoed but never a key. `started` and `deadline` are monotonic seconds. `payload` is there
+    when the project retains what it sends and gets.
     """
 
     request_id: str
@@ -29,6 +34,7 @@ class RequestContext:
     debug: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     idempotency_key: str = ""
+    payload: "Payload | None" = None
 
     @property
     def shown_id(self) -> str:

@@ -11,6 +11,7 @@ from gateway.engine.decisions import Decisions
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.engine.planning import Planned, Planner
 from gateway.engine.settlement import Settlement
+from gateway.engine.taps import Tap
 from gateway.errors import Cancelled, GatewayError, NotSupported
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest
@@ -47,6 +48,11 @@ class Run(Struct, eq=False):
         if not self.upstreams.takes_marks(target):
             return request
         return apply_policy(request, self.context.caller.cache_markers)
+
+    def tap(self, target: Target) -> Tap | None:
+        """What listens to the upstream call, for a caller who asked to see it."""
+        payload = self.context.payload
+        return None if payload is None else payload.tap(target)
 
     def patience(self) -> float:
         """Until when (monotonic) the attempt that begins now may go without an answer: the whole deadline when it is

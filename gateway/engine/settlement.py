@@ -31,7 +31,7 @@ from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.store.intents import Intents
-from gateway.store.journal import Journal, Ticket
+from gateway.store.journal import Journal, Row, Ticket
 from gateway.threads import spawn
 
 # Text of a usual answer has about four bytes a token; none has more than eight on average.
@@ -75,7 +75,8 @@ class Settlements:
         """The one admission of every paid route: rates, then spending limits, then credits; nothing is held on error.
 
         The limits of key, member and teams count the inference cost of both modes; the organization's credits count
-        only what a credential of the platform served (`credits`: some target may). `asked` is the model as the caller
+        only what a credential of the platform served (`credits`: some target may), and the fee of a payload that is
+        kept (engine/storage.py). `asked` is the model as the caller
         wrote it. RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
         """
         caller = context.caller
@@ -87,6 +88,8 @@ class Settlements:
             slot.release()
             raise
         terms = Terms(context, bytes.fromhex(context.request_id), prompt_bytes, asked, streamed)
+        if context.payload is not None:
+            return context.payload.admit(self, terms, ask, reservation, slot)
         return Settlement(self, terms, ask, reservation, slot)
 
     def watch(self, request_id: str) -> None:
@@ -137,11 +140,13 @@ class Settlements:
             posting.popleft()
             end(request, attempt)
 
-    def post(self, record: UsageRecord, reservation: Reservation) -> Ticket:
-        """Queue the row and its spends as one entry. Unavailable when the journal takes no more."""
+    def post(self, record: UsageRecord, reservation: Reservation, *more: Row) -> Ticket:
+        """Queue the row and its spends as one entry, with what else belongs to it. Unavailable when the journal takes
+        no more."""
         credits = record.mode == CREDITS
         teams = write_teams(record, reservation.teams) if reservation.teams else ()
-        ticket = self.journal.append(write_row(record), *teams, *reservation.rows(record.cost_nusd, credits))
+        spent = reservation.rows(record.cost_nusd, credits)
+        ticket = self.journal.append(write_row(record), *teams, *spent, *more)
         self._posting.append((ticket, record.request, record.attempt))
         return ticket
 
@@ -282,8 +287,11 @@ class Settlement:
         self._closed = True
         for number in list(self._open):
             self._interrupt(number)
-        self._reservation.release()
+        self._give_back()
         self._release_slot(None)
+
+    def _give_back(self) -> None:
+        self._reservation.release()
 
     def _require(self, nusd: int) -> GatewayError | None:
         """Reserve so much more, or why not."""

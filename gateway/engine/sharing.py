@@ -292,6 +292,8 @@ class Sharing:
     def _outcome(self, asking: Asking, target: Target, origin: str) -> Outcome:
         attempt = Attempt(0, target, self._clock.now_us(), self._clock.monotonic(), charge=FREE)
         attempt.first_at = attempt.started
+        if asking.context.payload is not None:
+            asking.context.payload.forget()
         requested = asking.planned.plan.resolution.provider or None
         return Outcome(asking.request, requested, attempts=[attempt], cached=True, origin=origin)
 

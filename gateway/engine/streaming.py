@@ -55,8 +55,9 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
     answering: Answering | None = None
     ended = False
     try:
-        answering = run.upstreams.stream(run.request_for(attempt.target), attempt.target, run.deadline)
-        if run.drains(attempt.target):
+        target = attempt.target
+        answering = run.upstreams.stream(run.request_for(target), target, run.deadline, run.tap(target))
+        if run.drains(target):
             answering.batches = Pump(answering.batches)
         for batch in _hold(run, attempt, answering.batches):
             if type(batch[-1]) not in (Finished, Failed):

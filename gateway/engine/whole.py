@@ -37,11 +37,11 @@ def describe(attempt: Attempt, result: ChatResult) -> None:
 
 def _send(run: Run, attempt: Attempt) -> ChatResult:
     """One upstream call. A hang-up kills this greenlet: then the attempt is settled by the policy."""
-    drains, until = run.drains(attempt.target), run.patience()
+    drains, until, tap = run.drains(attempt.target), run.patience(), run.tap(attempt.target)
     try:
         if not drains:
-            return run.upstreams.send(run.request_for(attempt.target), attempt.target, until)
-        job = Job(run.upstreams.send, run.request_for(attempt.target), attempt.target, until)
+            return run.upstreams.send(run.request_for(attempt.target), attempt.target, until, tap)
+        job = Job(run.upstreams.send, run.request_for(attempt.target), attempt.target, until, tap)
         return job.result()
     except Exception:
         raise

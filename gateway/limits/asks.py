@@ -20,6 +20,7 @@ class Ask:
     """The most that a request may cost: `fixed_nusd` plus `max_output` tokens at `output_rate` (n$ per million).
 
     `explicit`: the caller set the output limit, so it is not made smaller; `choices` share `max_output`.
+    `input_tokens` is the most that the prompt may count as.
     """
 
     fixed_nusd: int
@@ -27,6 +28,7 @@ class Ask:
     max_output: int
     explicit: bool
     choices: int = 1
+    input_tokens: int = 0
 
     @property
     def bound_nusd(self) -> int:
@@ -50,7 +52,8 @@ class Ask:
 
 class Payer(NamedTuple):
     """Whose budgets count: those of key, member and teams for all inference, whoever's provider key serves it; the
-    organization's credits only when a credential of the platform may. `teams`: (id, name) of those with limits."""
+    organization's credits only when a credential of the platform may. `teams`: (id, name) of those with limits. "" for
+    key or member stands for none."""
 
     key_id: str
     member_id: str

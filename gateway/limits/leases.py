@@ -93,6 +93,7 @@ def holds_of(payer: Payer) -> list[Hold]:
     holds = [
         Hold(budget_id(scope_id, kind), scope, scope_id, kind, name=name)
         for scope, scope_id, name in places
+        if scope_id
         for kind in (TOTAL, WINDOW)
     ]
     if payer.credits:

@@ -28,6 +28,50 @@ class Opener(Interface):
     def send(self, call: Call, target: Target, deadline: float) -> Pending: ...
 
 
+class Tap(Interface):
+    """Listens to one call; `received` gets the body as it is read."""
+
+    def sent(self, method: str, url: str, body: bytes) -> None: ...
+    def answered(self, status: int) -> None: ...
+    def received(self, data: bytes) -> None: ...
+
+
+class TappedPending:
+    """A call whose answer a tap listens to."""
+
+    def __init__(self, pending: Pending, tap: Tap) -> None:
+        self._pending, self._tap = pending, tap
+
+    def wait(self, seconds: float | None = None) -> "TappedReply | None":
+        reply = self._pending.wait(seconds)
+        return None if reply is None else TappedReply(reply, self._tap)
+
+    def close(self) -> None:
+        self._pending.close()
+
+
+class TappedReply:
+    """A reply whose body a tap gets as well."""
+
+    def __init__(self, reply: Reply, tap: Tap) -> None:
+        self._reply, self._tap = reply, tap
+        self.status, self.headers = reply.status, reply.headers
+        tap.answered(reply.status)
+
+    def read_all(self) -> bytes:
+        body = self._reply.read_all()
+        self._tap.received(body)
+        return body
+
+    def chunks(self) -> Iterator[bytes]:
+        for chunk in self._reply.chunks():
+            self._tap.received(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        self._reply.close()
+
+
 class Network:
     """Calls over the transport; addresses that the operator chose may be private."""
 
@@ -112,10 +156,10 @@ class Upstreams:
         protocol = self._protocols.get(target.protocol)
         return protocol is not None and protocol.marks
 
-    def send(self, request: ChatRequest, target: Target, deadline: float) -> ChatResult:
+    def send(self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None = None) -> ChatResult:
         """The whole answer. Errors as Protocol.failure, the transport's, and NotSupported."""
         protocol, call, relayed = self._prepare(request, target)
-        pending = self._send(call, target, deadline)
+        pending = self._send(call, target, deadline, tap)
         reply = pending.wait()
         try:
             _require_success(protocol, reply, target)
@@ -130,10 +174,10 @@ class Upstreams:
             return dataclasses.replace(result, warnings=(*call.warnings, *result.warnings))
         return result
 
-    def stream(self, request: ChatRequest, target: Target, deadline: float) -> Answering:
+    def stream(self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None = None) -> Answering:
         """A streamed answer; batches of Silent while nothing comes, errors as in `send` out of its batches."""
         protocol, call, relayed = self._prepare(request, target)
-        pending = self._send(call, target, deadline)
+        pending = self._send(call, target, deadline, tap)
         answering = Answering(pending)
         answering.batches = self._read(answering, pending, protocol, call, relayed, target)
         return answering
@@ -148,8 +192,11 @@ class Upstreams:
             return protocol, protocol.relay(native, request, target), True
         return protocol, protocol.write(request, target), False
 
-    def _send(self, call: Call, target: Target, deadline: float) -> Pending:
-        return self._openers.get(target.protocol, self._network).send(call, target, deadline)
+    def _send(self, call: Call, target: Target, deadline: float, tap: Tap | None) -> Pending:
+        if tap is not None:
+            tap.sent(call.method, call.url, call.body)
+        pending = self._openers.get(target.protocol, self._network).send(call, target, deadline)
+        return pending if tap is None else TappedPending(pending, tap)
 
     def _read(
         self, answering: Answering, pending: Pending, protocol: Protocol, call: Call, relayed: bool, target: Target

@@ -2,6 +2,7 @@
 
 from gateway.accounts.authentication import Caller
 from gateway.engine.context import RequestContext
+from gateway.engine.retention import RETAIN
 from gateway.errors import Forbidden, Unauthenticated, UnsupportedMediaType
 from gateway.routing.sticky import SESSION_HEADERS, read_session
 from gateway.services import Services
@@ -51,6 +52,8 @@ def context_of(
         operation=operation,
         surface=surface,
     )
+    if caller.retention == RETAIN:
+        inbound.payload = context.payload = services.retention.begin(context, inbound.path, inbound.body)
     if not OWN_HEADERS.isdisjoint(inbound.headers):
         _read_wishes(context, inbound)
     for name in inbound.headers:

@@ -7,7 +7,7 @@ from flask import Blueprint, Response, request
 from gateway.engine.idempotency import Keyed, Reply
 from gateway.errors import GatewayError
 from gateway.services import Services
-from gateway.surfaces import auth, replies
+from gateway.surfaces import auth, replies, retained
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.wsgi import read_inbound
 
@@ -19,7 +19,7 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its dialect; nothing escapes."""
-    handler, dialect = operation.handler, operation.dialect
+    handler, dialect, paid = operation.handler, operation.dialect, operation.paid
     count, name = services.counters.add, f"{operation.method} {operation.path}"
     notices = replies.deprecation_headers(operation.deprecated) if operation.deprecated else []
 
@@ -30,12 +30,18 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
             outbound = replies.error_reply(error, dialect, inbound.shown_id)
         except Exception as error:
             outbound = replies.crash_reply(inbound, error, dialect, inbound.shown_id)
+        except BaseException:  # the caller hung up
+            if paid:
+                retained.leave(inbound)
+            raise
+        if paid and inbound.payload is not None:
+            outbound = retained.keep(inbound, outbound, dialect)
         count("requests_total", (name, str(outbound.status)))
         if notices:
             outbound.headers = [*outbound.headers, *notices]
         return outbound
 
-    if not operation.paid:
+    if not paid:
         return handle
     return lambda inbound: (
         _once(services, dialect, inbound, handle) if KEY_HEADER in inbound.headers else handle(inbound)

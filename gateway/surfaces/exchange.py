@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from gateway import ids
 
 if TYPE_CHECKING:
+    from gateway.engine.payloads import Payload
     from gateway.services import Services
 
 LABEL_LENGTH = 64
@@ -19,7 +20,8 @@ class Inbound:
 
     `headers` have lower-case names, `query` is undecoded, `peer` the caller's address, `base_url` scheme, host and
     mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always
-    ours: what a caller sends is a label only.
+    ours: what a caller sends is a label only. `payload` is set when the caller's project retains what it sends and
+    gets.
     """
 
     method: str
@@ -31,6 +33,7 @@ class Inbound:
     base_url: str = ""
     params: dict[str, str] = field(default_factory=dict)
     request_id: str = field(default_factory=ids.new_hex)
+    payload: "Payload | None" = None
 
     @property
     def shown_id(self) -> str:

@@ -65,6 +65,8 @@ class Facts:
             "cached_input_cost": charge.cached_input / NANO,
         }
         details.update(_rare_costs(charge) if total_nusd != inference_nusd else NO_RARE_COSTS)
+        if self.context.payload is not None:
+            details["data_storage_cost"] = self.context.payload.fee_nusd / NANO
         return {"cost": total, "cost_details": details}
 
     def metadata(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Usage of a project or of all accessible ones; a developer's own keys only."""
     given = read_query(ActivityQuery, inbound)
     window = read_window(given, visitor.services.clock.now_us())
-    places = _places(visitor, given.get("projectId"))
+    places = places_of(visitor, given.get("projectId"))
     keys = _keys(visitor, places)
     key_id = given.get("apiKeyId", "")
     if key_id and key_id not in keys:
@@ -154,7 +154,7 @@ def _percent(part: int, whole: int) -> float:
     return part / whole * 100 if whole else 0.0
 
 
-def _places(visitor: Visitor, project_id: str | None) -> list[Place]:
+def places_of(visitor: Visitor, project_id: str | None) -> list[Place]:
     """What the visitor may see: whole projects as owner or admin, else what their own keys did there."""
     if project_id is not None:
         project = visitor.project(project_id)

@@ -8,6 +8,7 @@ from gateway.surfaces.management import (
     discounts,
     key_caps,
     keys,
+    logs,
     members,
     organizations,
     projects,
@@ -31,4 +32,5 @@ OPERATIONS: tuple[Operation, ...] = (
     *credits.OPERATIONS,
     *discounts.OPERATIONS,
     *activity.OPERATIONS,
+    *logs.OPERATIONS,
 )

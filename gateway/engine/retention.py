@@ -1,0 +1,134 @@
+"""Retention: which projects keep payloads, how those are packed and written, shown and forgotten."""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+from gateway.accounts import audit
+from gateway.accounts.authentication import Caller
+from gateway.accounts.vault import Vault
+from gateway.engine.context import RequestContext
+from gateway.engine.payloads import Payload
+from gateway.errors import NotFound
+from gateway.metering import payloads
+from gateway.metering.payloads import LogInfo, PayloadRow
+from gateway.store.database import Database
+from gateway.store.journal import Journal, Row, Ticket
+from gateway.threads import Threads
+
+RETAIN = "retain"
+# Above this, packing is done off the event loop.
+INLINE_BYTES = 32 << 10
+# Packed payloads that wait for the database. Beyond it requests are settled without them: memory is finite.
+MOST_WAITING = 64 << 20
+
+log = logging.getLogger("gateway")
+
+
+class Bodies(NamedTuple):
+    """A payload as it was sent and answered; `raw`: the exchanges with providers, [] unless x-debug asked for them."""
+
+    sent: bytes
+    answer: bytes
+    raw: list[dict[str, Any]]
+
+
+def retains(caller: Caller) -> bool:
+    """Whether the project keeps payloads and no policy of its organization forbids it."""
+    if caller.retention != RETAIN:
+        return False
+    policies = [level.policy for level in caller.rules if level.policy is not None]
+    return not any(policy.zero_data_retention or policy.block_prompt_logging for policy in policies)
+
+
+class Retention:
+    """Made once: keeps payloads, shows them, forgets them. Nothing leaves the process unencrypted."""
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        vault: Vault,
+        threads: Threads,
+        wait_s: float,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self._database, self._journal = database, journal
+        self._vault, self._threads = vault, threads
+        self.wait_s = wait_s
+        self._most_waiting = most_waiting
+        self._waiting: deque[tuple[Ticket, int]] = deque()
+        self._waiting_bytes = 0
+
+    def begin(self, context: RequestContext, path: str, sent: bytes) -> Payload | None:
+        """The payload of a request whose caller was admitted; None where nothing may be kept."""
+        return Payload(self, context, path, sent) if retains(context.caller) else None
+
+    def pack(self, payload: Payload) -> Row | None:
+        """The row of a payload, None when too much waits for the database already."""
+        size = len(payload.sent) + payload.kept_bytes
+        work = self._threads.run if size > INLINE_BYTES else _call
+        row = work(payload.write, self._vault)
+        if self._count_waiting() + row.size > self._most_waiting:
+            log.warning("a payload was not kept: too much waits for the database")
+            return None
+        return payloads.write_row(row)
+
+    def append(self, row: Row) -> Ticket:
+        """Queue a payload that no settlement brings along."""
+        return self._journal.append(row)
+
+    def posted(self, ticket: Ticket, row: Row) -> None:
+        """Count a packed payload until it is written."""
+        size = row[1].size
+        self._waiting.append((ticket, size))
+        self._waiting_bytes += size
+
+    def find(self, request_id: str) -> LogInfo | None:
+        """The log of a request by its id (32 hex digits); None for an unknown one and for one that is gone."""
+        return payloads.find_log(self._database, request_id)
+
+    def read(self, info: LogInfo) -> Bodies:
+        """What was kept. NotFound when it has gone meanwhile; Unavailable when it cannot be read."""
+        packed = payloads.read_packed(self._database, info.request)
+        if packed is None:
+            raise NotFound(f"There is no log {info.request_id}.")
+        sent, answer, raw = (
+            None if one is None else self._threads.run(payloads.unpack, self._vault, one) for one in packed
+        )
+        return Bodies(sent, answer, orjson.loads(raw) if raw else [])
+
+    def delete(self, info: LogInfo, *, actor: str) -> None:
+        """Forget a payload now; its usage rows and its fee stay. NotFound when it is gone already."""
+        organization_id, project_id = f"org_{info.organization.hex()}", f"proj_{info.project.hex()}"
+
+        def work() -> None:
+            if not payloads.delete_log(self._database, info.request):
+                raise NotFound(f"There is no log {info.request_id}.")
+            audit.append(
+                "request_log.delete",
+                info.request_id,
+                actor=actor,
+                at_us=self._database.now_us(),
+                organization_id=organization_id,
+                detail={"project": project_id},
+            )
+
+        self._database.write(work)
+
+    def purge(self) -> int:
+        """Forget what expired; how many. Unavailable: the next round does it."""
+        return payloads.purge(self._database)
+
+    def _count_waiting(self) -> int:
+        waiting = self._waiting
+        while waiting and (waiting[0][0].posted() or waiting[0][0].refused()):
+            self._waiting_bytes -= waiting.popleft()[1]
+        return self._waiting_bytes
+
+
+def _call(work: Callable[[Vault], PayloadRow], vault: Vault) -> PayloadRow:
+    return work(vault)

@@ -1,0 +1,130 @@
+"""The settlement of a request whose payload is kept: it waits for the answer, and pays for keeping it."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gateway.engine.outcome import Attempt
+from gateway.engine.records import Terms
+from gateway.engine.settlement import USUAL_BYTES, Settlement, Settlements, log
+from gateway.errors import GatewayError, OutOfCredits, Unavailable
+from gateway.limits.asks import Ask
+from gateway.limits.rates import Slot
+from gateway.limits.slices import Reservation
+from gateway.limits.spending import Payer
+from gateway.metering.models import CREDITS
+from gateway.metering.recorder import UsageRecord
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+from gateway.store.journal import Row, Ticket
+
+if TYPE_CHECKING:
+    from gateway.engine.payloads import Payload
+
+# Nano-dollars for each token in or out: 0.01 USD per million (HTTP reference, 6.2), so that nothing is ever rounded.
+FEE_NUSD = 10
+SHORT = (
+    "This project retains the payloads of its requests, which its organization's credits pay for "
+    "(0.01 USD per million tokens), and they do not suffice: add credits, or set the project's retention to none."
+)
+
+
+def fee_of(usage: Usage | None) -> int:
+    """The fee for keeping a request that used so much; cached tokens and reasoning count once, like all others."""
+    return 0 if usage is None else FEE_NUSD * (usage.input_total + usage.output_total)
+
+
+def fee_ask(ask: Ask) -> Ask:
+    """The most that the fee of a request may come to."""
+    return Ask(ask.input_tokens * FEE_NUSD, FEE_NUSD * MILLION, ask.max_output, ask.explicit, ask.choices)
+
+
+def admit(
+    payload: "Payload", house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot
+) -> "StorageSettlement":
+    """The second half of an admission: the fee is reserved from the organization's credits, in every mode of the
+    project, and counts for no limit of a key or member. OutOfCredits, Unavailable; then nothing is held any more."""
+    payer = Payer("", "", terms.context.caller.organization_id, True)
+    try:
+        storage = house.spending.reserve(payer, fee_ask(ask))
+    except BaseException as error:
+        reservation.release()
+        slot.release()
+        if isinstance(error, OutOfCredits):
+            raise OutOfCredits(SHORT) from error
+        raise
+    return StorageSettlement(house, terms, ask, reservation, slot, payload, storage)
+
+
+class StorageSettlement(Settlement):
+    """As every settlement, but the row of the attempt that answered is held back until the answer was written: usage,
+    spending, fee and payload are one entry of the journal, so that there is never one without the others.
+
+    An attempt that fails before it answered is recorded at once, and pays no fee.
+    """
+
+    __slots__ = ("_payload", "_storage", "_held")
+
+    def __init__(
+        self,
+        house: Settlements,
+        terms: Terms,
+        ask: Ask,
+        reservation: Reservation,
+        slot: Slot,
+        payload: "Payload",
+        storage: Reservation,
+    ) -> None:
+        super().__init__(house, terms, ask, reservation, slot)
+        self._payload, self._storage, self._held = payload, storage, False
+        caps = [one.output_cap for one in (reservation, storage) if one.output_cap is not None]
+        self.output_cap = min(caps, default=None)
+        payload.open()
+
+    def settle(self, attempt: Attempt) -> Attempt:
+        """Fill `charge`, `overrun` and a missing `usage`. The surface writes the answer with them and waits for the
+        row; where it has left already, this does."""
+        record = self._record(attempt)
+        if record is None:
+            return attempt
+        self._release_slot(attempt.usage)
+        ticket = self._hold(record, attempt, awaited=True)
+        if ticket is not None:
+            ticket.wait(self._house.wait_s)
+        return attempt
+
+    def abandon(self, attempt: Attempt) -> None:
+        """As every settlement: never waits for the store, never raises."""
+        record = self._record(attempt)
+        if record is None:
+            return
+        try:
+            self._hold(record, attempt, awaited=False)
+        except GatewayError as error:
+            log.error("a usage record waits for the recovery: %s", error.message)
+
+    def foresee(self, attempt: Attempt) -> None:
+        before = self.output_bytes_foreseen
+        super().foresee(attempt)
+        with suppress(Unavailable):  # what the fee passes its reservation by is settled in full all the same
+            self._storage.extend((self.output_bytes_foreseen - before) // USUAL_BYTES * FEE_NUSD)
+
+    def _give_back(self) -> None:
+        if not self._held:
+            self._reservation.release()
+            self._storage.release()
+        self._payload.close()
+
+    def _hold(self, record: UsageRecord, attempt: Attempt, *, awaited: bool) -> Ticket | None:
+        self._held = True
+        served = f"{record.provider}/{record.served}"
+        return self._payload.hold(lambda row: self._post(record, row), served, fee_of(attempt.usage), awaited)
+
+    def _post(self, record: UsageRecord, row: Row | None) -> Ticket:
+        """One entry. `row` None: the payload could not be kept, so nothing is paid for it."""
+        fee = self._payload.fee_nusd if row is not None else 0
+        kept = [*self._storage.rows(fee), row] if row is not None else []
+        try:
+            return self._house.post(record._replace(storage_nusd=fee or None), self._reservation, *kept)
+        finally:
+            self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+            self._storage.settle(fee)

@@ -1,0 +1,323 @@
+"""Payloads of projects that retain them, through the whole gateway: kept with their fee on every surface, or not at
+all."""
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import httpx
+import pytest
+from fakes.mint import Mint
+from gateways import LocalGateway, local_gateway
+from spending import BODIES, SECRETS, STREAMED, TOKEN_NUSD, query, until, write_mint
+
+from gateway.accounts.organizations import set_policy
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.engine.doctor import doctor
+from gateway.engine.payloads import MOST_BYTES
+from gateway.metering import payloads
+from gateway.metering.payloads import ANSWER_CUT, SENT_CUT
+from gateway.metering.payloads import STREAMED as AS_STREAM
+from gateway.money import NANO
+from gateway.settings import Settings
+
+FEE_NUSD = (10 + 100) * 10  # 10 tokens in, 100 out, ten nano-dollars each
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+def mint() -> Iterator[Mint]:
+    with Mint() as fake:
+        yield fake
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def gateway(request, settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> Iterator[LocalGateway]:
+    """A gateway that sells `coin` to a project that retains; the books must agree when a test is done."""
+    environment = write_mint(tmp_path / "catalogue", mint.url)
+    if request.param == "postgresql":
+        environment |= SECRETS | {"DATABASE_URL": request.getfixturevalue("postgresql_url")}
+    with local_gateway(settings, **environment) as running:
+        switch(running, retention="retain")
+        yield running
+        rest(running)
+        assert doctor(running.services.database) == []
+        assert select(running, "SELECT COALESCE(SUM(leased_nusd), 0) FROM budget") == [(0,)]
+
+
+def caller(gateway: LocalGateway) -> Any:
+    return gateway.services.authentication.caller(gateway.key)
+
+
+def switch(gateway: LocalGateway, **change: Any) -> None:
+    services = gateway.services
+    project_id = caller(gateway).project_id
+    update_project(services.database, services.control, project_id, ProjectChange(**change), actor="test")
+
+
+def rest(gateway: LocalGateway) -> None:
+    services = gateway.services
+    services.journal.flush(5)
+    services.settlements.reap()
+    services.spending.tend(idle_s=-1.0, keep_s=-1.0)
+
+
+def select(gateway: LocalGateway, sql: str) -> list[tuple]:
+    gateway.services.journal.flush(5)
+    database = gateway.services.database
+    return database.read(lambda: [tuple(row) for row in database.execute(sql).fetchall()])
+
+
+def send(gateway: LocalGateway, words: str = "Hello", path: str = CHAT, **more: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {gateway.key}", **more.pop("headers", {})}
+    with httpx.Client(trust_env=False, timeout=20) as http_client:
+        body = {"model": "mint/coin"} | BODIES[path](words) | more
+        return http_client.post(gateway.address + path, content=json.dumps(body), headers=headers | JSON)
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def logs(gateway: LocalGateway) -> list[payloads.LogInfo]:
+    """All logs, oldest first."""
+    rows = select(gateway, "SELECT request FROM request_log ORDER BY at, request")
+    return [gateway.services.retention.find(bytes(row[0]).hex()) for row in rows]
+
+
+def set_credits(gateway: LocalGateway, nusd: int) -> None:
+    ledger, organization = gateway.services.ledger, caller(gateway).organization_id
+    ledger.post(organization, "adjustment", nusd - ledger.balance(organization).balance_nusd, f"to {nusd}")
+
+
+def use_own_key(gateway: LocalGateway) -> None:
+    services = gateway.services
+    stored = ProviderKeys(services.database, services.control, services.secrets)
+    stored.add(caller(gateway).organization_id, ProviderKeyDraft("mint", "own-key"), actor="operator")
+    switch(gateway, mode="api-keys")
+
+
+# Kept as it was sent, with its fee.
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_what_was_sent_and_got_is_kept_on_every_paid_route(gateway, path: str) -> None:
+    switch(gateway, retention_days=3)
+    answer = send(gateway, "Hello tokens:100", path)
+    assert answer.status_code == 200
+    [info] = logs(gateway)
+    bodies = gateway.services.retention.read(info)
+    assert bodies.sent == answer.request.content and bodies.answer == answer.content and bodies.raw == []
+    assert (info.status, info.path, info.asked, info.served) == (200, path, "mint/coin", "mint/coin")
+    assert (info.cost_nusd, info.storage_nusd, info.finish) == (100 * TOKEN_NUSD, FEE_NUSD, "stop")
+    assert info.expires_at - info.at == 3 * 86_400_000_000
+
+
+@pytest.mark.parametrize("path", STREAMED)
+def test_a_stream_is_kept_byte_for_byte(gateway, path: str) -> None:
+    answer = send(gateway, path=path, stream=True)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    [info] = logs(gateway)
+    assert gateway.services.retention.read(info).answer == answer.content
+    assert info.flags == AS_STREAM and info.answer_bytes == len(answer.content) and info.storage_nusd == FEE_NUSD
+
+
+def test_the_fee_is_paid_by_the_credits_beside_the_cost_and_counts_for_no_limit(gateway) -> None:
+    usage = send(gateway).json()["usage"]
+    assert usage["cost_details"]["data_storage_cost"] == FEE_NUSD / NANO and usage["cost"] == 0.03
+    own, services = caller(gateway), gateway.services
+    assert services.ledger.balance(own.organization_id).spent_nusd == 100 * TOKEN_NUSD + FEE_NUSD
+    assert services.budgets.status(own.key_id).usage_nusd == 100 * TOKEN_NUSD
+    assert services.budgets.status(own.member_id).usage_nusd == 100 * TOKEN_NUSD
+
+
+def test_large_bodies_are_cut_and_marked(gateway) -> None:
+    answer = send(gateway, "x" * (MOST_BYTES + 10) + " tokens:200000 greedy:1050000", max_tokens=1, stream=True)
+    assert len(answer.content) > MOST_BYTES
+    [info] = logs(gateway)
+    bodies = gateway.services.retention.read(info)
+    assert info.flags == AS_STREAM | SENT_CUT | ANSWER_CUT
+    assert bodies.sent == answer.request.content[:MOST_BYTES] and bodies.answer == answer.content[:MOST_BYTES]
+    assert (info.sent_bytes, info.answer_bytes) == (len(answer.request.content), len(answer.content))
+
+
+def test_nothing_lies_readable_in_the_table(gateway) -> None:
+    send(gateway, "the secret of the tenant")
+    [(sent, answer)] = select(gateway, "SELECT sent, answer FROM request_log")
+    assert b"secret" not in bytes(sent) and b"word" not in bytes(answer)
+
+
+# Who pays, and what happens when nobody can.
+
+
+def test_own_provider_keys_cost_the_fee_and_nothing_else(gateway) -> None:
+    use_own_key(gateway)
+    assert send(gateway).status_code == 200
+    assert gateway.services.ledger.balance(caller(gateway).organization_id).spent_nusd == FEE_NUSD
+    [(mode, cost, fee)] = select(gateway, "SELECT mode, cost_nusd, storage_nusd FROM usage")
+    assert (mode, cost, fee) == (1, 100 * TOKEN_NUSD, FEE_NUSD)
+
+
+def test_own_provider_keys_without_credits_are_told_what_to_do(gateway, mint: Mint) -> None:
+    use_own_key(gateway)
+    set_credits(gateway, 0)
+    refused = send(gateway)
+    assert refused.status_code == 402 and refused.json()["error"]["code"] == "insufficient_credits"
+    assert "retention to none" in refused.json()["error"]["message"] and mint.calls == []
+    switch(gateway, retention="none")
+    assert send(gateway).status_code == 200
+
+
+def test_the_fee_is_reserved_with_the_cost(gateway, mint: Mint) -> None:
+    set_credits(gateway, 100 * TOKEN_NUSD + 500)  # enough for the answer, not for keeping it
+    assert send(gateway).status_code == 402 and mint.calls == []
+
+
+# What is not kept.
+
+
+@pytest.mark.parametrize("policy", ["zeroDataRetention", "blockPromptLogging"])
+def test_a_policy_wins_over_retention(gateway, mint: Mint, tmp_path: Path, policy: str) -> None:
+    services, own = gateway.services, caller(gateway)
+    set_policy(services.database, services.control, own.organization_id, {policy: True}, actor="test")
+    assert caller(gateway).retention == "retain" and services.retention.begin(context_of(gateway), "/", b"") is None
+    send(gateway)  # no provider complies, and that is not kept either
+    assert logs(gateway) == []
+
+
+def context_of(gateway: LocalGateway) -> Any:
+    from gateway.engine.context import RequestContext
+
+    return RequestContext("0" * 32, caller(gateway), 0, 0.0, 0.0)
+
+
+def test_without_retention_nothing_is_kept_and_nothing_is_paid(gateway) -> None:
+    switch(gateway, retention="none")
+    assert send(gateway).json()["usage"]["cost_details"]["data_storage_cost"] == 0
+    assert logs(gateway) == []
+    assert select(gateway, "SELECT storage_nusd FROM usage") == [(None,)]
+
+
+def test_an_answer_given_again_is_neither_kept_nor_paid_again(gateway, mint: Mint) -> None:
+    switch(gateway, cache_enabled=True)
+    send(gateway)
+    assert send(gateway).json()["metadata"]["cached"] is True
+    keyed = [send(gateway, "again", headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert keyed[1].headers["idempotent-replayed"] == "true"
+    assert [info.storage_nusd for info in logs(gateway)] == [FEE_NUSD, FEE_NUSD] and len(mint.calls) == 2
+
+
+# Failures.
+
+
+def test_a_refused_request_is_kept_at_no_cost(gateway) -> None:
+    refused = send(gateway, model="no-such\0model")
+    assert refused.status_code == 400
+    [info] = logs(gateway)
+    assert (info.status, info.asked, info.served, info.attempts, info.storage_nusd) == (400, "no-suchmodel", "", 0, 0)
+    assert gateway.services.retention.read(info).answer == refused.content
+
+
+def test_a_request_that_failed_everywhere_is_kept_at_no_cost(gateway, mint: Mint) -> None:
+    mint.__exit__()
+    failed = send(gateway)
+    assert failed.status_code == 502
+    [info] = logs(gateway)
+    assert (info.status, info.attempts, info.cost_nusd, info.storage_nusd) == (502, 1, 0, 0)
+    assert gateway.services.retention.read(info).answer == failed.content
+
+
+def test_a_stranger_leaves_no_trace(gateway) -> None:
+    assert send(gateway, headers={"Authorization": "Bearer llmgtwy_nobody"}).status_code == 401
+    assert logs(gateway) == []
+
+
+# What went upstream.
+
+
+def test_debugging_keeps_what_went_upstream_without_secrets(gateway) -> None:
+    send(gateway, "tokens:5 look", headers={"x-debug": "true"})
+    [info] = logs(gateway)
+    [exchange] = gateway.services.retention.read(info).raw
+    assert exchange["method"] == "POST" and exchange["url"].endswith("/v1/chat/completions")
+    assert json.loads(exchange["request"])["model"] == "coin" and "look" in exchange["request"]
+    assert exchange["status"] == 200 and json.loads(exchange["response"])["usage"]["completion_tokens"] == 5
+    assert "mint-key" not in json.dumps(exchange) and exchange["truncated"] is False
+
+
+def test_debugging_a_stream_keeps_every_chunk_from_upstream(gateway) -> None:
+    send(gateway, "tokens:20", headers={"x-debug": "true"}, stream=True)
+    [info] = logs(gateway)
+    [exchange] = gateway.services.retention.read(info).raw
+    assert exchange["response"].count("data: ") == 7 and exchange["response"].endswith("data: [DONE]\n\n")
+
+
+# Callers that leave, and workers that die.
+
+
+def begin(gateway: Any, words: str, **more: Any) -> http.client.HTTPResponse | http.client.HTTPConnection:
+    """A request whose answer nobody has read yet."""
+    connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
+    body = {"model": "mint/coin"} | BODIES[CHAT](words) | more
+    connection.request("POST", CHAT, json.dumps(body), {"Authorization": f"Bearer {gateway.key}"} | JSON)
+    return connection
+
+
+@pytest.fixture
+def running(process: Callable[..., Any], tmp_path: Path, mint: Mint) -> Any:
+    """A gateway under gunicorn whose project retains."""
+    made = process(**write_mint(tmp_path / "catalogue", mint.url))
+    made.manage("projects", "set", query(made, "SELECT id FROM project")[0][0], "--retention", "retain")
+    return made
+
+
+KEPT = "SELECT status, answer_bytes, flags FROM request_log"
+PAID = "SELECT finish, storage_nusd FROM usage"
+
+
+def test_of_a_stream_that_was_left_what_was_sent_is_kept(running, mint: Mint) -> None:
+    connection = begin(running, "tokens:400 gap:0.02", max_tokens=400, stream=True)
+    connection.getresponse().read(700)
+    connection.close()
+    assert until(lambda: len(query(running, KEPT)) == 1)
+    [(status, size, flags)] = query(running, KEPT)
+    assert status == 200 and 700 <= size < 20_000 and flags == AS_STREAM
+    [(finish, fee)] = query(running, PAID)
+    [(tokens,)] = query(running, "SELECT input + output FROM usage")
+    assert finish == "client_disconnect" and fee == 10 * tokens
+    assert "The books agree." in running.manage("doctor")
+
+
+def test_a_whole_answer_that_nobody_waited_for_is_kept_as_such(running, mint: Mint) -> None:
+    connection = begin(running, "wait:2")
+    assert until(lambda: len(mint.calls) == 1)
+    connection.close()
+    assert until(lambda: len(query(running, KEPT)) == 1)
+    assert query(running, KEPT) == [(499, 0, 0)]
+    [(finish, fee)] = query(running, PAID)
+    assert finish == "client_disconnect" and fee > 0
+
+
+def test_a_killed_worker_leaves_neither_fee_nor_log(running, mint: Mint) -> None:
+    begin(running, "tokens:4000 gap:0.02", max_tokens=4000, stream=True).getresponse().read(700)
+    running.kill()
+    assert query(running, KEPT) == []
+    running.start()
+    assert until(lambda: query(running, PAID) == [("interrupted", None)])
+    assert query(running, KEPT) == [] and "The books agree." in running.manage("doctor")
+
+
+def test_who_leaves_an_answer_that_another_waits_for_pays_and_is_kept(gateway, mint: Mint) -> None:
+    switch(gateway, cache_enabled=True)
+    first = begin(gateway, "tokens:100 gap:0.05", stream=True)
+    piece = first.getresponse().read(300)
+    follower = gevent.spawn(send, gateway, "tokens:100 gap:0.05", stream=True)
+    gevent.sleep(0.2)
+    first.close()
+    answer = follower.get(timeout=20)
+    assert answer.content.endswith(b"data: [DONE]\n\n") and len(mint.calls) == 1
+    [info] = logs(gateway)
+    assert gateway.services.retention.read(info).answer.startswith(piece) and info.storage_nusd == FEE_NUSD
