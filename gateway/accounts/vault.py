@@ -23,13 +23,13 @@ class Vault:
 
     def seal_bytes(self, data: bytes) -> bytes:
         """The encrypted form of anything, a token of Fernet without its base64."""
-        return base64.urlsafe_b64decode(self._fernet.encrypt(data))
+        return base64.urlsafe_b64decode(self._box().encrypt(data))
 
     def open_bytes(self, sealed: bytes) -> bytes:
         """What `seal_bytes` was given. Unavailable as `open`."""
         try:
-            return self._fernet.decrypt(base64.urlsafe_b64encode(sealed))
-        except InvalidToken:
+            return self._box().decrypt(base64.urlsafe_b64encode(sealed))
+        except fernet.InvalidToken:
             raise Unavailable("Stored data cannot be read with the configured encryption key.") from None
 
     def open(self, sealed: str) -> str:
