@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import gevent
 import httpx
+from fakes.server import serving
 from gateways import LocalGateway, free_port
-from gevent.pywsgi import WSGIServer
 from gevent.server import StreamServer
 
 BODY = {"model": "twin", "messages": [{"role": "user", "content": "Hello"}]}
@@ -105,12 +105,8 @@ def open_client() -> httpx.Client:
 def web(answer: Callable[[dict, Callable], Iterator[bytes]]) -> Fault:
     @contextlib.contextmanager
     def run() -> Iterator[str]:
-        server = WSGIServer(("127.0.0.1", 0), answer, log=None, error_log=None)
-        server.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1"
-        finally:
-            server.stop(timeout=0.1)
+        with serving(answer) as address:
+            yield f"{address}/v1"
 
     return run
 
@@ -209,12 +205,8 @@ def answering(port: int) -> Iterator[list[str]]:
         start("200 OK", [("Content-Type", "application/json")])
         return [json.dumps(body).encode()]
 
-    server = WSGIServer(("127.0.0.1", port), answer, log=None, error_log=None)
-    server.start()
-    try:
+    with serving(answer, port):
         yield paths
-    finally:
-        server.stop(timeout=0.1)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ request; after its end every request gets `Answer("Hello.")`.
 """
 
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import gevent
 from anthropic.types import Message, RawMessageStreamEvent
 from fakes.anthropic_checks import Refused, check_request, sign
-from gevent.pywsgi import WSGIHandler, WSGIServer
+from fakes.server import FakeServer, Progress, headers_of, send
 from pydantic import TypeAdapter
 
 # The error bodies of common statuses, as the real service words them.
@@ -72,7 +71,7 @@ class Answer:
 
 
 @dataclass
-class Recorded:
+class Recorded(Progress):
     """One request as it came, and what it was answered."""
 
     path: str
@@ -81,36 +80,15 @@ class Recorded:
     status: int = 0
     usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
     problem: str = ""
-    sent: int = 0
-    whole: bool = False
 
 
-class FakeAnthropic:
-    """The server, on a free port of the loopback address, from `with` to its end."""
+class FakeAnthropic(FakeServer):
+    """The service; `calls` are Recorded."""
 
-    def __init__(self) -> None:
-        self.calls: list[Recorded] = []
-        self._script: list[Answer] = []
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, handler_class=_Handler)
+    base = "/v1"
 
-    def __enter__(self) -> "FakeAnthropic":
-        self._server.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def url(self) -> str:
-        """The base address, version path included."""
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def script(self, *answers: Answer) -> None:
-        """Answers for the next requests, in order, behind those still waiting."""
-        self._script.extend(answers)
-
-    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        headers = headers_of(environ)
         call = Recorded(environ["PATH_INFO"], headers, None)
         self.calls.append(call)
         try:
@@ -118,7 +96,7 @@ class FakeAnthropic:
         except Refused as refused:
             call.status, call.problem = refused.status, str(refused)
             return _respond(start, environ, call, Answer(), json.dumps(refused.body).encode())
-        answer = self._script.pop(0) if self._script else Answer("Hello.")
+        answer = self.next_answer(Answer("Hello."))
         call.status = answer.status
         if answer.status != 200:
             return _respond(start, environ, call, answer, _error(answer))
@@ -126,13 +104,6 @@ class FakeAnthropic:
         if call.body.get("stream"):
             return _respond(start, environ, call, answer, None)
         return _respond(start, environ, call, answer, json.dumps(message_of(answer, call.body["model"])).encode())
-
-
-class _Handler(WSGIHandler):
-    """Hands the socket to the application, which cuts it where the script says."""
-
-    def get_environ(self) -> dict[str, Any]:
-        return super().get_environ() | {"fake.socket": self.socket}
 
 
 def _respond(
@@ -148,25 +119,7 @@ def _respond(
         headers.append(("Content-Length", str(len(body))))
     start(f"{call.status} Scripted", headers)
     pieces = [body] if body is not None else events_of(answer, call.body["model"])
-    return _send(environ, call, answer, pieces)
-
-
-def _send(environ: dict[str, Any], call: Recorded, answer: Answer, pieces: Any) -> Iterator[bytes]:
-    for piece in pieces:
-        for part in _split(piece, answer.fragment):
-            if answer.cut is not None and call.sent + len(part) >= answer.cut:
-                yield part[: answer.cut - call.sent]
-                call.sent = answer.cut
-                environ["fake.socket"].shutdown(socket.SHUT_RDWR)
-                return
-            yield part
-            call.sent += len(part)
-            gevent.sleep(answer.gap_s)
-    call.whole = True
-
-
-def _split(piece: bytes, size: int) -> list[bytes]:
-    return [piece[at : at + size] for at in range(0, len(piece), size)] if size else [piece]
+    return send(environ, pieces, call, fragment=answer.fragment, cut=answer.cut, gap_s=answer.gap_s)
 
 
 def _error(answer: Answer) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from fakes import openai_checks
-from gevent.pywsgi import WSGIServer
+from fakes.server import FakeServer, headers_of, send_json
 
 KEY = "azure-test-key-0123456789"
 DATED = "2024-10-21"
@@ -41,46 +41,30 @@ class Recorded:
     problem: str = ""
 
 
-class FakeAzure:
-    """The server, on a free port of the loopback address, from `with` to its end. `deployments` are its names."""
+class FakeAzure(FakeServer):
+    """The service with `deployments` of those names; `calls` are Recorded."""
 
     def __init__(self, *deployments: str) -> None:
-        self.calls: list[Recorded] = []
+        super().__init__()
         self._deployments = deployments
-        self._script: list[Answer] = []
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None)
 
-    def __enter__(self) -> "FakeAzure":
-        self._server.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def script(self, *answers: Answer) -> None:
-        self._script.extend(answers)
-
-    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        headers = headers_of(environ)
         call = Recorded(environ["PATH_INFO"], parse_qs(environ.get("QUERY_STRING", "")), headers)
         self.calls.append(call)
         refusal = self._check(call, environ["wsgi.input"].read())
         if refusal is not None:
             call.problem = refusal[1]
-            return _send(start, refusal[0], {"error": {"code": refusal[2], "message": refusal[1]}})
-        answer = self._script.pop(0) if self._script else Answer()
+            return send_json(start, refusal[0], {"error": {"code": refusal[2], "message": refusal[1]}})
+        answer = self.next_answer(Answer())
         if answer.filtered == "prompt":
             inner = {"code": "ResponsibleAIPolicyViolation", "content_filter_result": SAFE}
             message = "The response was filtered due to the prompt triggering the content management policy."
-            return _send(start, 400, {"error": {"code": "content_filter", "message": message, "innererror": inner}})
+            return send_json(start, 400, {"error": {"code": "content_filter", "message": message, "innererror": inner}})
         if call.body.get("stream"):
             start("200 OK", [("Content-Type", "text/event-stream")])
             return _events(answer)
-        return _send(start, 200, _whole(answer))
+        return send_json(start, 200, _whole(answer))
 
     def _check(self, call: Recorded, payload: bytes) -> tuple[int, str, str] | None:
         """What is wrong with a request: status, message and code."""
@@ -107,11 +91,6 @@ class FakeAzure:
         except openai_checks.Refused as refused:
             return refused.status, str(refused), "invalid_request"
         return None
-
-
-def _send(start: Any, status: int, body: dict[str, Any]) -> Iterator[bytes]:
-    start(f"{status} Scripted", [("Content-Type", "application/json")])
-    return iter([json.dumps(body).encode()])
 
 
 def _finish(answer: Answer) -> str:

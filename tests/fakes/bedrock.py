@@ -11,7 +11,6 @@ A script is used up one answer a request; after its end every request gets `Answ
 
 import base64
 import json
-import socket
 import struct
 import zlib
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import Any
 
 import gevent
 from fakes.bedrock_checks import ACCESS, API_KEY, Refused, check_body, check_credential
-from gevent.pywsgi import WSGIHandler, WSGIServer
+from fakes.server import FakeServer, Progress, headers_of, send, send_json
 
 __all__ = ["ACCESS", "API_KEY", "Answer", "FakeBedrock", "encode_frame"]
 
@@ -66,7 +65,7 @@ class Answer:
 
 
 @dataclass
-class Recorded:
+class Recorded(Progress):
     """One request as it came, and what it was answered."""
 
     path: str
@@ -77,31 +76,11 @@ class Recorded:
     problem: str = ""
 
 
-class FakeBedrock:
-    """The server, on a free port of the loopback address, from `with` to its end."""
+class FakeBedrock(FakeServer):
+    """The service; `calls` are Recorded."""
 
-    def __init__(self) -> None:
-        self.calls: list[Recorded] = []
-        self._script: list[Answer] = []
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, handler_class=_Handler)
-
-    def __enter__(self) -> "FakeBedrock":
-        self._server.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def script(self, *answers: Answer) -> None:
-        """Answers for the next requests, in order, behind those still waiting."""
-        self._script.extend(answers)
-
-    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        headers = headers_of(environ)
         headers["content-type"] = environ.get("CONTENT_TYPE", "")
         payload = environ["wsgi.input"].read()
         call = Recorded(environ["fake.target"], headers, None)
@@ -112,7 +91,7 @@ class FakeBedrock:
         except Refused as refused:
             call.status, call.problem = refused.status, str(refused)
             return _refuse(start, refused.status, refused.kind, str(refused))
-        answer = self._script.pop(0) if self._script else Answer("Hello.")
+        answer = self.next_answer(Answer("Hello."))
         gevent.sleep(answer.silence_s)
         call.status = answer.status
         if answer.status != 200:
@@ -120,36 +99,13 @@ class FakeBedrock:
         call.usage = _usage(answer, payload)
         if call.path.endswith("converse-stream"):
             start("200 OK", [("Content-Type", "application/vnd.amazon.eventstream")])
-            return _send(environ, answer, _frames(answer, call.usage))
-        start("200 OK", [("Content-Type", "application/json")])
-        return iter([json.dumps(_whole(answer, call.usage)).encode()])
-
-
-class _Handler(WSGIHandler):
-    """Hands over the socket, and the path as it was sent: signatures cover its percent signs."""
-
-    def get_environ(self) -> dict[str, Any]:
-        return super().get_environ() | {"fake.socket": self.socket, "fake.target": self.path}
+            return send(environ, _frames(answer, call.usage), call, fragment=answer.fragment, cut=answer.cut)
+        return send_json(start, 200, _whole(answer, call.usage))
 
 
 def _refuse(start: Any, status: int, kind: str, message: str) -> Iterator[bytes]:
     kind = f"{kind}:http://internal.amazon.com/coral/com.amazon.bedrock/"
-    start(f"{status} Refused", [("Content-Type", "application/json"), ("x-amzn-ErrorType", kind)])
-    return iter([json.dumps({"message": message}).encode()])
-
-
-def _send(environ: dict[str, Any], answer: Answer, frames: Iterator[bytes]) -> Iterator[bytes]:
-    sent = 0
-    for frame in frames:
-        size = answer.fragment or len(frame)
-        for at in range(0, len(frame), size):
-            part = frame[at : at + size]
-            if answer.cut is not None and sent + len(part) >= answer.cut:
-                yield part[: answer.cut - sent]
-                environ["fake.socket"].shutdown(socket.SHUT_RDWR)
-                return
-            yield part
-            sent += len(part)
+    return send_json(start, status, {"message": message}, ("x-amzn-ErrorType", kind))
 
 
 def _usage(answer: Answer, payload: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gevent.pywsgi import WSGIServer
+from fakes.server import FakeServer, headers_of, send_json
 
 KEY = "cohere-test-key"
 CALL = {"id": str, "type": "function", "function": {"name": str, "arguments": str}}
@@ -79,30 +79,13 @@ class Refused(Exception):
         self.status = status
 
 
-class FakeCohere:
-    """The server, on a free port of the loopback address, from `with` to its end."""
+class FakeCohere(FakeServer):
+    """The service; `calls` are Recorded."""
 
-    def __init__(self) -> None:
-        self.calls: list[Recorded] = []
-        self._script: list[Answer] = []
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None)
+    base = "/v2"
 
-    def __enter__(self) -> "FakeCohere":
-        self._server.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/v2"
-
-    def script(self, *answers: Answer) -> None:
-        self._script.extend(answers)
-
-    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        headers = headers_of(environ)
         payload = environ["wsgi.input"].read()
         call = Recorded(headers)
         self.calls.append(call)
@@ -115,22 +98,14 @@ class FakeCohere:
             check_body(call.body)
         except Refused as refused:
             call.problem = str(refused)
-            return _refuse(start, refused.status, str(refused))
-        answer = self._script.pop(0) if self._script else Answer("Hello.")
+            return send_json(start, refused.status, {"id": "e-1", "message": str(refused)})
+        answer = self.next_answer(Answer("Hello."))
         if answer.status != 200:
-            return _refuse(start, answer.status, answer.message)
+            return send_json(start, answer.status, {"id": "e-1", "message": answer.message})
         if call.body.get("stream"):
-            return _send(start, 200, "text/event-stream", *_events(answer))
-        return _send(start, 200, "application/json", json.dumps(_whole(answer)).encode())
-
-
-def _send(start: Any, status: int, kind: str, *pieces: bytes) -> Iterator[bytes]:
-    start(f"{status} Scripted", [("Content-Type", kind)])
-    return iter(pieces)
-
-
-def _refuse(start: Any, status: int, message: str) -> Iterator[bytes]:
-    return _send(start, status, "application/json", json.dumps({"id": "e-1", "message": message}).encode())
+            start("200 OK", [("Content-Type", "text/event-stream")])
+            return _events(answer)
+        return send_json(start, 200, _whole(answer))
 
 
 def _require(right: object, message: str) -> None:

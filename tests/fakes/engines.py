@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gevent.pywsgi import WSGIServer
+from fakes.server import FakeServer, headers_of, send_json
 
 Routes = dict[tuple[str, str], Any]
 
@@ -50,33 +50,20 @@ LM_STUDIO: Routes = {
 }
 
 
-class FakeEngine:
-    """The server, on a free port of the loopback address, from `with` to its end."""
+class FakeEngine(FakeServer):
+    """The engine; `calls` are (method, path, headers)."""
 
     def __init__(self, routes: Routes) -> None:
+        super().__init__()
         self.routes = dict(routes)
         self.away = False
-        self.calls: list[tuple[str, str, dict[str, str]]] = []
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None)
 
-    def __enter__(self) -> "FakeEngine":
-        self._server.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def _serve(self, environ: dict[str, Any], start: Callable) -> Iterator[bytes]:
-        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+    def serve(self, environ: dict[str, Any], start: Callable) -> Iterator[bytes]:
+        headers = headers_of(environ)
         method, path, payload = environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["wsgi.input"].read()
         self.calls.append((method, path, headers))
         body = None if self.away else self.routes.get((method, path))
         if callable(body):
             body = body(json.loads(payload))
-        status = "503 Away" if self.away else "404 Not Found" if body is None else "200 OK"
-        start(status, [("Content-Type", "application/json")])
-        return iter([body if isinstance(body, bytes) else json.dumps(body or {"error": "not found"}).encode()])
+        status = 503 if self.away else 404 if body is None else 200
+        return send_json(start, status, body or {"error": "not found"})

@@ -13,7 +13,6 @@ was handed out with. A script is used up one answer a request; after its end eve
 
 import base64
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,7 @@ from urllib.parse import parse_qs
 
 import gevent
 from fakes.google_checks import Refused, check_request
-from gevent.pywsgi import WSGIHandler, WSGIServer
+from fakes.server import FakeServer, Progress, headers_of, send, send_json
 from google.genai import types
 
 ERRORS = {
@@ -76,7 +75,7 @@ class Answer:
 
 
 @dataclass
-class Recorded:
+class Recorded(Progress):
     """One request as it came, and what it was answered: the truth that books are compared with."""
 
     path: str
@@ -87,36 +86,17 @@ class Recorded:
     status: int = 0
     usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
     problem: str = ""
-    sent: int = 0
-    whole: bool = False
-    hung_up: bool = False
 
 
-class FakeGoogle:
-    """The server, on a free port of the loopback address, from `with` to its end."""
+class FakeGoogle(FakeServer):
+    """The service; `calls` are Recorded. `url` is the address of AI Studio."""
+
+    base = "/v1beta"
 
     def __init__(self) -> None:
-        self.calls: list[Recorded] = []
+        super().__init__()
         self.assertions: list[str] = []
         self.signatures: dict[str, str] = {}
-        self._script: list[Answer] = []
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, handler_class=_Handler)
-
-    def __enter__(self) -> "FakeGoogle":
-        self._server.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    @property
-    def url(self) -> str:
-        """The base address of AI Studio, version path included."""
-        return f"{self.address}/v1beta"
 
     @property
     def vertex_url(self) -> str:
@@ -126,15 +106,11 @@ class FakeGoogle:
     def token_url(self) -> str:
         return f"{self.address}/token"
 
-    def script(self, *answers: Answer) -> None:
-        """Answers for the next requests, in order, behind those still waiting."""
-        self._script.extend(answers)
-
-    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         payload = environ["wsgi.input"].read()
         if environ["PATH_INFO"] == "/token":
             return self._give_token(start, payload)
-        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+        headers = headers_of(environ)
         call = Recorded(environ["PATH_INFO"], environ.get("QUERY_STRING", ""), headers, None)
         self.calls.append(call)
         try:
@@ -142,7 +118,7 @@ class FakeGoogle:
         except Refused as refused:
             call.status, call.problem = refused.status, str(refused)
             return _respond(start, environ, call, Answer(), json.dumps(refused.body).encode(), "application/json")
-        answer = self._script.pop(0) if self._script else Answer("Hello.")
+        answer = self.next_answer(Answer("Hello."))
         call.status = answer.status
         if answer.status != 200:
             return _respond(start, environ, call, answer, _error(answer), "application/json")
@@ -155,8 +131,7 @@ class FakeGoogle:
 
     def _give_token(self, start: Any, payload: bytes) -> Iterator[bytes]:
         self.assertions += parse_qs(payload.decode())["assertion"]
-        start("200 OK", [("Content-Type", "application/json")])
-        return iter([json.dumps({"access_token": ACCESS_TOKEN, "expires_in": 3599, "token_type": "Bearer"}).encode()])
+        return send_json(start, 200, {"access_token": ACCESS_TOKEN, "expires_in": 3599, "token_type": "Bearer"})
 
     def _sign(self, owner: str) -> str:
         """A new signature with every letter that base64 has trouble with."""
@@ -206,13 +181,6 @@ class FakeGoogle:
             yield calls
 
 
-class _Handler(WSGIHandler):
-    """Hands the socket to the application, which cuts it where the script says."""
-
-    def get_environ(self) -> dict[str, Any]:
-        return super().get_environ() | {"fake.socket": self.socket}
-
-
 def _respond(
     start: Any,
     environ: dict[str, Any],
@@ -229,28 +197,8 @@ def _respond(
     if body is not None:
         headers.append(("Content-Length", str(len(body))))
     start(f"{call.status} Scripted", headers)
-    return _send(environ, call, answer, [body] if body is not None else events)
-
-
-def _send(environ: dict[str, Any], call: Recorded, answer: Answer, pieces: Any) -> Iterator[bytes]:
-    try:
-        for piece in pieces:
-            for part in _split(piece, answer.fragment):
-                if answer.cut is not None and call.sent + len(part) >= answer.cut:
-                    yield part[: answer.cut - call.sent]
-                    call.sent = answer.cut
-                    environ["fake.socket"].shutdown(socket.SHUT_RDWR)
-                    return
-                yield part
-                call.sent += len(part)
-                gevent.sleep(answer.gap_s)
-        call.whole = True
-    finally:
-        call.hung_up = not call.whole and answer.cut is None
-
-
-def _split(piece: bytes, size: int) -> list[bytes]:
-    return [piece[at : at + size] for at in range(0, len(piece), size)] if size else [piece]
+    pieces = [body] if body is not None else events
+    return send(environ, pieces, call, fragment=answer.fragment, cut=answer.cut, gap_s=answer.gap_s)
 
 
 def _error(answer: Answer) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gevent
-from gevent.pywsgi import WSGIServer
+from fakes.server import FakeServer, send_json
 
 PIECE = 5  # tokens in a piece of a stream
 
@@ -27,28 +27,15 @@ class Call:
     told: bool = False
 
 
-class Mint:
-    """The server, on a free port of the loopback address, from `with` to its end."""
+class Mint(FakeServer):
+    """The service; `calls` are Call."""
 
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None)
-
-    def __enter__(self) -> "Mint":
-        self._server.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
+    base = "/v1"
 
     def marks(self) -> list[str]:
         return [call.mark for call in self.calls]
 
-    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         body = json.loads(environ["wsgi.input"].read())
         words = _words(body["messages"][-1]["content"])
         cap = body.get("max_tokens") or body.get("max_completion_tokens") or 0
@@ -58,10 +45,8 @@ class Mint:
         self.calls.append(call)
         gevent.sleep(float(words.get("wait", 0)))
         if not body.get("stream"):
-            payload = json.dumps(_whole(call)).encode()
-            start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(payload)))])
             call.told = True
-            return iter([payload])
+            return send_json(start, 200, _whole(call))
         start("200 OK", [("Content-Type", "text/event-stream")])
         return _stream(call, float(words.get("gap", 0)))
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gevent.pywsgi import WSGIServer
+from fakes.server import FakeServer, headers_of, send_json
 from mistralai.client.models import ChatCompletionRequest, ChatCompletionResponse, CompletionChunk
 from pydantic import BaseModel, ValidationError
 
@@ -47,30 +47,13 @@ class Refused(Exception):
         self.body = {"object": "error", "message": message, "type": kind, "param": None, "code": code}
 
 
-class FakeMistral:
-    """The server, on a free port of the loopback address, from `with` to its end."""
+class FakeMistral(FakeServer):
+    """The service; `calls` are Recorded."""
 
-    def __init__(self) -> None:
-        self.calls: list[Recorded] = []
-        self._script: list[Answer] = []
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None)
+    base = "/v1"
 
-    def __enter__(self) -> "FakeMistral":
-        self._server.start()
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def script(self, *answers: Answer) -> None:
-        self._script.extend(answers)
-
-    def _serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        headers = headers_of(environ)
         payload = environ["wsgi.input"].read()
         call = Recorded(headers)
         self.calls.append(call)
@@ -82,16 +65,12 @@ class FakeMistral:
             call.body = check_body(payload)
         except Refused as refused:
             call.status, call.problem = refused.status, refused.body["message"]
-            return _send(start, refused.status, "application/json", json.dumps(refused.body).encode())
-        answer = self._script.pop(0) if self._script else Answer("Hello.")
+            return send_json(start, refused.status, refused.body)
+        answer = self.next_answer(Answer("Hello."))
         if call.body.get("stream"):
-            return _send(start, 200, "text/event-stream; charset=utf-8", *_events(answer, call.body["model"]))
-        return _send(start, 200, "application/json", json.dumps(_whole(answer, call.body["model"])).encode())
-
-
-def _send(start: Any, status: int, kind: str, *pieces: bytes) -> Iterator[bytes]:
-    start(f"{status} Scripted", [("Content-Type", kind)])
-    return iter(pieces)
+            start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
+            return _events(answer, call.body["model"])
+        return send_json(start, 200, _whole(answer, call.body["model"]))
 
 
 def check_body(payload: bytes) -> dict[str, Any]:

@@ -10,14 +10,13 @@ used up one answer a request; after its end every request gets `Answer(said("Hel
 """
 
 import json
-import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gevent
 from fakes.responses_checks import Refused, check_request
-from gevent.pywsgi import WSGIHandler, WSGIServer
+from fakes.server import FakeServer, Progress, headers_of, send, send_json
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
@@ -84,84 +83,45 @@ class Answer:
 
 
 @dataclass
-class Recorded:
+class Recorded(Progress):
     """One request as it came, and what became of it."""
 
     headers: dict[str, str]
     body: Any = None
     status: int = 200
     problem: str = ""
-    sent: int = 0
 
 
-@dataclass
-class FakeResponses:
-    """The server, on a free port of the loopback address, from `with` to its end."""
+class FakeResponses(FakeServer):
+    """The service; `calls` are Recorded, `sealed` the encrypted content that it handed out."""
 
-    calls: list[Recorded] = field(default_factory=list)
-    sealed: set[str] = field(default_factory=set)  # encrypted content that it handed out
-    _script: list[Answer] = field(default_factory=list)
+    base = "/v1"
 
-    def __enter__(self) -> "FakeResponses":
-        self._server = WSGIServer(("127.0.0.1", 0), self._serve, log=None, error_log=None, handler_class=_Handler)
-        self._server.start()
-        return self
+    def __init__(self) -> None:
+        super().__init__()
+        self.sealed: set[str] = set()
 
-    def __exit__(self, *unused: object) -> None:
-        self._server.stop(timeout=0.2)
-
-    @property
-    def url(self) -> str:
-        """The base address, version path included."""
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def script(self, *answers: Answer) -> None:
-        self._script.extend(answers)
-
-    def _serve(self, environ: Json, start: Any) -> Iterator[bytes]:
-        headers = {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+    def serve(self, environ: Json, start: Any) -> Iterator[bytes]:
+        headers = headers_of(environ)
         recorded = Recorded(headers)
         self.calls.append(recorded)
         try:
             recorded.body = check_request(environ, headers, environ["wsgi.input"].read(), self.sealed)
         except Refused as problem:
             recorded.status, recorded.problem = problem.status, str(problem)
-            return _whole(start, problem.status, json.dumps(problem.body).encode())
-        answer = self._script.pop(0) if self._script else Answer(said("Hello."))
+            return send_json(start, problem.status, problem.body)
+        answer = self.next_answer(Answer(said("Hello.")))
         recorded.status = answer.status
         gevent.sleep(answer.silence_s)
         if answer.status != 200:
             error = {"message": "Scripted.", "type": "server_error", "param": None, "code": answer.code}
-            return _whole(start, answer.status, json.dumps({"error": error}).encode())
+            return send_json(start, answer.status, {"error": error})
         made = Made(answer, recorded.body, len(self.calls), self.sealed)
         if not recorded.body.get("stream"):
-            return _whole(start, 200, answer.raw or json.dumps(made.response()).encode())
+            return send_json(start, 200, answer.raw or made.response())
         start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
-        return _send(environ, recorded, answer, made.frames())
-
-
-class _Handler(WSGIHandler):
-    """Hands the socket to the application, which cuts it where the script says."""
-
-    def get_environ(self) -> Json:
-        return super().get_environ() | {"fake.socket": self.socket}
-
-
-def _whole(start: Any, status: int, body: bytes) -> Iterator[bytes]:
-    start(f"{status} Scripted", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-    return iter([body])
-
-
-def _send(environ: Json, recorded: Recorded, answer: Answer, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    for piece in [answer.raw] if answer.raw is not None else pieces:
-        size = answer.fragment or len(piece)
-        for part in (piece[at : at + size] for at in range(0, len(piece), size)):
-            if answer.cut is not None and recorded.sent + len(part) >= answer.cut:
-                yield part[: answer.cut - recorded.sent]
-                environ["fake.socket"].shutdown(socket.SHUT_RDWR)
-                return
-            yield part
-            recorded.sent += len(part)
+        pieces = [answer.raw] if answer.raw is not None else made.frames()
+        return send(environ, pieces, recorded, fragment=answer.fragment, cut=answer.cut)
 
 
 class Made:

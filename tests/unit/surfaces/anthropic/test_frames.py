@@ -1,3 +1,4 @@
+import contextlib
 from collections.abc import Callable, Iterator
 
 import anthropic
@@ -7,7 +8,7 @@ import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from fakes.anthropic import Answer, events_of
 from fakes.message_facts import MessageFacts
-from gevent.pywsgi import WSGIServer
+from fakes.server import serving
 from pydantic import TypeAdapter
 
 from gateway.errors import StreamTruncated, Unavailable
@@ -61,23 +62,20 @@ def wire(*events) -> list[dict]:
 @pytest.fixture
 def serve() -> Iterator[Callable[..., anthropic.Anthropic]]:
     """A factory: serve(bytes) is a client of the official SDK whose server answers with them."""
-    servers: list[WSGIServer] = []
+    servers = contextlib.ExitStack()
 
     def start(body: bytes) -> anthropic.Anthropic:
         def application(environ: dict, start_response: Callable) -> list[bytes]:
             start_response("200 OK", [("Content-Type", "text/event-stream")])
             return [body]
 
-        servers.append(WSGIServer(("127.0.0.1", 0), application, log=None, error_log=None))
-        servers[-1].start()
-        base = f"http://127.0.0.1:{servers[-1].server_port}"
+        base = servers.enter_context(serving(application))
         return anthropic.Anthropic(
             base_url=base, api_key="k", max_retries=0, http_client=httpx2.Client(trust_env=False)
         )
 
-    yield start
-    for server in servers:
-        server.stop(timeout=0.2)
+    with servers:
+        yield start
 
 
 def message(client: anthropic.Anthropic) -> Message:

@@ -1,0 +1,133 @@
+"""What the stand-ins of upstreams share: a server on the loopback, a script of answers, bodies cut where it says."""
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import gevent
+from gevent.pywsgi import WSGIHandler, WSGIServer
+
+Start = Callable[..., Any]
+Application = Callable[[dict[str, Any], Start], Iterable[bytes]]
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """How much of an answer went out: part of what a stand-in records of a request."""
+
+    sent: int = 0
+    whole: bool = False
+    hung_up: bool = False
+
+
+class FakeServer:
+    """The server, on a free port of the loopback address, from `with` to its end. Each stand-in answers in `serve`.
+
+    `calls` are the requests as they came, `base` what follows the address in `url`.
+    """
+
+    base = ""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self._script: list[Any] = []
+        self._server = make_server(self.serve)
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._server.stop(timeout=0.2)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def url(self) -> str:
+        """The base address, version path included."""
+        return self.address + self.base
+
+    def script(self, *answers: Any) -> None:
+        """Answers for the next requests, in order, behind those still waiting."""
+        self._script.extend(answers)
+
+    def next_answer(self, usual: Any) -> Any:
+        return self._script.pop(0) if self._script else usual
+
+    def serve(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        raise NotImplementedError
+
+
+class Handler(WSGIHandler):
+    """Hands over the socket, which is cut where the script says, and the path as it was sent."""
+
+    def get_environ(self) -> dict[str, Any]:
+        return super().get_environ() | {"fake.socket": self.socket, "fake.target": self.path}
+
+
+def make_server(application: Application, port: int = 0) -> WSGIServer:
+    return WSGIServer(("127.0.0.1", port), application, log=None, error_log=None, handler_class=Handler)
+
+
+@contextlib.contextmanager
+def serving(application: Application, port: int = 0) -> Iterator[str]:
+    """The address of a server that runs for as long as the block."""
+    server = make_server(application, port)
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.stop(timeout=0.1)
+
+
+def headers_of(environ: dict[str, Any]) -> dict[str, str]:
+    """The request's headers, names in lower case."""
+    return {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
+
+
+def send_json(start: Start, status: int, body: Any, *headers: tuple[str, str]) -> Iterator[bytes]:
+    """A whole answer; `body` as it is when it is bytes."""
+    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+    start(
+        f"{status} Scripted",
+        [("Content-Type", "application/json"), ("Content-Length", str(len(payload))), *headers],
+    )
+    return iter([payload])
+
+
+def send(
+    environ: dict[str, Any],
+    pieces: Iterable[bytes],
+    progress: Progress,
+    *,
+    fragment: int = 0,
+    cut: int | None = None,
+    gap_s: float | None = None,
+) -> Iterator[bytes]:
+    """The pieces, split into fragments of so many bytes (0: as they are), a gap behind each; after `cut` bytes the
+    connection breaks."""
+    try:
+        for part in _split(pieces, fragment):
+            if cut is not None and progress.sent + len(part) >= cut:
+                yield part[: cut - progress.sent]
+                progress.sent = cut
+                environ["fake.socket"].shutdown(socket.SHUT_RDWR)
+                return
+            yield part
+            progress.sent += len(part)
+            if gap_s is not None:
+                gevent.sleep(gap_s)
+        progress.whole = True
+    finally:
+        progress.hung_up = not progress.whole and cut is None
+
+
+def _split(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    for piece in pieces:
+        step = size or max(1, len(piece))
+        yield from (piece[at : at + step] for at in range(0, len(piece), step))
