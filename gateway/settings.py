@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent
+# Where config/ and migrations/ are: inside of an installed package, beside the package in a checkout.
+ROOT = PACKAGE if (PACKAGE / "config").is_dir() else PACKAGE.parent
 CONFIG = ROOT / "config"
 
 
