@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 from typing import Protocol as Interface
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.settings import TRUE
+from gateway.transport.messages import Head
 
 OPENAI_PROTOCOLS = ("openai", "openai-responses")
 
@@ -34,6 +38,9 @@ class Target:
     `address` has no trailing slash and no version path beyond what the provider's entry says; `settings` are the
     provider's filled values (region, project …). `trusted`: the operator chose the address, so it may be private.
     `output_cap`, when set, is sent upstream as the output limit because the caller's budget allows no more.
+    `protocol` is the name of the protocol that it speaks: its entry's, unless an operator chose between OpenAI's two
+    by the setting `use_responses_api`. `kept` is what a protocol worked out of all this (but the cap) for the next
+    call: it ends with the target, and so with the credential.
     """
 
     provider: Provider
@@ -43,25 +50,37 @@ class Target:
     settings: dict[str, str] = field(default_factory=dict)
     trusted: bool = False
     output_cap: int | None = None
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    protocol: str = field(init=False)
+    quirks: tuple[str, ...] = field(init=False)
 
-    @property
-    def protocol(self) -> str:
-        """The name of the protocol that this target speaks: its entry's, unless an operator chose between OpenAI's two
-        by the setting `use_responses_api`."""
+    def __post_init__(self) -> None:
+        # Here and not when asked for: a target serves many requests, and each asks several times.
+        object.__setattr__(self, "protocol", self._find_protocol())
+        object.__setattr__(self, "quirks", self.provider.quirks + self.mapping.quirks)
+
+    def _find_protocol(self) -> str:
         name = self.mapping.protocol or self.provider.protocol
         chosen = self.settings.get("use_responses_api")
         if chosen and name in OPENAI_PROTOCOLS:
             return OPENAI_PROTOCOLS[chosen.lower() in TRUE]
         return name
 
-    @property
-    def quirks(self) -> tuple[str, ...]:
-        return self.provider.quirks + self.mapping.quirks
+
+class Way(Struct, eq=False):
+    """Where the calls of a target go, with which headers (never changed). `head` is what the network makes of it,
+    once."""
+
+    url: str
+    headers: dict[str, str]
+    head: Head | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An upstream HTTP call; `body` is sent as it is. `renamed`: the caller's names of functions, by those sent."""
+class Call(Struct, eq=False):
+    """An upstream HTTP call; `body` is sent as it is. `renamed`: the caller's names of functions, by those sent.
+
+    `way` is set when other calls of the target have the same URL and headers.
+    """
 
     method: str
     url: str
@@ -70,6 +89,7 @@ class Call:
     stream: bool = False
     warnings: tuple[str, ...] = ()  # what of the request this target does not carry, named for the caller
     renamed: dict[str, str] | None = None
+    way: Way | None = None
 
 
 class Reply(Interface):

@@ -375,9 +375,12 @@ OF_ADDRESS = frozenset((API_VERSION_QUERY, DEPLOYMENT_PATH))
 NAMES = frozenset(QUIRKS) | OF_ADDRESS | {REPLAY_REASONING, THINK_TAGS, DETAILS_BY_SHOW, DETAILS_BY_LIST}
 
 
+def find_quirks(names: Iterable[str]) -> tuple[Quirk, ...]:
+    """The quirks of an entry in their order. Names of other protocols' quirks are passed over."""
+    return tuple([QUIRKS[name] for name in names if name in QUIRKS])
+
+
 def adjust(body: Body, request: ChatRequest, names: Iterable[str]) -> None:
-    """Apply the quirks of an entry in their order. Names of other protocols' quirks are passed over."""
-    for name in names:
-        quirk = QUIRKS.get(name)
-        if quirk is not None:
-            quirk(body, request)
+    """Apply the quirks of an entry."""
+    for quirk in find_quirks(names):
+        quirk(body, request)

@@ -79,15 +79,14 @@ class Network:
         self._transport = transport
 
     def send(self, call: Call, target: Target, deadline: float) -> Pending:
-        return self._transport.send(
-            call.method,
-            call.url,
-            call.headers,
-            call.body,
-            stream=call.stream,
-            deadline=deadline,
-            trusted=target.trusted,
-        )
+        way = call.way
+        if way is None:
+            head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
+        else:
+            head = way.head
+            if head is None:
+                head = way.head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
+        return self._transport.transmit(head, call.body, call.stream, deadline)
 
 
 class LocalServer(Interface):

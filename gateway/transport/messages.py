@@ -1,7 +1,7 @@
 """What goes out: the parts of a URL and the bytes of a request."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -63,7 +63,7 @@ class Head:
 
     method: str
     origin: Origin
-    opening: bytes
+    opening: bytes = field(repr=False)
 
     def with_body(self, body: bytes) -> bytes:
         """The whole message (RFC 9112)."""

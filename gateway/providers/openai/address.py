@@ -5,12 +5,28 @@ from urllib.parse import quote
 
 from gateway.errors import NotSupported
 from gateway.providers import quirks
-from gateway.providers.protocol import Target
+from gateway.providers.protocol import Target, Way
 
 OAUTH, SIGNED = "google-oauth", "sigv4"
 NAMED_IN_BODY = "/responses"
 
 Tokens = Callable[[str], str]
+
+
+def way_of(target: Target, path: str, stream: bool, tokens: Tokens | None = None) -> Way:
+    """Where POSTs of JSON to `path` go, and their headers. Errors as `address_of`.
+
+    Made once for a target, unless its key may be one that is exchanged for tokens, which have an end.
+    """
+    way = target.kept.get((path, stream))
+    if way is None:
+        url, headers = address_of(target, path, tokens)
+        headers["content-type"] = "application/json"
+        headers["accept"] = "text/event-stream" if stream else "application/json"
+        way = Way(url, headers)
+        if target.provider.auth != OAUTH:
+            target.kept[path, stream] = way
+    return way
 
 
 def address_of(target: Target, path: str, tokens: Tokens | None = None) -> tuple[str, dict[str, str]]:

@@ -1,7 +1,7 @@
 """The chat completions protocol: the call, with all that target and entry ask for."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import json
 
@@ -11,7 +11,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
-from gateway.providers.openai.address import Tokens, address_of
+from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body
 from gateway.providers.openai.stream import StreamReader
@@ -22,6 +22,7 @@ PATH = "/chat/completions"
 OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
 # What an entry calls a forced choice, by what the request calls it.
 CHOICES = {"required": ("required", "any"), "tool": ("tool", "function"), "web_search": ("web_search",)}
+TAKEN = "openai chat"  # the name of `Taken` among what a target keeps
 USUAL_TIERS = ("auto", "default")
 
 
@@ -47,7 +48,7 @@ class OpenAIChat:
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """The call with the caller's own body, retargeted."""
-        return _finish(dict(native.body), request, target, [], self._tokens)
+        return _finish(native.body, request, target, [], self._tokens)
 
     def read(self, reply: Reply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, or is empty."""
@@ -61,36 +62,61 @@ class OpenAIChat:
         return upstream_failure(reply, target)
 
 
+class Taken(NamedTuple):
+    """What a target does to bodies: its quirks, and the fields that it may not take as they are."""
+
+    watched: frozenset[str]
+    quirks: tuple[quirks.Quirk, ...]
+
+
 def _finish(
     body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str], tokens: Tokens | None
 ) -> Call:
     """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
     body = {"model": target.mapping.external_id, **body}
-    if request.needs.stream:
+    stream = request.needs.stream
+    if stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
-    _limit(body, target)
-    _fit(body, request, target, warnings)
-    quirks.adjust(body, request, target.quirks)
-    url, headers = address_of(target, PATH, tokens)
-    headers["content-type"] = "application/json"
-    headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
-    return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))
+    taken = target.kept.get(TAKEN)
+    if taken is None:
+        taken = target.kept[TAKEN] = _taken_by(target)
+    if target.output_cap is not None:
+        _limit(body, target.output_cap)
+    if not taken.watched.isdisjoint(body):
+        _fit(body, request, target, warnings)
+    if request.options.service_tier:
+        _ask_tier(body, request.options.service_tier, target)
+    for quirk in taken.quirks:
+        quirk(body, request)
+    way = way_of(target, PATH, stream, tokens)
+    return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), way=way)
 
 
-def _limit(body: dict[str, Any], target: Target) -> None:
-    """Values within the target's range: the output cap of the budget, the mapping's highest temperature."""
-    cap = target.output_cap
-    if cap is not None and body.get("max_completion_tokens", cap + 1) > cap:
+def _taken_by(target: Target) -> Taken:
+    mapping = target.mapping
+    taken = mapping.supported_parameters
+    watched = {name for name in OPTIONAL if taken and name not in taken}
+    watched |= {"top_k"} - set(taken)
+    watched |= set() if mapping.parallel_tool_calls else {"parallel_tool_calls"}
+    watched |= set() if mapping.verbosity else {"verbosity"}
+    watched |= {"temperature"} if mapping.max_temperature else set()
+    watched |= {"tool_choice"} if mapping.supported_tool_choices else set()
+    watched |= set() if _can_stop_reasoning(target) else {"reasoning_effort"}
+    return Taken(frozenset(watched), quirks.find_quirks(target.quirks))
+
+
+def _limit(body: dict[str, Any], cap: int) -> None:
+    """The output cap of the budget."""
+    if body.get("max_completion_tokens", cap + 1) > cap:
         body["max_completion_tokens"] = cap
-    highest = target.mapping.max_temperature
-    if highest and body.get("temperature", 0) > highest:
-        body["temperature"] = highest
 
 
 def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> None:
-    """Leave out what the mapping does not take and the request can do without; ask for the service tier."""
+    """Leave out what the mapping does not take and the request can do without; only looks at watched fields."""
     mapping = target.mapping
+    if mapping.max_temperature and body.get("temperature", 0) > mapping.max_temperature:
+        body["temperature"] = mapping.max_temperature
     if mapping.supported_parameters:
         for name in OPTIONAL:
             if name in body and name not in mapping.supported_parameters:
@@ -106,9 +132,13 @@ def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: l
     if body.get("reasoning_effort") == "none" and not _can_stop_reasoning(target):
         del body["reasoning_effort"]
     _fit_choice(body, request, target, warnings)
-    tier = request.options.service_tier
+
+
+def _ask_tier(body: dict[str, Any], tier: str, target: Target) -> None:
+    """Ask for a service tier where it is offered."""
+    mapping = target.mapping
     offered = target.provider.service_tiers or mapping.service_tiers
-    if tier and offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
+    if offered and (tier in USUAL_TIERS or tier in offered or tier in mapping.service_tiers):
         body["service_tier"] = tier
 
 

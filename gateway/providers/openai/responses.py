@@ -15,7 +15,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
-from gateway.providers.openai.address import Tokens, address_of
+from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.openai.responses_input import retarget
 from gateway.providers.openai.responses_reply import read_result
 from gateway.providers.openai.responses_request import write_body
@@ -86,10 +86,9 @@ def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str
         quirk = QUIRKS.get(name)
         if quirk is not None:
             quirk(body, request)
-    url, headers = address_of(target, PATH, tokens)
-    headers["content-type"] = "application/json"
-    headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
-    return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings))
+    stream = request.needs.stream
+    way = way_of(target, PATH, stream, tokens)
+    return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), way=way)
 
 
 def _include(body: Body, target: Target) -> None:
