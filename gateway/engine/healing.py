@@ -6,6 +6,8 @@ The answer is read in its neutral form, never relayed, so that there is one plac
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from msgspec import structs
+
 from gateway.engine.run import Run
 from gateway.neutral.chat import ChatRequest, ChatResult, Choice, FinishReason, ResponseFormat
 from gateway.neutral.events import (
@@ -136,7 +138,7 @@ def _merge(held: Iterable[Event]) -> Batch:
             whole.signature += event.signature
             whole.maker = whole.maker or event.maker
         else:
-            begun[event.block] = dataclasses.replace(event)
+            begun[event.block] = structs.replace(event)
             merged.append(begun[event.block])
     return merged
 
@@ -149,6 +151,6 @@ def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Ite
                 yield whole
         elif isinstance(event, SourceFound):
             block = whole.block if event.block in others else event.block
-            yield dataclasses.replace(event, source=_loosen(event.source), block=block)
+            yield structs.replace(event, source=_loosen(event.source), block=block)
         elif not (isinstance(event, BlockDone) and event.block in others):
             yield event

@@ -6,6 +6,7 @@ import types
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import orjson
+from msgspec import NODEFAULT, Struct, structs
 
 from gateway.neutral import chat, events, parts, usage
 from gateway.neutral.chat import ChatResult
@@ -58,7 +59,7 @@ def flatten(value: Any) -> Any:
     """Any value of the neutral form as JSON-able data in which every type is named; defaults are left out."""
     if isinstance(value, tuple | list):
         return [flatten(item) for item in value]
-    if not dataclasses.is_dataclass(value):
+    if KINDS.get(type(value).__name__) is not type(value):
         return value
     flat: dict[str, Any] = {KIND: type(value).__name__}
     for field in shape_of(type(value)):
@@ -86,19 +87,19 @@ def build(flat: Any) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def shape_of(kind: type) -> tuple[Field, ...]:
-    """The fields of a dataclass that make up its value."""
+    """The fields of a dataclass or struct that make up its value."""
     hints = get_type_hints(kind)
-    return tuple(
-        Field(field.name, _default_of(field), _is_raw(hints[field.name]), _is_many(hints[field.name]))
-        for field in dataclasses.fields(kind)
-        if field.compare
-    )
+    if issubclass(kind, Struct):
+        fields = [(field.name, _default_of(field, NODEFAULT)) for field in structs.fields(kind)]
+    else:
+        known = [field for field in dataclasses.fields(kind) if field.compare]
+        fields = [(field.name, _default_of(field, dataclasses.MISSING)) for field in known]
+    return tuple(Field(name, default, _is_raw(hints[name]), _is_many(hints[name])) for name, default in fields)
 
 
-def _default_of(field: dataclasses.Field) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
+def _default_of(field: Any, none: object) -> Any:
+    """The default of a field; `none`, by which its kind of class says so, when it has none."""
+    return field.default if field.default_factory is none else field.default_factory()
 
 
 def _kinds_within(hint: Any) -> tuple[Any, ...]:

@@ -107,7 +107,7 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             continue
         if not content and run.clock.monotonic() > until:
             raise UpstreamTimeout(LATE)
-        held += [event for event in batch if type(event) is not Silent]
+        held += [event for event in batch if type(event) is not Silent] if Silent in map(type, batch) else batch
         last = held[-1] if held else None
         if type(last) is Failed and not content:
             attempt.usage = last.usage or attempt.usage
@@ -123,13 +123,13 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
 
 def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
     """Note what a batch tells of the attempt; whether it has content."""
-    content = False
+    content, size = False, 0
     for event in batch:
         kind = type(event)
         if kind is NativeChunk:  # most events of most streams
             if event.content:
                 content = True
-                attempt.output_bytes += event.size
+                size += event.size
         elif kind is Started:
             attempt.model, attempt.upstream_id = event.model, event.upstream_id
             attempt.usage = event.usage or attempt.usage
@@ -139,7 +139,8 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
             warnings.append(event.message)
         elif has_content(event):
             content = True
-            attempt.output_bytes += text_size(event)
+            size += text_size(event)
+    attempt.output_bytes += size
     return content
 
 

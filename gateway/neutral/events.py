@@ -6,8 +6,9 @@ carry the same `block` number within their `choice`; a block is of one kind and 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.errors import GatewayError, StreamTruncated
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
@@ -15,15 +16,13 @@ from gateway.neutral.parts import Foreign, Image, Part, Reasoning, Refusal, Sour
 from gateway.neutral.usage import Usage
 
 
-@dataclass(slots=True)
-class Started:
+class Started(Struct):
     model: str = ""
     upstream_id: str = ""
     usage: Usage | None = None  # what is known at the start (prompt side), when the protocol tells
 
 
-@dataclass(slots=True)
-class TextDelta:
+class TextDelta(Struct):
     text: str
     block: int = 0
     choice: int = 0
@@ -31,15 +30,13 @@ class TextDelta:
     maker: str = ""
 
 
-@dataclass(slots=True)
-class RefusalDelta:
+class RefusalDelta(Struct):
     text: str
     block: int = 0
     choice: int = 0
 
 
-@dataclass(slots=True)
-class ReasoningDelta:
+class ReasoningDelta(Struct):
     """Any of text, signature (may come in pieces: append) and sealed (whole)."""
 
     text: str = ""
@@ -52,8 +49,7 @@ class ReasoningDelta:
     choice: int = 0
 
 
-@dataclass(slots=True)
-class ToolCallDelta:
+class ToolCallDelta(Struct):
     """The first delta of a block carries id and name; later ones only pieces of `arguments`, of any size."""
 
     block: int
@@ -67,23 +63,20 @@ class ToolCallDelta:
     choice: int = 0
 
 
-@dataclass(slots=True)
-class BlockDone:
+class BlockDone(Struct):
     """The block is whole (protocols that tell). Writers that need block ends may also infer them."""
 
     block: int
     choice: int = 0
 
 
-@dataclass(slots=True)
-class SourceFound:
+class SourceFound(Struct):
     source: Source
     block: int = -1
     choice: int = 0
 
 
-@dataclass(slots=True)
-class PartFound:
+class PartFound(Struct):
     """A part that comes whole: an image, a foreign block."""
 
     part: Image | Foreign
@@ -91,40 +84,37 @@ class PartFound:
     choice: int = 0
 
 
-@dataclass(slots=True)
-class Warned:
+class Warned(Struct):
     """Something of the request that this target does not carry, named for the caller."""
 
     message: str
     field: str = ""
 
 
-@dataclass(slots=True)
-class NativeChunk:
+class NativeChunk(Struct):
     """A chunk of the caller's own dialect, decoded (relay lane). `content` tells whether a caller sees anything
-    in it (text, reasoning, tool call); `size` the length of that text. Only the writer of that dialect frames it."""
+    in it (text, reasoning, tool call); `size` the length of that text. Only the writer of that dialect frames it.
+    `plain`: one more piece of text of the first choice, begun before, and nothing that a writer spells otherwise."""
 
     dialect: str
     body: dict[str, Any]
     content: bool
     size: int = 0
     event: str = ""
+    plain: bool = False
 
 
-@dataclass(slots=True)
-class Silent:
+class Silent(Struct):
     """The upstream has said nothing for the heartbeat time."""
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """Usage so far, when the protocol reports it mid-stream; the last one wins."""
 
     usage: Usage
 
 
-@dataclass(slots=True)
-class Finished:
+class Finished(Struct):
     """The upstream's own terminal event arrived. `usage` None = the upstream told none. `reasons` by choice."""
 
     reason: FinishReason
@@ -134,8 +124,7 @@ class Finished:
     reasons: tuple[FinishReason, ...] = ()
 
 
-@dataclass(slots=True)
-class Failed:
+class Failed(Struct):
     """The stream broke after it began. `usage` is what is known to be owed all the same."""
 
     error: GatewayError

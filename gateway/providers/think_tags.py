@@ -7,6 +7,8 @@ engines whose template opens it leave the opening one out, so a closing one alon
 import dataclasses
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.events import Batch, Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCallDelta
 from gateway.neutral.parts import Part, Reasoning, Text
@@ -111,7 +113,7 @@ class _Splitter:
 
     def shift(self, event: Event) -> Event:
         """An event of a later block, or of the text behind the reasoning, under its new number."""
-        return dataclasses.replace(event, block=event.block + self._shift) if self._shift else event
+        return structs.replace(event, block=event.block + self._shift) if self._shift else event
 
     def _open(self, found: list[Event]) -> None:
         text = self._held.lstrip()

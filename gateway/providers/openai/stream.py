@@ -48,6 +48,7 @@ from gateway.providers.sse import read_batches
 
 DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
+PLAIN_DELTA = frozenset(("content", "role"))
 SAID = (
     "content",
     "reasoning",
@@ -129,6 +130,9 @@ class StreamReader:
                 chunk = orjson.loads(data)
             except orjson.JSONDecodeError:
                 return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage)), True
+            if self._relayed and not name and (text := self._plain_text(chunk)):
+                batch.append(NativeChunk(dialect.NAME, chunk, True, len(text), "", True))
+                continue
             if type(chunk) is not dict or name == "error" or chunk.get("error"):
                 return self._end(batch, Failed(stream_failure(chunk), self._usage)), True
             try:
@@ -138,6 +142,28 @@ class StreamReader:
             except SHAPE_ERRORS:
                 return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
         return batch, False
+
+    def _plain_text(self, chunk: Any) -> str:
+        """The text of a chunk that brings one more piece of the first choice's and nothing else, as most do: there is
+        nothing to note of it but its size. "" for all others."""
+        if not self._content or 0 not in self._choices:
+            return ""
+        try:
+            (choice,) = chunk["choices"]
+            delta = choice["delta"]
+            text = delta["content"]
+            plain = (
+                type(text) is str
+                and delta.keys() <= PLAIN_DELTA
+                and not choice.get("finish_reason")
+                and not choice.get("index")
+                and not chunk.get("usage")
+                and chunk.get("service_tier") in (None, self._tier)
+                and not chunk.get("error")
+            )
+        except SHAPE_ERRORS:
+            return ""
+        return text if plain else ""
 
     def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
         if not self._started:

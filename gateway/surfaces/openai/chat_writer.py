@@ -192,26 +192,28 @@ class _Stream:
 
     def write(self, batch: Batch) -> bytes:
         """All frames of one batch, joined."""
-        sent = b""
+        sent: list[bytes] = []
         for event in batch:
             kind = type(event)
             if kind is NativeChunk:
-                sent += (self._head or self._open()) + orjson.dumps(self._relay(event.body["choices"])) + END
+                # Most events of most streams: what of them is not looked at costs nothing.
+                choices = event.body["choices"] if event.plain else self._relay(event.body["choices"])
+                sent += (self._head or self._open(), orjson.dumps(choices), END)
             elif kind is TextDelta and event.choice == 0 and 0 in self._begun and not event.signature:
-                sent += self._head + TEXT_HEAD + orjson.dumps(event.text) + TEXT_TAIL
+                sent += (self._head, TEXT_HEAD, orjson.dumps(event.text), TEXT_TAIL)
             elif kind is Silent:
-                sent += KEEP_ALIVE
+                sent.append(KEEP_ALIVE)
             elif kind is Finished:
-                sent += self._finish(event)
+                sent.append(self._finish(event))
             elif kind is Failed:
-                sent += error_frame(event.error)
+                sent.append(error_frame(event.error))
             elif kind is Warned:
                 self._warnings.append(event.message)
             else:
                 delta = self._delta(event)
                 if delta:
-                    sent += self._chunk(event.choice, delta)
-        return sent
+                    sent.append(self._chunk(event.choice, delta))
+        return b"".join(sent)
 
     def _open(self) -> bytes:
         """What all chunks begin with; made when the first is due, for only then is it sure who serves."""

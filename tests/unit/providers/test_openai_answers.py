@@ -259,3 +259,32 @@ def test_reasoning_in_details_of_a_whole_answer_is_read():
     body = {"choices": [{"message": message, "finish_reason": "stop"}], **USAGE}
     parts = PROTOCOL.read(Reply(orjson.dumps(body), headers={}), False).choices[0].parts
     assert parts == (Reasoning("Hm."), Text("42"))
+
+
+SAID = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
+
+
+@pytest.mark.parametrize(
+    ("chunk_wire", "plain"),
+    [
+        ({"choices": [SAID]}, True),
+        ({"choices": [SAID | {"delta": {"role": "assistant", "content": "x"}, "logprobs": None}], "usage": None}, True),
+        ({"choices": [SAID, SAID | {"index": 1}]}, False),
+        ({"choices": [SAID | {"index": 1}]}, False),
+        ({"choices": [SAID | {"finish_reason": "stop"}]}, False),
+        ({"choices": [SAID | {"delta": {"content": [{"type": "text", "text": "x"}]}}]}, False),
+        ({"choices": [SAID | {"delta": {"content": "x", "reasoning_content": "hm"}}]}, False),
+        ({"choices": [SAID], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}, False),
+        ({"choices": [SAID], "service_tier": "flex"}, False),
+    ],
+)
+def test_plain_chunks_are_one_more_piece_of_the_first_choices_text_and_nothing_else(chunk_wire, plain):
+    wire = b"data: " + orjson.dumps(chunk_wire) + b"\n\n"
+    found = [event for event in events(chunk({"content": "a"}), wire, relayed=True) if type(event) is NativeChunk]
+    assert [event.plain for event in found] == [False, plain] and found[1].content and found[1].size >= 1
+
+
+def test_first_piece_of_an_answer_is_never_plain_and_an_error_beside_text_ends_it():
+    assert [event.plain for event in events(chunk({"content": "a"}), relayed=True)[1:2]] == [False]
+    broken = b"data: " + orjson.dumps({"choices": [SAID], "error": {"message": "no"}}) + b"\n\n"
+    assert isinstance(events(chunk({"content": "a"}), broken, relayed=True)[-1], Failed)

@@ -252,6 +252,12 @@ def test_relayed_finish_is_not_repeated_and_a_missing_one_is_made():
     assert [body["choices"][0]["finish_reason"] for body in made] == [None, "tool_calls", None]
 
 
+def test_plain_chunk_goes_out_as_it_came():
+    choices = [{"index": 0, "delta": {"content": "x"}, "logprobs": None, "finish_reason": None}]
+    (found, *_) = chunks([NativeChunk("openai", {"id": "up", "choices": choices}, True, 1, plain=True)])
+    assert found["choices"] == choices and found["id"] != "up"
+
+
 def test_warnings_are_told_in_the_last_chunk():
     assert chunks([Started(), Warned("top_k was left out.")], [Finished("stop")])[-1]["metadata"]["warnings"] == [
         "top_k was left out."
