@@ -21,6 +21,7 @@ from gateway.engine.chat import ChatEngine
 from gateway.engine.decisions import Decisions
 from gateway.engine.exchange import Board, Exchange, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
 from gateway.engine.idempotency import Idempotency
+from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.management import Management
 from gateway.engine.offers import Offers
 from gateway.engine.own_models import OwnModels
@@ -94,6 +95,7 @@ class Accounts:
     custom_providers: CustomProviders
     discounts: Discounts
     offers: Offers
+    budgets: Budgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ def build(settings: Settings) -> Services:
         spending=money.spending,
         settlements=money.settlements,
         ledger=LedgerBook(base.database, base.control),
-        budgets=Budgets(base.database, base.control),
+        budgets=accounts.budgets,
         chat=_open_chat(base, routing, money, cache),
         idempotency=_open_idempotency(base, money),
         retention=retention,
@@ -184,13 +186,15 @@ def _open_base(settings: Settings) -> Base:
 
 def _open_accounts(base: Base) -> Accounts:
     database, control = base.database, base.control
-    provider_keys = ProviderKeys(database, control, base.secrets)
+    budgets = Budgets(database, control)
+    provider_keys = ProviderKeys(database, control, base.secrets, budgets.write_bound)
     custom_providers = CustomProviders(database, control)
     return Accounts(
         authentication=Authentication(database, control, base.secrets, base.clock),
         provider_keys=provider_keys,
         custom_providers=custom_providers,
         discounts=Discounts(database, control),
+        budgets=budgets,
         offers=Offers(custom_providers, provider_keys),
     )
 
@@ -200,6 +204,7 @@ def _open_routing(base: Base, accounts: Accounts) -> Routing:
     catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
     health, counters = Health(clock), Counters(base.data / "metrics")
+    bounds = KeyBounds(accounts.budgets, settings.limits.default_max_output)
     protocols = make_protocols(base.transport, clock)
     router = Router(
         catalogue.current,
@@ -217,7 +222,7 @@ def _open_routing(base: Base, accounts: Accounts) -> Routing:
         credentials=credentials,
         health=health,
         counters=counters,
-        planner=Planner(router, credentials, health, counters, accounts.offers),
+        planner=Planner(router, credentials, health, counters, accounts.offers, bounds),
         decisions=Decisions(base.database, base.journal, clock, settings.routing.decision_days),
         upstreams=make_upstreams(protocols, base.transport, clock, settings.timeouts),
     )

@@ -1,7 +1,7 @@
 """An organization's own provider keys: encrypted at rest, remembered under the control version."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import peewee
@@ -13,7 +13,7 @@ from gateway.accounts.memory import Memory
 from gateway.accounts.models import Organization, ProviderKey
 from gateway.accounts.vault import Vault
 from gateway.control import Control
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import Internal, InvalidRequest, NotFound
 from gateway.ids import mask
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
@@ -72,12 +72,25 @@ class ProviderKeyChange:
     max_spend_nusd: int | None = None
 
 
+# Keeps what may be spent with a key (its id, nano-dollars or None) within the transaction in hand.
+WriteBound = Callable[[str, int | None], None]
+
+
+def refuse_bound(key_id: str, most_nusd: int | None) -> None:
+    """Where there are no budgets, a bound that nobody would keep is not taken. Internal."""
+    if most_nusd is not None:
+        raise Internal(f"There is no budget for {key_id}, so its spending cannot be bounded here.")
+
+
 class ProviderKeys:
     """The provider keys of all organizations: kept in the store, read from memory."""
 
-    def __init__(self, database: Database, control: Control, secrets: Secrets) -> None:
+    def __init__(
+        self, database: Database, control: Control, secrets: Secrets, write_bound: WriteBound = refuse_bound
+    ) -> None:
         self._database = database
         self._control = control
+        self._write_bound = write_bound
         self._vault = Vault(secrets.encryption_keys)
         self._memory: Memory[str, dict[str, tuple[Credential, ...]]] = Memory(control, REMEMBERED)
 
@@ -91,9 +104,14 @@ class ProviderKeys:
         _check(draft)
         sealed = self._vault.seal(draft.secret.strip())
         key_id = ids.new("pkey")
-        return commit(
-            self._database, self._control, lambda now: _insert(key_id, organization_id, draft, sealed, actor, now)
-        )
+
+        def work(now: int) -> ProviderKeyInfo:
+            made = _insert(key_id, organization_id, draft, sealed, actor, now)
+            if draft.max_spend_nusd is not None:
+                self._write_bound(key_id, draft.max_spend_nusd)
+            return made
+
+        return commit(self._database, self._control, work)
 
     def list_keys(self, organization_id: str) -> list[ProviderKeyInfo]:
         """All keys of the organization that were not removed, oldest first."""
@@ -130,6 +148,8 @@ class ProviderKeys:
         def work(now: int) -> ProviderKeyInfo:
             row = _load(organization_id, key_id)
             ProviderKey.update(updated_at=now, **values).where(ProviderKey.id == key_id).execute()
+            if change.bounded:
+                self._write_bound(key_id, change.max_spend_nusd)
             shown = {name: value for name, value in values.items() if name not in ("secret", "mask")}
             detail = {"provider": row.provider, "rotated": "secret" in values, **shown}
             audit.append(

@@ -31,6 +31,7 @@ class Walk(Struct, eq=False):
     mappings_left: int
     place: int = 0
     key: int = 0
+    rotations: int = 0
     refusals: list[NotSupported] = []
 
     def first(self) -> Target | None:
@@ -48,16 +49,26 @@ class Walk(Struct, eq=False):
             return self._next_mapping(spent=0)
         if error.blame != "provider":
             return None
-        if isinstance(error, KEY_FAULTS) and self.key + 1 < min(len(self.groups[self.place]), ROTATIONS + 1):
-            self.key += 1
-            return self.groups[self.place][self.key]
+        if isinstance(error, KEY_FAULTS) and self.rotations < ROTATIONS:
+            self.rotations += 1
+            return self._next_key() or self._next_mapping(spent=1)
         return self._next_mapping(spent=1)
+
+    def skip(self) -> Target | None:
+        """The next target where nothing may be sent to the one at hand: that counts as no attempt at all."""
+        return self._next_key() or self._next_mapping(spent=0)
+
+    def _next_key(self) -> Target | None:
+        if self.key + 1 >= len(self.groups[self.place]):
+            return None
+        self.key += 1
+        return self.groups[self.place][self.key]
 
     def _next_mapping(self, spent: int) -> Target | None:
         self.mappings_left -= spent
         if self.mappings_left <= 0 or self.place + 1 >= len(self.groups):
             return None
-        self.place, self.key = self.place + 1, 0
+        self.place, self.key, self.rotations = self.place + 1, 0, 0
         return self.groups[self.place][0]
 
 

@@ -157,6 +157,7 @@ class ChatEngine:
             drain_s=self._settings.metering.drain_s,
             patience_s=self._settings.timeouts.silence_s,
             decisions=self._decisions,
+            default_output=self._settings.limits.default_max_output,
         )
 
     def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:

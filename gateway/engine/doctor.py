@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from gateway.clock import from_datetime
+from gateway.engine.records import BOUNDED
 from gateway.limits.ledger import LATE
 from gateway.metering.models import CREDITS
 from gateway.money import format_usd
@@ -45,13 +46,20 @@ ROWS = (
     "SELECT t.team, SUM(u.cost_nusd) FROM team_usage t JOIN usage u "
     "ON u.request = t.request AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team",
 )
+# What provider keys with a bound spent: the mark stands in the row's details.
+KEYED = {
+    "sqlite": "json_extract(extra, '$.provider_key')",
+    "postgresql": "CAST(extra AS json) ->> 'provider_key'",
+}
+BOUND_ROWS = "SELECT {key}, SUM(cost_nusd) FROM usage WHERE extra LIKE ? GROUP BY 1"
+MARKED = f'%"{BOUNDED}":true%'
 
 
 def doctor(database: Database) -> list[str]:
     """Every difference as a line, [] when the books agree. One snapshot, so it may run under load.
 
-    Of hours whose usage rows were cleared the ledger's entry stands for them; counters of keys, members and teams are
-    then only checked to be no less than the rows that are left.
+    Of hours whose usage rows were cleared the ledger's entry stands for them; counters of keys, members, teams and
+    provider keys are then only checked to be no less than the rows that are left.
     """
     level = "DEFERRED" if database.kind == "sqlite" else "REPEATABLE READ"
 
@@ -83,6 +91,8 @@ def _check_counters(database: Database, exact: bool) -> Iterator[str]:
     for sql in ROWS:
         found = database.execute(sql).fetchall()
         rows |= {bytes(ident).hex(): int(total) for ident, total in found if ident}
+    bound = _pairs(database, BOUND_ROWS.format(key=KEYED[database.kind]), MARKED)
+    rows |= {_hex(ident): nusd for ident, nusd in bound.items()}
     if exact:
         yield from _compare("usage rows", rows, "counter", counters)
         return

@@ -11,6 +11,7 @@ from gateway.accounts.access import check_address, predicate
 from gateway.accounts.authentication import Caller
 from gateway.catalogue.entries import Mapping
 from gateway.engine.context import RequestContext
+from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.offers import Offers
 from gateway.engine.outcome import Attempt, error_type
 from gateway.engine.recent import Recent, key_of
@@ -110,13 +111,20 @@ class Planner:
     """Everything that routing needs to know of a caller, brought together."""
 
     def __init__(
-        self, router: Router, credentials: Credentials, health: Health, counters: Counters, offers: Offers
+        self,
+        router: Router,
+        credentials: Credentials,
+        health: Health,
+        counters: Counters,
+        offers: Offers,
+        bounds: KeyBounds,
     ) -> None:
         self._router = router
         self._credentials = credentials
         self._health = health
         self._counters = counters
         self._offers = offers
+        self._bounds = bounds
         self._turns: dict[str, int] = {}
         self._tolls: dict[str, _Toll] = {}
         self._recent: Recent[Planned] = Recent()
@@ -137,8 +145,11 @@ class Planner:
         return planned
 
     def explain(self, context: RequestContext, request: ChatRequest) -> dict:
-        """The decision as data, without the random choice and without calling anybody."""
-        return write_record(self._decide(context, with_defaults(context.caller, request), explore=False))
+        """The decision as data, without the random choice and without calling anybody. SpendingLimitReached when the
+        provider keys that remain may spend no more."""
+        request = with_defaults(context.caller, request)
+        plan = self._decide(context, request, explore=False)
+        return write_record(self._bounds.sift(plan, request, context.at_us))
 
     def begun(self, target: Target) -> None:
         """An upstream call is about to start."""

@@ -20,6 +20,7 @@ from gateway.providers.protocol import Target
 
 BYTES_PER_TOKEN = 4
 INTERRUPTED = "interrupted"
+PROVIDER_KEY, BOUNDED = "provider_key", "bounded"  # of a row's `extra`
 HUNG_UP = "client_disconnect"
 BASIS = {name: number for number, name in enumerate(BASES)}
 COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis"}
@@ -64,6 +65,7 @@ class Intent(NamedTuple):
     leases: list[tuple[int, str]]
     discount_ppm: int = 0
     discount_nusd: int = 0
+    provider_key: str = ""  # whose bound is among the leases
 
 
 def estimate(terms: Terms, attempt: Attempt) -> Usage:
@@ -184,6 +186,7 @@ def intent_of(
             leases,
             discount_ppm,
             listed - cost_nusd,
+            target.credential.ident if target.credential.bounded else "",
         )
     )
 
@@ -241,6 +244,7 @@ def interrupted(intent: Intent, request: bytes, attempt: int, now_us: int) -> Us
         label=intent.label or None,
         discount_ppm=intent.discount_ppm or None,
         discount_nusd=intent.discount_nusd if intent.discount_ppm else None,
+        extra=_write({PROVIDER_KEY: intent.provider_key, BOUNDED: True}) if intent.provider_key else None,
     )
 
 
@@ -249,8 +253,8 @@ def _code(error: GatewayError) -> str:
 
 
 def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
-    """Counts and components without a column, the region, a service tier with a price of its own and whose provider key
-    it was; None when there are none."""
+    """Counts and components without a column, the region, a service tier with a price of its own, which provider key it
+    was and whether that key's bound counted it; None when there are none."""
     target = attempt.target
     found: dict[str, object] = {}
     if any(counts := READ_RARE_UNITS(usage)):
@@ -262,5 +266,11 @@ def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
     if multiplier(target.mapping, attempt.service_tier) != (1, 1):
         found["tier"] = attempt.service_tier
     if target.credential.source == "byok" and target.credential.ident:
-        found["provider_key"] = target.credential.ident
-    return orjson.dumps(found).decode() if found else None
+        found[PROVIDER_KEY] = target.credential.ident
+        if target.credential.bounded:
+            found[BOUNDED] = True
+    return _write(found) if found else None
+
+
+def _write(details: dict[str, object]) -> str:
+    return orjson.dumps(details).decode()

@@ -6,13 +6,16 @@ from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.engine.attempts import Walk, final_error
+from gateway.engine.bounds import ask_for
 from gateway.engine.context import RequestContext
 from gateway.engine.decisions import Decisions
+from gateway.engine.key_bounds import Passed, leave_out
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.engine.planning import Planned, Planner
 from gateway.engine.settlement import Settlement
 from gateway.engine.taps import Tap
-from gateway.errors import Cancelled, GatewayError, NotSupported
+from gateway.errors import Cancelled, GatewayError, NotSupported, SpendingLimitReached
+from gateway.limits.asks import Ask
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
@@ -26,7 +29,8 @@ GONE = "The caller hung up."
 
 class Run(Struct, eq=False):
     """`deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller hung up (0:
-    the upstream call is cancelled), `patience_s` the same for providers that go on whether we listen or not."""
+    the upstream call is cancelled), `patience_s` the same for providers that go on whether we listen or not;
+    `default_output` the output tokens of a model whose limit is unknown. `passed` are provider keys left out."""
 
     context: RequestContext
     request: ChatRequest
@@ -41,6 +45,8 @@ class Run(Struct, eq=False):
     drain_s: float
     patience_s: float
     decisions: Decisions
+    default_output: int
+    passed: tuple[Passed, ...] = ()
 
     def request_for(self, target: Target) -> ChatRequest:
         """The request as `target` gets it, with cache marks by the project's policy where its format has them."""
@@ -63,10 +69,18 @@ class Run(Struct, eq=False):
         return now + (self.deadline - now) * SHARE
 
     def begin(self, target: Target) -> Attempt:
-        """A new attempt at `target`, known outside this process before anything is sent."""
+        """A new attempt, known outside this process before anything is sent: at `target`, or at the next of the plan
+        where its provider key may not spend so much. Raises what the caller is told when none is left."""
         number = len(self.outcome.attempts)
+        while target.credential.bounded:
+            try:
+                self.settlement.begin(number, target, self._ask_of(target))
+                break
+            except SpendingLimitReached as error:
+                target = self._pass_over(target, error)
+        else:
+            self.settlement.begin(number, target)
         attempt = Attempt(number, self._capped(target), self.clock.now_us(), self.clock.monotonic())
-        self.settlement.begin(number, target)
         self.outcome.attempts.append(attempt)
         self.planner.begun(target)
         return attempt
@@ -85,7 +99,7 @@ class Run(Struct, eq=False):
             self.planner.sampled(attempt, self.request.needs.stream)
         following = self.walk.after(error)
         if following is None or self.deadline <= self.clock.monotonic():
-            self.decisions.keep(self.context, self.planned.plan)
+            self._keep_decision()
             raise final_error(self.outcome, error, self.walk.refusals) from error
         return following
 
@@ -93,7 +107,7 @@ class Run(Struct, eq=False):
         """A good end: durable before the caller has the last bytes."""
         attempt.ended = self.clock.monotonic()
         attempt.status = OK
-        self.decisions.keep(self.context, self.planned.plan)  # in the settlement's commit, so before it
+        self._keep_decision()  # in the settlement's commit, so before it
         self.settlement.settle(attempt)
         self.planner.sampled(attempt, self.request.needs.stream)
         self.planner.served(self.planned, attempt)
@@ -101,14 +115,14 @@ class Run(Struct, eq=False):
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
         """The answer broke after it began: append and return, never wait."""
         self._note(attempt, "error", error)
-        self.decisions.keep(self.context, self.planned.plan)
+        self._keep_decision()
         self.settlement.abandon(attempt)
         self.planner.sampled(attempt, self.request.needs.stream)
 
     def hung_up(self, attempt: Attempt) -> None:
         """The caller is gone: append and return, never wait."""
         self._note(attempt, "client_disconnect", Cancelled(GONE))
-        self.decisions.keep(self.context, self.planned.plan)
+        self._keep_decision()
         self.settlement.abandon(attempt)
 
     def drains(self, target: Target) -> bool:
@@ -117,6 +131,27 @@ class Run(Struct, eq=False):
 
     def longest_drain_s(self) -> float:
         return self.drain_s or self.patience_s
+
+    def _ask_of(self, target: Target) -> Ask:
+        """The most that this call can cost, whatever the plan's other targets may."""
+        return ask_for(self.request, (target.mapping,), self.default_output, self.context.at_us)
+
+    def _pass_over(self, target: Target, error: SpendingLimitReached) -> Target:
+        """The target after one whose provider key may not spend so much. When that was the last, what attempts failed
+        with, or the limit where there were none."""
+        self.passed += (Passed(target.mapping.key, target.credential.ident, error),)
+        following = self.walk.skip()
+        if following is not None:
+            return following
+        self._keep_decision()
+        failed = [attempt.error for attempt in self.outcome.attempts if attempt.error is not None]
+        if failed:
+            raise final_error(self.outcome, failed[-1], self.walk.refusals) from error
+        raise error
+
+    def _keep_decision(self) -> None:
+        plan = self.planned.plan
+        self.decisions.keep(self.context, leave_out(plan, self.passed) if self.passed else plan)
 
     def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
         attempt.ended = self.clock.monotonic()

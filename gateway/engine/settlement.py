@@ -5,11 +5,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.accounts.discounts import Discounts
 from gateway.catalogue.prices import FREE, Charge
 from gateway.clock import Clock
+from gateway.engine.calls import Call, discount_of, hold_bound
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
 from gateway.engine.records import (
@@ -165,13 +166,6 @@ class Settlements:
                 log.exception("the budgets could not be tended")
 
 
-class Begun(NamedTuple):
-    """An upstream call under way, and how many millionths of its price are taken off."""
-
-    target: Target
-    discount_ppm: int
-
-
 class Settlement:
     """One request's money, from admission to its end.
 
@@ -188,40 +182,57 @@ class Settlement:
         self._house, self._terms, self._ask = house, terms, ask
         self._reservation, self._slot = reservation, slot
         self._standings = slot.standings if slot is not None else ()
-        self._open: dict[int, Begun] = {}
+        self._open: dict[int, Call] = {}
         self._kept = self._closed = False
-        self.output_cap = reservation.output_cap
-        tokens = ask.tokens_within(reservation.amount_nusd)
-        self.output_bytes_foreseen = tokens * USUAL_BYTES if ask.output_rate else sys.maxsize
+        self._widen()
 
     @property
     def standings(self) -> tuple[Standing, ...]:
         """Where the caller stands with its rate limits, for the headers of the answer."""
         return self._standings
 
-    def begin(self, attempt: int, target: Target) -> None:
-        """Leave word outside of this process, just before the first upstream byte. Unavailable when the leases ran
-        out meanwhile or the word cannot be left."""
-        self._reservation.check()
-        begun = Begun(target, self._discount(target) if self._house.discounts.any else 0)
-        self._house.intents.begin(self._terms.request, attempt, self._intent(attempt, begun))
+    def begin(self, attempt: int, target: Target, ask: Ask | None = None) -> None:
+        """Leave word outside of this process, just before the first upstream byte.
+
+        A provider key with a bound has the most that the call can cost reserved from it: `ask`, where less than what
+        the request as a whole may cost. SpendingLimitReached (provider_key_limit_reached) when that does not fit;
+        nothing was call then, and another target may do. Unavailable when the leases ran out meanwhile or the word
+        cannot be left.
+        """
+        ask = ask or self._ask
+        own = self._hold_bound(target, ask) if target.credential.bounded else None
+        try:
+            self._reservation.check()
+            discounts, context = self._house.discounts, self._terms.context
+            call = Call(target, discount_of(discounts, context, target) if discounts.any else 0, ask, own)
+            self._house.intents.begin(self._terms.request, attempt, self._intent(attempt, call))
+        except BaseException:
+            if own is not None:
+                own.release()
+            raise
         self._house.count_call(self._terms.request, 1)
-        self._open[attempt] = begun
+        self._open[attempt] = call
+        if own is not None:
+            self._narrow(call, own)
 
     def unused(self, attempt: Attempt) -> None:
         """The attempt was never sent: nothing is recorded of it."""
-        if self._open.pop(attempt.number, None) is not None:
+        call = self._open.pop(attempt.number, None)
+        if call is not None:
             self._house.intents.void(self._terms.request, attempt.number)
             self._house.count_call(self._terms.request, -1)
+            self._end(call, 0)
 
     def failed(self, attempt: Attempt) -> None:
         """Record a failed attempt, at no cost unless its usage is known, without waiting for its row. What it cost is
         taken off the reservation, which the next attempt goes on with."""
-        record = self._record(attempt)
-        if record is None:
+        taken = self._take(attempt)
+        if taken is None:
             return
-        self._post_soon(record)
+        call, record = taken
+        self._post_soon(record, call)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
+        self._end(call, record.cost_nusd)
         if record.cost_nusd:
             self._require(record.cost_nusd)
 
@@ -230,24 +241,28 @@ class Settlement:
 
         Unavailable when that takes too long: the record still posts as soon as the store is back.
         """
-        record = self._record(attempt)
-        if record is None:
+        taken = self._take(attempt)
+        if taken is None:
             return attempt
+        call, record = taken
         try:
-            ticket = self._house.post(record, self._reservation)
+            ticket = self._house.post(record, self._reservation, *call.rows(record.cost_nusd))
         finally:
             self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+            self._end(call, record.cost_nusd)
             self._release_slot(attempt.usage)
         ticket.wait(self._house.wait_s)
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
         """Record what became of an answer that broke or that nobody waits for any more. Never waits, never raises."""
-        record = self._record(attempt)
-        if record is None:
+        taken = self._take(attempt)
+        if taken is None:
             return
-        self._post_soon(record)
+        call, record = taken
+        self._post_soon(record, call)
         self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+        self._end(call, record.cost_nusd)
 
     def foresee(self, attempt: Attempt) -> None:
         """The answer's text passed what the reservation pays for: reserve more, or end it.
@@ -256,12 +271,12 @@ class Settlement:
         limit stays within the reservation however long its tokens are, so without a budget for more the answer goes on
         until that can no longer be so.
         """
-        tokens = max(self._ask.tokens_within(self._reservation.amount_nusd) // 2, 64)
+        tokens = max(self._tokens_paid() // 2, 64)
         error = self._require(tokens * self._ask.output_rate // MILLION + 1)
         if error is None:
             self.output_bytes_foreseen += tokens * USUAL_BYTES
             return
-        most = self._ask.tokens_within(self._reservation.amount_nusd) * MOST_BYTES
+        most = self._tokens_paid() * MOST_BYTES
         if attempt.output_bytes >= most:
             raise error
         self.output_bytes_foreseen = most
@@ -294,50 +309,73 @@ class Settlement:
         self._reservation.release()
 
     def _require(self, nusd: int) -> GatewayError | None:
-        """Reserve so much more, or why not."""
-        try:
-            short = self._reservation.require(nusd)
-        except Unavailable as error:
-            return error
-        return None if short is None else short.error(mid_stream=True)
+        """Reserve so much more, or why not: of all budgets, and of the bound of the key of the call under way."""
+        for reservation in (self._reservation, *(call.own for call in self._open.values() if call.own is not None)):
+            try:
+                short = reservation.require(nusd)
+            except Unavailable as error:
+                return error
+            if short is not None:
+                return short.error(mid_stream=True)
+        return None
+
+    def _hold_bound(self, target: Target, ask: Ask) -> Reservation:
+        return hold_bound(self._house.spending, self._terms.context, target, ask, self.output_cap)
+
+    def _narrow(self, call: Call, own: Reservation) -> None:
+        """The provider key's bound may pay for less than the other budgets do."""
+        if own.output_cap is not None and (self.output_cap is None or own.output_cap < self.output_cap):
+            self.output_cap = own.output_cap
+        if call.ask.output_rate:
+            self.output_bytes_foreseen = min(self.output_bytes_foreseen, call.tokens_paid() * USUAL_BYTES)
+
+    def _widen(self) -> None:
+        """What the budgets of every attempt pay for."""
+        self.output_cap = self._reservation.output_cap
+        tokens = self._ask.tokens_within(self._reservation.amount_nusd)
+        self.output_bytes_foreseen = tokens * USUAL_BYTES if self._ask.output_rate else sys.maxsize
+
+    def _tokens_paid(self) -> int:
+        """Tokens of output that all that is held surely pays for."""
+        tokens = self._ask.tokens_within(self._reservation.amount_nusd)
+        return min([tokens, *(call.tokens_paid() for call in self._open.values())])
+
+    def _end(self, call: Call, cost_nusd: int) -> None:
+        """Its rows were appended: give up what the call held of its provider key's bound."""
+        if call.own is not None:
+            call.own.settle(cost_nusd)
+            self._widen()
 
     def _interrupt(self, number: int) -> None:
         """An attempt began and nobody told its end (a fault of ours): recorded as after a crash."""
-        intent = read_intent(self._intent(number, self._open.pop(number)))
+        call = self._open.pop(number)
+        intent = read_intent(self._intent(number, call))
         record = interrupted(intent, self._terms.request, number, self._house.clock.now_us())
-        self._post_soon(record)
+        self._post_soon(record, call)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
+        self._end(call, record.cost_nusd)
 
-    def _discount(self, target: Target) -> int:
-        """Parts per million taken off what credits pay, by the discounts in force when the request came in."""
-        if mode_of(target) != CREDITS:
-            return 0
-        context, mapping = self._terms.context, target.mapping
-        return self._house.discounts.fraction(
-            context.caller.organization_id, target.provider.id, mapping.model, context.at_us
-        )
+    def _intent(self, number: int, call: Call) -> bytes:
+        leases, bound = call.leases(self._reservation), call.bound_nusd(self._reservation)
+        return intent_of(self._terms, number, call.target, leases, bound, call.discount_ppm)
 
-    def _intent(self, number: int, begun: Begun) -> bytes:
-        leases = self._reservation.leases(mode_of(begun.target) == CREDITS)
-        bound = self._reservation.amount_nusd
-        return intent_of(self._terms, number, begun.target, leases, bound, begun.discount_ppm)
-
-    def _record(self, attempt: Attempt) -> UsageRecord | None:
-        """The row of an attempt that is still open; None when it was recorded before."""
-        begun = self._open.pop(attempt.number, None)
-        if begun is None:
+    def _take(self, attempt: Attempt) -> tuple[Call, UsageRecord] | None:
+        """The call of an attempt that is still open and its row; None when it was recorded before. The attempt's charge
+        is filled in."""
+        call = self._open.pop(attempt.number, None)
+        if call is None:
             return None
         usage = usage_of(self._terms, attempt)
-        charge: Charge = FREE if usage is None else price(self._terms, attempt, usage, begun.discount_ppm)
+        charge: Charge = FREE if usage is None else price(self._terms, attempt, usage, call.discount_ppm)
         if usage is not None:
             attempt.usage = usage
         attempt.charge = charge
-        attempt.overrun = charge.total > self._reservation.amount_nusd
-        return record_of(self._terms, attempt, usage, charge, self._house.clock.now_us())
+        attempt.overrun = charge.total > call.bound_nusd(self._reservation)
+        return call, record_of(self._terms, attempt, usage, charge, self._house.clock.now_us())
 
-    def _post_soon(self, record: UsageRecord) -> None:
+    def _post_soon(self, record: UsageRecord, call: Call) -> None:
         try:
-            self._house.post(record, self._reservation)
+            self._house.post(record, self._reservation, *call.rows(record.cost_nusd))
         except GatewayError as error:
             # Its intent stays open, so it is recovered once this process has ended.
             log.error("a usage record waits for the recovery: %s", error.message)

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gateway.engine.calls import Call
 from gateway.engine.outcome import Attempt
 from gateway.engine.records import Terms
 from gateway.engine.settlement import USUAL_BYTES, Settlement, Settlements, log
@@ -74,31 +75,29 @@ class StorageSettlement(Settlement):
         payload: "Payload",
         storage: Reservation,
     ) -> None:
-        super().__init__(house, terms, ask, reservation, slot)
         self._payload, self._storage, self._held = payload, storage, False
-        caps = [one.output_cap for one in (reservation, storage) if one.output_cap is not None]
-        self.output_cap = min(caps, default=None)
+        super().__init__(house, terms, ask, reservation, slot)
         payload.open()
 
     def settle(self, attempt: Attempt) -> Attempt:
         """Fill `charge`, `overrun` and a missing `usage`. The surface writes the answer with them and waits for the
         row; where it has left already, this does."""
-        record = self._record(attempt)
-        if record is None:
+        taken = self._take(attempt)
+        if taken is None:
             return attempt
         self._release_slot(attempt.usage)
-        ticket = self._hold(record, attempt, awaited=True)
+        ticket = self._hold(*taken, attempt, awaited=True)
         if ticket is not None:
             ticket.wait(self._house.wait_s)
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
         """As every settlement: never waits for the store, never raises."""
-        record = self._record(attempt)
-        if record is None:
+        taken = self._take(attempt)
+        if taken is None:
             return
         try:
-            self._hold(record, attempt, awaited=False)
+            self._hold(*taken, attempt, awaited=False)
         except GatewayError as error:
             log.error("a usage record waits for the recovery: %s", error.message)
 
@@ -114,17 +113,24 @@ class StorageSettlement(Settlement):
             self._storage.release()
         self._payload.close()
 
-    def _hold(self, record: UsageRecord, attempt: Attempt, *, awaited: bool) -> Ticket | None:
+    def _widen(self) -> None:
+        super()._widen()
+        caps = [cap for cap in (self.output_cap, self._storage.output_cap) if cap is not None]
+        self.output_cap = min(caps, default=None)
+
+    def _hold(self, call: Call, record: UsageRecord, attempt: Attempt, *, awaited: bool) -> Ticket | None:
         self._held = True
         served = f"{record.provider}/{record.served}"
-        return self._payload.hold(lambda row: self._post(record, row), served, fee_of(attempt.usage), awaited)
+        return self._payload.hold(lambda row: self._post(call, record, row), served, fee_of(attempt.usage), awaited)
 
-    def _post(self, record: UsageRecord, row: Row | None) -> Ticket:
+    def _post(self, call: Call, record: UsageRecord, row: Row | None) -> Ticket:
         """One entry. `row` None: the payload could not be kept, so nothing is paid for it."""
         fee = self._payload.fee_nusd if row is not None else 0
         kept = [*self._storage.rows(fee), row] if row is not None else []
+        spent = call.rows(record.cost_nusd)
         try:
-            return self._house.post(record._replace(storage_nusd=fee or None), self._reservation, *kept)
+            return self._house.post(record._replace(storage_nusd=fee or None), self._reservation, *spent, *kept)
         finally:
             self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+            self._end(call, record.cost_nusd)
             self._storage.settle(fee)

@@ -5,14 +5,22 @@ from typing import NamedTuple
 
 from gateway.clock import to_iso
 from gateway.errors import GatewayError, OutOfCredits, SpendingLimitReached
-from gateway.limits.models import CREDITS, KEY, MEMBER, TEAM, WINDOW
+from gateway.limits.models import CREDITS, KEY, MEMBER, PROVIDER_KEY, TEAM, WINDOW
 from gateway.money import MILLION, format_usd
 
 # The fewest output tokens worth an upstream call when the caller named no limit.
 LEAST_OUTPUT = 256
 MID_STREAM = "budget_exhausted_mid_stream"
-OWNERS = {KEY: "API key", MEMBER: "member who owns the API key"}
-CODES = {MEMBER: "member_limit_reached", TEAM: "team_limit_reached"}
+OWNERS = {
+    KEY: "API key",
+    MEMBER: "member who owns the API key",
+    PROVIDER_KEY: "organization's own provider key",
+}
+CODES = {
+    MEMBER: "member_limit_reached",
+    TEAM: "team_limit_reached",
+    PROVIDER_KEY: "provider_key_limit_reached",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +61,17 @@ class Ask:
 class Payer(NamedTuple):
     """Whose budgets count: those of key, member and teams for all inference, whoever's provider key serves it; the
     organization's credits only when a credential of the platform may. `teams`: (id, name) of those with limits. "" for
-    key or member stands for none."""
+    key or member stands for none.
+
+    With `provider_key_id` the bound of that key of the organization counts, and nothing else.
+    """
 
     key_id: str
     member_id: str
     organization_id: str
     credits: bool
     teams: tuple[tuple[str, str], ...] = ()
+    provider_key_id: str = ""
 
 
 class Shortage(NamedTuple):

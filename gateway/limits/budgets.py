@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.control import Control
 from gateway.errors import InvalidRequest
-from gateway.limits.leases import Hold, insert_budget
+from gateway.limits.leases import Hold, bound_of, insert_budget
 from gateway.limits.models import KEY, MEMBER, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import Period, read_period
 from gateway.store.database import Database
@@ -81,12 +81,20 @@ class Budgets:
             (*wanted, window.budget),
         )
 
+    def write_bound(self, provider_key_id: str, most_nusd: int | None) -> None:
+        """What may be spent with an own provider key in all, None: without a bound. Within a transaction in hand, whose
+        caller announces the change. What was spent under earlier bounds still counts."""
+        hold = bound_of(provider_key_id)
+        if most_nusd is not None:
+            insert_budget(self._database, hold, most_nusd)
+        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (most_nusd, hold.budget))
+
     def clear_limits(self, scope: str, scope_id: str) -> None:
         """No limits any more; the counters stay."""
         self.set_limits(scope, scope_id, Limits())
 
     def status(self, scope_id: str) -> Status:
-        """Limits and counters of a key, member or team, current to the last durable settlement."""
+        """Limits and counters of a key, member, team or provider key, current to the last durable settlement."""
         return self.statuses((scope_id,))[scope_id]
 
     def statuses(self, scope_ids: Iterable[str]) -> dict[str, Status]:

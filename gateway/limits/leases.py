@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gateway.errors import Unavailable
 from gateway.limits.asks import Ask, Need, Payer, Shortage, fit
-from gateway.limits.models import CREDITS, KEY, MEMBER, ORGANIZATION, TEAM, TOTAL, WINDOW, budget_id
+from gateway.limits.models import CREDITS, KEY, MEMBER, ORGANIZATION, PROVIDER_KEY, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import read_period
 from gateway.store.database import Database
 from gateway.store.journal import Statement
@@ -89,6 +89,8 @@ class _Row(NamedTuple):
 
 def holds_of(payer: Payer) -> list[Hold]:
     """The budgets of a payer, in the order in which a shortage is told."""
+    if payer.provider_key_id:
+        return [bound_of(payer.provider_key_id)]
     places = [(KEY, payer.key_id, ""), (MEMBER, payer.member_id, ""), *((TEAM, *team) for team in payer.teams)]
     holds = [
         Hold(budget_id(scope_id, kind), scope, scope_id, kind, name=name)
@@ -100,6 +102,11 @@ def holds_of(payer: Payer) -> list[Hold]:
         organization_id = payer.organization_id
         holds.append(Hold(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS))
     return holds
+
+
+def bound_of(provider_key_id: str) -> Hold:
+    """The budget of what may be spent with an own provider key."""
+    return Hold(budget_id(provider_key_id, TOTAL), PROVIDER_KEY, provider_key_id, TOTAL)
 
 
 def take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, running: bool = False) -> Taken | Shortage:
@@ -154,8 +161,9 @@ def _load(database: Database, holds: Sequence[Hold], now: int, running: bool) ->
     missing = [hold for hold in holds if hold.budget not in rows and hold.kind != WINDOW]
     if missing:
         for hold in sorted(missing):
-            # Credits that nobody granted are none; a limit that nobody set is no limit.
-            insert_budget(database, hold, 0 if hold.kind == CREDITS else None)
+            # Credits that nobody granted are none, and a provider key is only asked for when it has a bound; any other
+            # limit that nobody set is no limit.
+            insert_budget(database, hold, 0 if hold.kind == CREDITS or hold.scope == PROVIDER_KEY else None)
         rows = lock_budgets(database, ids)
     for row in list(rows.values()):
         if row.is_window and row.limit_nusd is None:

@@ -5,6 +5,7 @@ import peewee
 from gateway.store.database import Base, NanoField, TimeField
 
 KEY, MEMBER, TEAM, ORGANIZATION = "key", "member", "team", "organization"
+PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total, and no window
 TOTAL, WINDOW, CREDITS = "total", "window", "credits"
 
 

@@ -31,7 +31,7 @@ FOLDED_AT_ONCE = 200
 
 @dataclass(slots=True)
 class _Gate:
-    """Takers of one organization go one at a time; `wanted_nusd` is what all that wait come to."""
+    """Takers of one organization or provider key go one at a time; `wanted_nusd` is what all that wait come to."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     waiting: int = 0
@@ -170,7 +170,8 @@ class Spending:
             raise
 
     def _fill(self, payer: Payer, ask: Ask, claim: _Claim) -> Reservation | Shortage:
-        gate = self._gates.setdefault(payer.organization_id, _Gate())
+        place = payer.provider_key_id or payer.organization_id
+        gate = self._gates.setdefault(place, _Gate())
         gate.waiting += 1
         gate.wanted_nusd += ask.bound_nusd
         try:
@@ -180,7 +181,7 @@ class Spending:
             gate.waiting -= 1
             gate.wanted_nusd -= ask.bound_nusd
             if not gate.waiting:
-                self._gates.pop(payer.organization_id, None)
+                self._gates.pop(place, None)
 
     def _fill_alone(self, payer: Payer, ask: Ask, claim: _Claim, gate: _Gate) -> Reservation | Shortage:
         for _ in range(ROUNDS):

@@ -5,13 +5,15 @@ from typing import Any
 
 import click
 
-from gateway import money
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.custom_providers import CustomProviders
-from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
-from gateway.errors import InvalidRequest
+from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
+from gateway.limits.budgets import Budgets
+from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table
+from gateway.operator.output import print_table, read_usd
+
+HEADER = ("ID", "PROVIDER", "STATUS", "KEY", "REGION", "ADDRESS", "LABEL", "MAX SPEND", "SPENT")
 
 
 @click.group("provider-keys")
@@ -23,10 +25,16 @@ def provider_keys() -> None:
 @click.argument("organization_id")
 @click.pass_context
 def list_keys(ctx: click.Context, organization_id: str) -> None:
-    """List keys, oldest first."""
-    found = _keys(ctx.with_resource(opened())).list_keys(organization_id)
-    rows = [(one.id, one.provider, one.status, one.mask, one.region, one.base_url, one.label) for one in found]
-    print_table(("ID", "PROVIDER", "STATUS", "KEY", "REGION", "ADDRESS", "LABEL"), rows, "There are no keys.")
+    """List keys, oldest first; SPENT is counted while a key has a bound."""
+    installation = ctx.with_resource(opened())
+    found = _keys(installation).list_keys(organization_id)
+    states = _budgets(installation).statuses(one.id for one in found)
+    rows = [
+        (one.id, one.provider, one.status, one.mask, one.region, one.base_url, one.label)
+        + (_show_usd(one.max_spend_nusd), _show_usd(states[one.id].usage_nusd))
+        for one in found
+    ]
+    print_table(HEADER, rows, "There are no keys.")
 
 
 @provider_keys.command("add")
@@ -36,15 +44,27 @@ def list_keys(ctx: click.Context, organization_id: str) -> None:
 @click.option("--base-url", default="")
 @click.option("--region", default="")
 @click.option("--model", "allowed_models", multiple=True, help="Use the key for this model only; may be repeated.")
-@click.option("--max-spend", help="USD after which the key is no longer used.")
+@click.option("--max-spend", help="USD that may be spent with the key; then it is passed over.")
 @click.pass_context
 def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: str | None, **given: Any) -> None:
     """Keep a key, read as one line from standard input so that it shows in no process list."""
-    bound = _read_usd(max_spend) if max_spend else None
+    bound = read_usd(max_spend) if max_spend else None
     secret = sys.stdin.readline().strip()
     draft = ProviderKeyDraft(provider, secret, max_spend_nusd=bound, **given)
     made = _keys(ctx.with_resource(opened())).add(organization_id, draft, actor=OPERATOR)
     click.echo(made.id)
+
+
+@provider_keys.command("limit")
+@click.argument("organization_id")
+@click.argument("key_id")
+@click.argument("amount")
+@click.pass_context
+def limit_key(ctx: click.Context, organization_id: str, key_id: str, amount: str) -> None:
+    """Let AMOUNT USD be spent with a key in all, or none: without a bound."""
+    change = ProviderKeyChange(bounded=True, max_spend_nusd=None if amount == "none" else read_usd(amount))
+    made = _keys(ctx.with_resource(opened())).update(organization_id, key_id, change, actor=OPERATOR)
+    click.echo(f"{key_id}: {_show_usd(made.max_spend_nusd) or 'no bound'}.")
 
 
 @provider_keys.command("switch")
@@ -114,15 +134,17 @@ def remove_provider(ctx: click.Context, organization_id: str, name: str) -> None
 
 
 def _keys(installation: Installation) -> ProviderKeys:
-    return ProviderKeys(installation.database, installation.control, installation.secrets)
+    write_bound = _budgets(installation).write_bound
+    return ProviderKeys(installation.database, installation.control, installation.secrets, write_bound)
+
+
+def _budgets(installation: Installation) -> Budgets:
+    return Budgets(installation.database, installation.control)
 
 
 def _providers(installation: Installation) -> CustomProviders:
     return CustomProviders(installation.database, installation.control)
 
 
-def _read_usd(text: str) -> int:
-    try:
-        return money.parse_usd(text)
-    except ValueError as error:
-        raise InvalidRequest(f"--max-spend: {error}.") from None
+def _show_usd(nusd: int | None) -> str:
+    return "" if nusd is None else format_usd(nusd)

@@ -131,4 +131,5 @@ def _is_custom(provider_id: str) -> bool:
 
 def _read_own(key: StoredKey, usual: str) -> Credential:
     info = key.info
-    return Credential(key.secret, BYOK, info.id, info.label, info.base_url or usual)
+    bounded = info.max_spend_nusd is not None
+    return Credential(key.secret, BYOK, info.id, info.label, info.base_url or usual, bounded)

@@ -21,7 +21,8 @@ OPENAI_PROTOCOLS = ("openai", "openai-responses")
 class Credential:
     """A provider's key. `source` is "platform" (environment) or "byok" (the caller's organization's own).
 
-    `ident` names it without revealing it: a short keyed fingerprint, or the id of the stored provider key.
+    `ident` names it without revealing it: a short keyed fingerprint, or the id of the stored provider key. `bounded`:
+    what may be spent with it is limited.
     """
 
     secret: str = field(repr=False)
@@ -29,6 +30,7 @@ class Credential:
     ident: str = ""
     label: str = ""
     base_url: str = ""
+    bounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ Allowed = Callable[[Mapping, Provider], str | None]
 Usable = Callable[[Mapping], tuple[Credential, ...]]
 
 # How far a candidate came; the refusal of a request speaks of the ones that came furthest.
-CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST = (
+CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET = (
     "catalogue",
     "operation",
     "choice",
@@ -23,8 +23,10 @@ CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST = (
     "ability",
     "credential",
     "rest",
+    "budget",
 )
-STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST)
+# The last one is found when the request is sent, not by the sieve. Kept decisions name stages by their place here.
+STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET)
 
 
 class Excluded(NamedTuple):

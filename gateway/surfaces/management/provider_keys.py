@@ -91,8 +91,10 @@ def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
         chosen = [visitor.manager(given["organizationId"]).organization_id]
     else:
         chosen = [one for one, member in visitor.memberships.items() if member.role != "developer"]
-    keys = visitor.services.management.provider_keys
-    return {"providerKeys": [show_provider_key(key) for one in chosen for key in keys.list_keys(one)]}
+    management = visitor.services.management
+    found = [key for one in chosen for key in management.provider_keys.list_keys(one)]
+    states = management.budgets.statuses(key.id for key in found)
+    return {"providerKeys": [show_provider_key(key, states[key.id].usage_nusd) for key in found]}
 
 
 def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
@@ -111,7 +113,7 @@ def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
         given["maxSpend"],
     )
     made = visitor.services.management.provider_keys.add(organization_id, draft, actor=visitor.user_id)
-    return json_reply({"providerKey": show_provider_key(made)}, inbound.shown_id, 201)
+    return json_reply({"providerKey": show_provider_key(made, 0)}, inbound.shown_id, 201)
 
 
 def update_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -208,7 +210,8 @@ def _find(visitor: Visitor, inbound: Inbound) -> tuple[str, str]:
 def _change_key(visitor: Visitor, inbound: Inbound, change: ProviderKeyChange) -> dict[str, Any]:
     organization_id, key_id = _find(visitor, inbound)
     changed = visitor.services.management.provider_keys.update(organization_id, key_id, change, actor=visitor.user_id)
-    return {"providerKey": show_provider_key(changed)}
+    spent_nusd = visitor.services.management.budgets.status(key_id).usage_nusd
+    return {"providerKey": show_provider_key(changed, spent_nusd)}
 
 
 def _check_provider(visitor: Visitor, organization_id: str, provider: str) -> None:

@@ -130,6 +130,7 @@ PROVIDER_KEY = named(
     region="string",
     allowedModels=["string"],
     maxSpend="string?",
+    spent="string",
     status="string",
 )
 CUSTOM_PROVIDER = named(

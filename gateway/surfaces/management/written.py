@@ -167,7 +167,8 @@ def show_rule(info: RuleInfo) -> dict[str, Any]:
     }
 
 
-def show_provider_key(info: ProviderKeyInfo) -> dict[str, Any]:
+def show_provider_key(info: ProviderKeyInfo, spent_nusd: int) -> dict[str, Any]:
+    """`spent_nusd` is what was spent with it while it had a bound."""
     return {
         "id": info.id,
         "organizationId": info.organization_id,
@@ -178,6 +179,7 @@ def show_provider_key(info: ProviderKeyInfo) -> dict[str, Any]:
         "region": info.region,
         "allowedModels": list(info.allowed_models),
         "maxSpend": usd(info.max_spend_nusd),
+        "spent": format_usd(spent_nusd),
         "status": info.status,
     }
 

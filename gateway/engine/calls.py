@@ -1,0 +1,58 @@
+"""An upstream call under way: the discount on its price, and what it holds of its provider key's bound."""
+
+import dataclasses
+import sys
+from typing import NamedTuple
+
+from gateway.accounts.discounts import Discounts
+from gateway.engine.context import RequestContext
+from gateway.engine.records import mode_of
+from gateway.limits.spending import Ask, Payer, Reservation, Spending
+from gateway.metering.models import CREDITS
+from gateway.providers.protocol import Target
+from gateway.store.journal import Row
+
+
+class Call(NamedTuple):
+    """`discount_ppm` millionths of its price are taken off; `ask` is the most that it can cost, of which `own` is held
+    where its provider key has a bound."""
+
+    target: Target
+    discount_ppm: int
+    ask: Ask
+    own: Reservation | None = None
+
+    def tokens_paid(self) -> int:
+        """Tokens of output that the provider key's bound surely pays for."""
+        return sys.maxsize if self.own is None else self.ask.tokens_within(self.own.amount_nusd)
+
+    def rows(self, cost_nusd: int) -> list[Row]:
+        """Journal rows that count its cost against the provider key's bound."""
+        return [] if self.own is None else self.own.rows(cost_nusd)
+
+    def bound_nusd(self, reservation: Reservation) -> int:
+        """What is held for the call, `reservation` being the request's."""
+        return reservation.amount_nusd if self.own is None else min(reservation.amount_nusd, self.own.amount_nusd)
+
+    def leases(self, reservation: Reservation) -> list[tuple[int, str]]:
+        """(lease, budget) of everything that its cost counts in."""
+        leases = reservation.leases(mode_of(self.target) == CREDITS)
+        return leases if self.own is None else leases + self.own.leases(False)
+
+
+def discount_of(discounts: Discounts, context: RequestContext, target: Target) -> int:
+    """Parts per million taken off what credits pay, by the discounts in force when the request came in. Unavailable."""
+    if mode_of(target) != CREDITS:
+        return 0
+    place = (context.caller.organization_id, target.provider.id, target.mapping.model)
+    return discounts.fraction(*place, context.at_us)
+
+
+def hold_bound(spending: Spending, context: RequestContext, target: Target, ask: Ask, cap: int | None) -> Reservation:
+    """Reserve a call from its provider key's bound. `cap` is the output limit that other budgets set, with which it
+    needs less. SpendingLimitReached (provider_key_limit_reached), Unavailable."""
+    if cap is not None:
+        ask = dataclasses.replace(ask, max_output=min(ask.max_output, cap * ask.choices))
+    organization = context.caller.organization_id
+    payer = Payer("", "", organization, credits=False, provider_key_id=target.credential.ident)
+    return spending.reserve(payer, ask)

@@ -1,0 +1,68 @@
+"""What may be spent with organizations' own provider keys, as a plan sees it: used-up keys are passed over."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gateway.engine.bounds import ask_for
+from gateway.errors import GatewayError
+from gateway.limits.asks import Shortage, fit
+from gateway.limits.budgets import Budgets
+from gateway.limits.models import PROVIDER_KEY, TOTAL
+from gateway.neutral.chat import ChatRequest
+from gateway.routing.decision import Plan
+from gateway.routing.score import Scored
+from gateway.routing.sieve import BUDGET, Excluded
+
+
+class Passed(NamedTuple):
+    """A provider key that is left out at a mapping (by its key), and what its refusal says."""
+
+    mapping: str
+    credential: str
+    error: GatewayError
+
+
+class KeyBounds:
+    """For those who only look: what is sent is reserved by the settlement."""
+
+    def __init__(self, budgets: Budgets, default_output: int) -> None:
+        self._budgets, self._default_output = budgets, default_output
+
+    def sift(self, plan: Plan, request: ChatRequest, at_us: int) -> Plan:
+        """The plan without the keys whose bound has no room for the request; the refusal of the last of them when
+        nothing else is left. Without any bounded key nothing is read."""
+        bounded = {one.ident for scored in plan.order for one in scored.credentials if one.bounded}
+        if not bounded:
+            return plan
+        states = self._budgets.statuses(bounded)
+        passed = []
+        for scored in plan.order:
+            ask = ask_for(request, (scored.candidate.mapping,), self._default_output, at_us)
+            for credential in scored.credentials:
+                if not credential.bounded:
+                    continue
+                most, spent = states[credential.ident].limits.total_nusd, states[credential.ident].usage_nusd
+                if most is not None and fit(ask, most - spent) is None:
+                    short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, ask.least_nusd)
+                    passed.append(Passed(scored.key, credential.ident, short.error()))
+        if passed and not _left(plan, passed):
+            raise passed[-1].error
+        return leave_out(plan, passed)
+
+
+def leave_out(plan: Plan, passed: Iterable[Passed]) -> Plan:
+    """The plan with its keys that were passed over among what it excludes; a candidate without any other key is tried
+    no more, unless it is all that there is."""
+    passed = list(passed)
+    candidates = {scored.key: scored.candidate for scored in plan.order}
+    excluded = [
+        Excluded(one.mapping, BUDGET, f"{one.credential}: {one.error.message}", candidates[one.mapping])
+        for one in passed
+    ]
+    left = _left(plan, passed)
+    return plan._replace(order=left or plan.order, excluded=[*plan.excluded, *excluded])
+
+
+def _left(plan: Plan, passed: list[Passed]) -> tuple[Scored, ...]:
+    gone = {(one.mapping, one.credential) for one in passed}
+    return tuple(s for s in plan.order if any((s.key, one.ident) not in gone for one in s.credentials))
