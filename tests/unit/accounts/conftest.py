@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -25,6 +25,7 @@ class Company:
     project_id: str
     member_id: str
     secrets: Secrets = SECRETS
+    bounds: dict[str, int | None] = field(default_factory=dict)  # of provider keys, where budgets would keep them
 
     def draft(self, **more) -> keys.Draft:
         return keys.Draft(self.project_id, self.member_id, "A key", **more)

@@ -1,10 +1,10 @@
 import pytest
 
 from gateway.accounts.custom_providers import CustomProviders
-from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
 from gateway.accounts.vault import Vault
 from gateway.control import Control
-from gateway.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from gateway.errors import Conflict, Internal, InvalidRequest, NotFound, Unavailable
 from gateway.store.installation import Secrets
 
 BY = {"actor": "operator"}
@@ -13,7 +13,25 @@ SECRET = "sk-" + "s" * 40
 
 @pytest.fixture
 def provider_keys(company) -> ProviderKeys:
-    return ProviderKeys(company.database, company.control, company.secrets)
+    return ProviderKeys(company.database, company.control, company.secrets, company.bounds.__setitem__)
+
+
+def test_a_bound_is_kept_in_the_transaction_of_its_key(company, provider_keys) -> None:
+    made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET, max_spend_nusd=7), **BY)
+    assert company.bounds == {made.id: 7}
+    for most in (9, None):
+        change = ProviderKeyChange(bounded=True, max_spend_nusd=most)
+        provider_keys.update(company.organization_id, made.id, change, **BY)
+        assert company.bounds == {made.id: most}
+    provider_keys.update(company.organization_id, made.id, ProviderKeyChange(label="x"), **BY)
+    assert company.bounds == {made.id: None}
+
+
+def test_a_bound_that_nobody_would_keep_is_not_taken(company) -> None:
+    keys = ProviderKeys(company.database, company.control, company.secrets)
+    with pytest.raises(Internal):
+        keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET, max_spend_nusd=7), **BY)
+    assert keys.list_keys(company.organization_id) == []
 
 
 def test_a_kept_key_is_usable_and_encrypted_at_rest(company, provider_keys) -> None:

@@ -1,5 +1,7 @@
 """No nano-dollar is lost or spent twice, whatever fails between workers that share budgets."""
 
+import dataclasses
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -11,10 +13,11 @@ from gateway.accounts.discounts import EVERY, DiscountInfo
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.catalogue.catalogue import Catalogue
 from gateway.engine.doctor import doctor
-from gateway.errors import GatewayError, Unavailable
+from gateway.errors import GatewayError, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
 from gateway.limits.spending import Ask
 from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Credential
 
 LIMIT = 3_000_000
 WHICH = st.integers(0, 3)
@@ -22,8 +25,8 @@ CATALOGUE = Catalogue([], [target().provider], {})
 
 
 class Machine(RuleBasedStateMachine):
-    """Two workers, two keys with a limit whose members share a team with a lower one; the true cost is known to the
-    test alone."""
+    """Two workers, two keys with a limit whose members share a team with a lower one, and an own provider key with a
+    bound; the true cost is known to the test alone."""
 
     make_house = None
 
@@ -31,11 +34,13 @@ class Machine(RuleBasedStateMachine):
     def open(self) -> None:
         self.houses = [self.make_house(), self.make_house()]
         self.made = [*self.houses]
+        self.own = dataclasses.replace(target(), credential=Credential("", "byok", ids.new("pkey"), bounded=True))
         self.team, self.running, self.over = (ids.new("team"), "Research"), [], 0
         first, organization = self.houses[0], ids.new("org")
         self.accounts = [Account(organization=organization, teams=(self.team,)) for _ in range(2)]
         first.ledger.grant(organization, 10 * LIMIT, f"start:{organization}")
         first.budgets.set_limits("team", self.team[0], Limits(total_nusd=LIMIT * 3 // 2))
+        first.database.write(lambda: first.budgets.write_bound(self.own.credential.ident, LIMIT // 2))
         for account in self.accounts:
             first.budgets.set_limits("key", account.key, Limits(total_nusd=LIMIT))
 
@@ -43,40 +48,41 @@ class Machine(RuleBasedStateMachine):
     def change_team(self, which: int, joins: bool) -> None:
         self.accounts[which % 2].teams = (self.team,) if joins else ()
 
-    @rule(which=WHICH, bound=st.integers(100_000, 900_000))
-    def begin(self, which: int, bound: int) -> None:
+    @rule(which=WHICH, bound=st.integers(100_000, 900_000), own=st.booleans())
+    def begin(self, which: int, bound: int, own: bool) -> None:
         one = self.houses[which % 2]
         try:
             settlement = one.admit(self.accounts[which // 2], Ask(bound, 0, 0, True))
         except GatewayError:
             return
+        where = self.own if own else target()
         try:
-            settlement.begin(0, target())
-        except Unavailable:
+            settlement.begin(0, where)
+        except (SpendingLimitReached, Unavailable):
             settlement.close()
             return
-        self.running.append((one, settlement, bound))
+        self.running.append((one, settlement, bound, where))
 
     @rule(which=WHICH, tokens=st.integers(0, 100))
     def settle(self, which: int, tokens: int) -> None:
         if self.running:
-            _, settlement, _ = self.running.pop(which % len(self.running))
-            settlement.settle(attempt_at(target(), usage=Usage(input=tokens), finish="stop"))
+            _, settlement, _, where = self.running.pop(which % len(self.running))
+            settlement.settle(attempt_at(where, usage=Usage(input=tokens), finish="stop"))
             settlement.close()
 
     @rule(which=WHICH)
     def overrun(self, which: int) -> None:
         if self.running:
-            one, settlement, bound = self.running.pop(which % len(self.running))
-            settlement.settle(attempt_at(target(), usage=Usage(input=1000), finish="stop"))
+            _, settlement, bound, where = self.running.pop(which % len(self.running))
+            settlement.settle(attempt_at(where, usage=Usage(input=1000), finish="stop"))
             settlement.close()
             self.over += max(0, 1_000_000 - bound)
 
     @rule(which=WHICH)
     def void(self, which: int) -> None:
         if self.running:
-            _, settlement, _ = self.running.pop(which % len(self.running))
-            settlement.unused(attempt_at(target()))
+            _, settlement, _, where = self.running.pop(which % len(self.running))
+            settlement.unused(attempt_at(where))
             settlement.close()
 
     @rule(ppm=st.integers(0, 999_999))
@@ -135,7 +141,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "houses"):
             return
-        for _, settlement, _ in self.running:
+        for _, settlement, _, _ in self.running:
             settlement.close()
         for one in self.houses:
             one.journal.flush(10)

@@ -31,6 +31,14 @@ def test_a_bad_key_gives_way_to_the_next_and_costs_no_change_of_provider():
     assert walk.after(refused) is None
 
 
+def test_a_key_that_is_skipped_counts_neither_as_a_try_nor_as_a_rotation():
+    walk = Walk((("a1", "a2", "a3", "a4", "a5", "a6"), ("b1",)), 1)
+    assert [walk.skip(), walk.skip()] == ["a2", "a3"]
+    refused = UpstreamRefused("no", upstream_status=401)
+    assert [walk.after(refused) for _ in range(3)] == ["a4", "a5", "a6"]
+    assert walk.skip() == "b1" and walk.skip() is None
+
+
 def test_an_attempt_is_the_last_when_nothing_or_no_try_is_left():
     walk = Walk((("a",), ("b",), ("c",)), 2)
     assert not walk.is_last

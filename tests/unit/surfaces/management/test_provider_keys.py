@@ -21,6 +21,19 @@ def test_a_provider_key_is_kept_encrypted_and_never_shown(shared_house) -> None:
     assert SECRET not in str(rows)
 
 
+def test_what_was_spent_with_a_bounded_key_is_shown(shared_house) -> None:
+    owner = shared_house["acme owner"]
+    made = add(shared_house, owner, maxSpend="5")
+    assert made["spent"] == "0"
+    database = shared_house.services.database
+    sql = "UPDATE budget SET settled_nusd = 1500000000 WHERE scope_id = ?"
+    database.write(lambda: database.execute(sql, (made["id"],)))
+    listed = shared_house.ok("GET", "/keys/provider", owner)["providerKeys"]
+    assert [one["spent"] for one in listed if one["id"] == made["id"]] == ["1.5"]
+    changed = shared_house.ok("PATCH", f"/keys/provider/{made['id']}", owner, {"maxSpend": "6"})["providerKey"]
+    assert (changed["maxSpend"], changed["spent"]) == ("6", "1.5")
+
+
 def test_a_rotated_key_uses_the_new_secret_at_once(shared_house) -> None:
     owner = shared_house["acme owner"]
     made = add(shared_house, owner)

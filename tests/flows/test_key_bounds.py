@@ -1,0 +1,114 @@
+"""The spending bound of own provider keys through the whole gateway: a key that is used up is passed over."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fakes.mint import Mint
+from gateways import LocalGateway, local_gateway
+from spending import TOKEN_NUSD, pay, write_mint
+
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
+from gateway.engine.doctor import doctor
+from gateway.settings import Settings
+
+CALL_NUSD = 100 * TOKEN_NUSD
+ROOM = 1000  # for the rounding of a bound
+CODE = "provider_key_limit_reached"
+
+
+@pytest.fixture
+def mint() -> Iterator[Mint]:
+    with Mint() as fake:
+        yield fake
+
+
+@pytest.fixture
+def gateway(settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> Iterator[LocalGateway]:
+    with local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
+        set_mode(running, "api-keys")
+        yield running
+        running.services.journal.flush(5)
+        assert doctor(running.services.database) == []
+
+
+def set_mode(gateway: LocalGateway, mode: str) -> None:
+    services = gateway.services
+    project = services.authentication.caller(gateway.key).project_id
+    update_project(services.database, services.control, project, ProjectChange(mode=mode), actor="operator")
+
+
+def add_key(gateway: LocalGateway, most_nusd: int | None, label: str = "") -> ProviderKeyInfo:
+    organization = gateway.services.authentication.caller(gateway.key).organization_id
+    draft = ProviderKeyDraft("mint", f"own-{label}", label, max_spend_nusd=most_nusd)
+    return gateway.services.management.provider_keys.add(organization, draft, actor="operator")
+
+
+def ask(gateway: LocalGateway, method: str, path: str, body: Any = None) -> httpx.Response:
+    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+        return http.request(method, f"{gateway.url}{path}", json=body)
+
+
+def explained(gateway: LocalGateway) -> httpx.Response:
+    body = {"model": "mint/coin", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 100}
+    return ask(gateway, "POST", "/route/explain", body)
+
+
+def sources(told: Any) -> list[str]:
+    return [step.get("providerKeyLabel", "platform") for step in told.body["metadata"]["routing"]]
+
+
+def test_a_used_up_key_is_refused_when_nothing_else_is_left(gateway: LocalGateway, mint: Mint) -> None:
+    key = add_key(gateway, CALL_NUSD * 2 + CALL_NUSD // 2)
+    told = [pay(gateway, f"k{number}") for number in range(4)]
+    assert [(one.status, one.code) for one in told] == [(200, ""), (200, ""), (402, CODE), (402, CODE)]
+    assert len(mint.calls) == 2 and explained(gateway).json()["error"]["code"] == CODE
+    assert gateway.services.budgets.status(key.id).usage_nusd == 2 * CALL_NUSD
+    assert pay(gateway, "less", max_tokens=49).status == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_next_key_serves_in_the_place_of_one_that_is_used_up(gateway: LocalGateway, mint: Mint, stream) -> None:
+    add_key(gateway, 0, "empty")
+    add_key(gateway, CALL_NUSD * 3 + ROOM, "full")
+    assert [pay(gateway, f"n{number}", stream=stream).status for number in range(4)] == [200, 200, 200, 402]
+    assert len(mint.calls) == 3
+
+
+def test_the_platforms_key_serves_where_the_project_allows_it(gateway: LocalGateway) -> None:
+    add_key(gateway, CALL_NUSD + ROOM, "own")
+    set_mode(gateway, "hybrid")
+    assert [sources(pay(gateway, f"h{number}")) for number in range(3)] == [["own"], ["platform"], ["platform"]]
+    organization = gateway.services.authentication.caller(gateway.key).organization_id
+    assert gateway.services.ledger.balance(organization).spent_nusd == 2 * CALL_NUSD
+
+
+def test_explanations_name_the_key_that_was_passed_over(gateway: LocalGateway) -> None:
+    empty, full = add_key(gateway, 0, "empty"), add_key(gateway, None, "full")
+    (left_out,) = explained(gateway).json()["excluded"]
+    assert left_out["stage"] == "budget" and left_out["reason"].startswith(f"{empty.id}: ")
+    told = [pay(gateway, f"e{number}").body["metadata"]["log_id"] for number in range(2)]
+    gateway.services.journal.flush(5)
+    kept = [ask(gateway, "GET", f"/route/explain/{log_id}").json() for log_id in told]
+    # The keys take turns: one of the two requests met the empty one first.
+    assert sorted(len(one["excluded"]) for one in kept) == [0, 1]
+    assert all(full.id not in one["reason"] for record in kept for one in record["excluded"])
+
+
+def test_a_bound_that_is_raised_or_removed_is_in_force_at_once(gateway: LocalGateway) -> None:
+    key = add_key(gateway, 0)
+    assert pay(gateway, "none").code == CODE
+    keys = gateway.services.management.provider_keys
+    for most in (CALL_NUSD + ROOM, None):
+        keys.update(key.organization_id, key.id, ProviderKeyChange(bounded=True, max_spend_nusd=most), actor="test")
+        assert pay(gateway, "some").status == 200
+    assert gateway.services.budgets.status(key.id).usage_nusd == CALL_NUSD
+
+
+def test_a_stream_that_outgrows_its_keys_bound_ends_with_a_typed_error(gateway: LocalGateway, mint: Mint) -> None:
+    add_key(gateway, CALL_NUSD + CALL_NUSD // 2)
+    told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
+    assert told.status == 200 and b"budget_exhausted_mid_stream" in told.body and b"[DONE]" not in told.body

@@ -1,0 +1,203 @@
+"""What may be spent with an own provider key: reserved for each call with it, kept to the nano-dollar."""
+
+import dataclasses
+
+import pytest
+from unit.engine.conftest import DOLLAR, attempt_at, target
+
+from gateway import ids
+from gateway.engine.doctor import doctor
+from gateway.errors import SpendingLimitReached, UpstreamFailed
+from gateway.limits.spending import Ask
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Credential
+
+KEY = ids.new("pkey")
+ASK = Ask(100_000, 2000 * MILLION, 100, True)  # 300,000 n$ at most
+USED = Usage(input=10, output=5)  # 20,000 n$
+
+
+@pytest.fixture
+def one(house, account):
+    made = house()
+    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return made
+
+
+def bind(house, nusd):
+    def work():
+        house.control.bump()
+        house.budgets.write_bound(KEY, nusd)
+
+    house.database.write(work)
+    house.control.confirm()
+
+
+def own(bounded=True):
+    return dataclasses.replace(target(), credential=Credential("", "byok", KEY, bounded=bounded))
+
+
+def begun(house, account, where=None, **more):
+    settlement = house.admit(account, **more)
+    settlement.begin(0, where or own())
+    return settlement
+
+
+def spent(house):
+    return house.budgets.status(KEY).usage_nusd
+
+
+def test_what_a_call_costs_counts_against_the_bound_of_its_key(one, account):
+    bind(one, DOLLAR)
+    settlement = begun(one, account)
+    assert one.spending.reserved_nusd() == 4 * 300_000  # key, member, credits and the bound
+    settlement.settle(attempt_at(own(), usage=USED, finish="stop"))
+    settlement.close()
+    one.rest()
+    assert spent(one) == 20_000 and one.spending.reserved_nusd() == 0
+    assert one.rows()[0].details == {"provider_key": KEY, "bounded": True}
+    assert one.ledger.balance(account.organization).spent_nusd == 0 and doctor(one.database) == []
+
+
+def test_a_bound_without_room_refuses_before_anything_began(one, account):
+    bind(one, 300_000 - 1)
+    settlement = one.admit(account)
+    with pytest.raises(SpendingLimitReached, match="own provider key has a spending limit of 0.000299999") as caught:
+        settlement.begin(0, own())
+    assert (caught.value.code, caught.value.status) == ("provider_key_limit_reached", 402)
+    assert one.intents.open_count() == 0
+    settlement.begin(0, target())
+    settlement.settle(attempt_at(target(), usage=USED, finish="stop"))
+    settlement.close()
+    assert spent(one) == 0 and doctor(one.database) == []
+
+
+def test_calls_at_once_never_pass_the_bound_together(one, account):
+    bind(one, 700_000)
+    first, second = begun(one, account), begun(one, account)
+    with pytest.raises(SpendingLimitReached):
+        begun(one, account)
+    for settlement in (first, second):
+        settlement.settle(attempt_at(own(), usage=Usage(input=300), finish="stop"))
+        settlement.close()
+    assert spent(one) == 600_000
+    one.rest()
+    with pytest.raises(SpendingLimitReached):
+        begun(one, account)
+
+
+def test_a_key_without_a_bound_has_no_budget(one, account):
+    settlement = begun(one, account, own(bounded=False))
+    settlement.settle(attempt_at(own(bounded=False), usage=USED, finish="stop"))
+    settlement.close()
+    found = one.database.read(
+        lambda: one.database.execute("SELECT id FROM budget WHERE scope = 'provider_key'").fetchall()
+    )
+    assert found == [] and one.rows()[0].details == {"provider_key": KEY}
+    assert doctor(one.database) == []
+
+
+def test_a_bound_that_nobody_wrote_lets_nothing_through(one, account):
+    with pytest.raises(SpendingLimitReached):
+        begun(one, account)
+
+
+def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(one, account):
+    bind(one, 310_000)
+    begun(one, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    one.rest()
+    with pytest.raises(SpendingLimitReached):
+        begun(one, account)
+    bind(one, 320_000)
+    begun(one, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    bind(one, None)
+    one.rest()
+    assert spent(one) == 40_000 and doctor(one.database) == []
+
+
+def test_the_bound_caps_an_answer_that_nobody_limited(one, account):
+    bind(one, 2_000_000)
+    settlement = begun(one, account, ask=Ask(0, 2000 * MILLION, 4096, False))
+    assert (settlement.output_cap, settlement.output_bytes_foreseen) == (500, 2000)
+    settlement.failed(attempt_at(own(), error=UpstreamFailed("no"), finish="error"))
+    assert settlement.output_cap is None and settlement.output_bytes_foreseen == 4096 * 4
+    settlement.close()
+
+
+def test_the_cap_of_the_callers_budget_makes_a_call_need_less(one, account):
+    bind(one, 1_100_000)
+    account_ask = Ask(0, 2000 * MILLION, 4096, False)
+    one.ledger.post(account.organization, "adjustment", 2_000_000 - 10 * DOLLAR, "to 0.002 USD")
+    settlement = begun(one, account, ask=account_ask)
+    assert settlement.output_cap == 275  # half of the bound; half of the credits would have been 500
+    settlement.close()
+
+
+def test_an_answer_that_outgrows_the_bound_ends_typed(one, account):
+    bind(one, 300_000)
+    settlement = begun(one, account)
+    attempt = attempt_at(own(), output_bytes=401)
+    settlement.foresee(attempt)
+    attempt.output_bytes = 801
+    with pytest.raises(SpendingLimitReached, match="provider key") as caught:
+        settlement.foresee(attempt)
+    assert caught.value.code == "budget_exhausted_mid_stream"
+    settlement.abandon(attempt)
+    settlement.close()
+    assert doctor(one.database) == []
+
+
+def test_a_call_above_the_bound_settles_in_full_and_is_marked(one, account):
+    bind(one, 300_000)
+    settlement = begun(one, account)
+    attempt = settlement.settle(attempt_at(own(), usage=Usage(input=301), finish="stop"))
+    settlement.close()
+    assert attempt.overrun and spent(one) == 301_000 and doctor(one.database) == []
+
+
+def test_a_call_that_was_never_sent_gives_everything_back(one, account):
+    bind(one, 300_000)
+    settlement = begun(one, account)
+    settlement.unused(attempt_at(own()))
+    settlement.begin(0, own())
+    settlement.settle(attempt_at(own(), usage=USED, finish="stop"))
+    settlement.close()
+    assert spent(one) == 20_000
+
+
+def test_a_failed_call_that_is_billed_counts_and_the_next_one_has_a_reservation_of_its_own(one, account):
+    bind(one, 330_000)
+    settlement = begun(one, account)
+    settlement.failed(attempt_at(own(), usage=USED, error=UpstreamFailed("no"), finish="error"))
+    settlement.begin(1, own())
+    settlement.settle(attempt_at(own(), 1, usage=USED, finish="stop"))
+    settlement.close()
+    one.rest()
+    assert spent(one) == 40_000 and doctor(one.database) == []
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_what_nobody_settled_counts_against_the_bound(house, account, dies):
+    first = house()
+    bind(first, DOLLAR)
+    first.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = begun(first, account)
+    if dies:
+        first.die()
+        house().recovery.run()
+    else:
+        settlement.close()
+        first.rest()
+    (row,) = first.rows()
+    assert (row.finish, row.cost_nusd, row.byok) == ("interrupted", 100_000, True)
+    assert spent(first) == 100_000 and doctor(first.database) == []
+
+
+def test_doctor_tells_one_nano_dollar_of_difference(one, account):
+    bind(one, DOLLAR)
+    begun(one, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    assert doctor(one.database) == []
+    sql = "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE scope = 'provider_key'"
+    one.database.write(lambda: one.database.execute(sql))
+    assert len(doctor(one.database)) == 1
