@@ -17,7 +17,6 @@ from gateway.engine.records import (
     Terms,
     intent_of,
     interrupted,
-    mode_of,
     price,
     read_intent,
     record_of,

@@ -16,8 +16,8 @@ def run(request, tmp_path, monkeypatch, capsys) -> Callable[..., str]:
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("GATEWAY_ENV", "test")
 
-    def run_command(*arguments: str, status: int = 0) -> str:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    def run_command(*arguments: str, status: int = 0, typed: str = "") -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
         assert manage.run(list(arguments)) == status
         shown = capsys.readouterr()
         return (shown.out + shown.err).strip()

@@ -86,6 +86,18 @@ def test_an_improper_rate_is_refused(run) -> None:
     assert "error: " in run("rates", "set", "key", "x", "requests", "-1", status=1)
 
 
+def test_the_bound_of_a_provider_key_is_set_shown_and_removed(run) -> None:
+    organization = ident(run, "organizations")
+    key = run("provider-keys", "add", organization, "sandbox", "--max-spend", "2.5", typed="own-key")
+    assert cells(run("provider-keys", "list", organization))[-2:] == ["2.5", "0"]
+    assert run("provider-keys", "limit", organization, key, "7") == f"{key}: 7."
+    assert cells(run("provider-keys", "list", organization))[-2:] == ["7", "0"]
+    assert run("provider-keys", "limit", organization, key, "none") == f"{key}: no bound."
+    assert cells(run("provider-keys", "list", organization))[-2:] == ["-", "0"]
+    assert "error: " in run("provider-keys", "limit", organization, key, "much", status=1)
+    assert run("doctor") == "The books agree."
+
+
 def test_discounts_are_set_listed_and_removed(run) -> None:
     first = run("discounts", "set", "0.2", "--provider", "sandbox", "--from", "2026-01-01", "--to", "2026-02-01T12:00")
     assert first.startswith("disc_")
