@@ -5,6 +5,8 @@ from typing import Any
 from gateway.accounts import keys
 from gateway.accounts.keys import Change, Draft, Expiry, KeyInfo
 from gateway.accounts.projects import list_projects
+from gateway.accounts.rule_values import RuleInfo
+from gateway.accounts.rules import list_rules
 from gateway.surfaces.exchange import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
@@ -64,9 +66,13 @@ def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
         everyone = mine.role in MANAGERS and given.get("filter") != "mine"
         member_id = "" if everyone else mine.id
         found += keys.list_keys(visitor.services.database, project_ids=project_ids, member_id=member_id)
-    statuses = visitor.services.management.budgets.statuses([key.id for key in found])
-    shown = {"apiKeys": [show_key(key, statuses[key.id]) for key in found], "userRole": _role(visitor, projects)}
+    shown = {"apiKeys": _show_all(visitor, found), "userRole": _role(visitor, projects)}
     return shown | _plan_limits(visitor, list(projects))
+
+
+def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """One key with its limits, what was spent against them, and its access rules."""
+    return {"apiKey": _show(visitor, visitor.key(inbound.params["key_id"]))}
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -107,7 +113,18 @@ def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def _show(visitor: Visitor, key: KeyInfo) -> dict[str, Any]:
-    return show_key(key, visitor.services.management.budgets.status(key.id))
+    return _show_all(visitor, [key])[0]
+
+
+def _show_all(visitor: Visitor, found: list[KeyInfo]) -> list[dict[str, Any]]:
+    """Keys with counters and rules, each read at once for all of an organization."""
+    statuses = visitor.services.management.budgets.statuses([key.id for key in found])
+    placed: dict[str, list[RuleInfo]] = {key.id: [] for key in found}
+    for organization_id in {key.organization_id for key in found}:
+        scope_id = found[0].id if len(found) == 1 else ""
+        for rule in list_rules(visitor.services.database, organization_id, "key", scope_id):
+            placed.get(rule.scope_id, []).append(rule)
+    return [show_key(key, statuses[key.id], placed[key.id]) for key in found]
 
 
 def _projects(visitor: Visitor) -> dict[str, list[str]]:
@@ -145,6 +162,7 @@ OPERATIONS: tuple[Operation, ...] = (
             answer=LISTED),
     managed("POST", "/keys/api", create, "Make an API key", tag=TAG, request=NewKey,
             answer=shapes.shape(apiKey=WITH_TOKEN)),
+    managed("GET", "/keys/api/<key_id>", find, "Show an API key", tag=TAG, answer=shapes.shape(apiKey=shapes.KEY)),
     managed("PATCH", "/keys/api/<key_id>", update, "Activate, deactivate, rename or re-date an API key", tag=TAG,
             request=KeyChange, answer=ANSWER),
     managed("PATCH", "/keys/api/limit/<key_id>", set_limits, "Set an API key's spending limits", tag=TAG,

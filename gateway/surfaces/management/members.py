@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.accounts import members
 from gateway.accounts.members import ROLES, MemberInfo
-from gateway.errors import Forbidden
+from gateway.errors import Forbidden, NotFound
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
@@ -34,6 +34,16 @@ def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     found = members.list_members(visitor.services.database, organization_id)
     statuses = visitor.services.management.budgets.statuses([one.id for one in found])
     return {"members": [show_member(one, statuses[one.id]) for one in found]}
+
+
+def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """A member with their limits and what was spent against them."""
+    organization_id, member_id = inbound.params["organization_id"], inbound.params["member_id"]
+    visitor.manager(organization_id)
+    for one in members.list_members(visitor.services.database, organization_id):
+        if one.id == member_id:
+            return {"member": _show(visitor, one)}
+    raise NotFound(f"There is no member {member_id} in this organization.")
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -119,6 +129,7 @@ MEMBER = f"{ORG}/members/<member_id>"
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{ORG}/members", list_members, "List members", tag=TAG,
             answer=shapes.shape(members=[shapes.MEMBER])),
+    managed("GET", MEMBER, find, "Show a member", tag=TAG, answer=ONE),
     managed("PATCH", MEMBER, update, "Change a member's role or status", tag=TAG, request=MemberChange, answer=ONE),
     managed("DELETE", MEMBER, remove, "Remove a member", tag=TAG, answer=shapes.DONE),
     managed("PATCH", f"{MEMBER}/limit", set_limits, "Set a member's spending limits", tag=TAG, request=LimitChange,

@@ -117,6 +117,7 @@ KEY = named(
     expiresAt="string?",
     createdAt="string",
     updatedAt="string",
+    iamRules=[RULE],
     **LIMITS,
 )
 PROVIDER_KEY = named(

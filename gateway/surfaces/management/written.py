@@ -1,5 +1,6 @@
 """How the management API shows things: members as the public client reads them, amounts as decimal strings in USD."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.accounts.custom_providers import CustomProviderInfo
@@ -136,8 +137,9 @@ def show_project(info: ProjectInfo) -> dict[str, Any]:
     }
 
 
-def show_key(info: KeyInfo, status: Status) -> dict[str, Any]:
-    """A key as the public client reads it; its token appears in the answers to create and roll only."""
+def show_key(info: KeyInfo, status: Status, rules: Iterable[RuleInfo]) -> dict[str, Any]:
+    """A key as the public client reads it, with the rules at the key itself; its token appears in the answers to create
+    and roll only."""
     return {
         "id": info.id,
         "description": info.description,
@@ -151,6 +153,7 @@ def show_key(info: KeyInfo, status: Status) -> dict[str, Any]:
         "expiresAt": iso(info.expires_at_us),
         "createdAt": to_iso(info.created_at_us),
         "updatedAt": to_iso(info.updated_at_us),
+        "iamRules": [show_rule(rule) for rule in rules],
         **show_limits(status),
     }
 

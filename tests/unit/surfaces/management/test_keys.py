@@ -173,3 +173,22 @@ def test_each_change_of_a_key_is_audited(house) -> None:
     done = ["delete", "roll", "update_limit", "update_status", "create"]
     assert [one["action"] for one in entries] == [f"api_key.{word}" for word in done]
     assert {one["actor"] for one in entries} == {dev.user_id} and {one["subject"] for one in entries} == {key["id"]}
+
+
+def test_a_key_shows_the_rules_at_itself_and_no_others(house) -> None:
+    owner, dev = house["acme owner"], house["acme developer"]
+    rule = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
+    made_rule = house.ok("POST", f"/keys/api/{dev.key.info.id}/iam", owner, rule)["rule"]
+    place = {"scope": "organization", "scopeId": owner.organization_id}
+    house.ok("POST", f"/orgs/{owner.organization_id}/iam", owner, {**rule, **place})
+    shown = {one["id"]: one["iamRules"] for one in house.ok("GET", "/keys/api", owner)["apiKeys"]}
+    assert shown[dev.key.info.id] == [made_rule] and shown[owner.key.info.id] == []
+    assert house.ok("GET", f"/keys/api/{dev.key.info.id}", dev)["apiKey"]["iamRules"] == [made_rule]
+    assert house.refused("GET", f"/keys/api/{owner.key.info.id}", dev) == "403 permission_denied"
+
+
+def test_one_member_shows_what_the_list_shows(shared_house) -> None:
+    owner = shared_house["acme owner"]
+    path = f"/orgs/{owner.organization_id}/members"
+    listed = shared_house.ok("GET", path, owner)["members"]
+    assert [shared_house.ok("GET", f"{path}/{one['id']}", owner)["member"] for one in listed] == listed
