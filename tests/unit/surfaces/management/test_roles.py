@@ -76,10 +76,24 @@ def furnish(house, name: str) -> dict[str, str]:
         "invitation_id": invited["invitation"]["id"],
         "rule_id": rule["rule"]["id"],
         "skill_id": skill,
+        "log_id": retain(house, owner),
         "name": "mine",
         "discount_id": "disc_" + "0" * 32,
         "provider_key": house.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }
+
+
+def retain(house, owner) -> str:
+    """The id of a request whose payload is kept."""
+    root = house.open(next(iter(house.services.management.operators())))
+    house.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "1"})
+    house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    house.ok("POST", "/v1/chat/completions", owner.key.token, body)
+    house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
+    house.services.journal.flush(5)
+    [log] = house.ok("GET", f"/logs?projectId={owner.project_id}", owner)["logs"]
+    return log["id"]
 
 
 def send(house, operation, ids: dict[str, str], target, who) -> tuple[int, object]:
@@ -185,8 +199,10 @@ def test_only_owners_make_and_change_owners(house) -> None:
     assert house.ok("PATCH", f"{members}/{admin.member_id}", owner, {"role": "owner"})["member"]["role"] == "owner"
 
 
-def test_a_project_key_reads_its_own_account_only(shared_house) -> None:
-    own = shared_house.ok("GET", "/v1/key", shared_house["rival developer"].key.token)
+def test_a_project_key_reads_its_own_account_only(house) -> None:
+    root, acme = house.open(next(iter(house.services.management.operators()))), house["acme owner"]
+    house.ok("POST", f"/orgs/{acme.organization_id}/credits", root, {"amount": "5"})
+    own = house.ok("GET", "/v1/key", house["rival developer"].key.token)
     assert own["data"]["label"] == "Key of developer@rival.example"
-    credits = shared_house.ok("GET", "/v1/credits", shared_house["rival developer"].key.token)
+    credits = house.ok("GET", "/v1/credits", house["rival developer"].key.token)
     assert credits == {"balance": "0", "total_used": "0", "totalUsed": "0"}
