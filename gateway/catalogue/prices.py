@@ -5,8 +5,10 @@ next more general one counts: cached input, cache writes, audio and images in fa
 for one hour to the five-minute write's, audio and images out to the completion's.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Rates
 from gateway.catalogue.rates import multiplier, rates_at, reachable_rates
@@ -25,9 +27,8 @@ READ_RARE = attrgetter(
 )
 
 
-# A value like all others here; not frozen, since one is made for each request and freezing triples that.
-@dataclass(slots=True, unsafe_hash=True)
-class Charge:
+# A value like all others; not frozen, since its maker adds the rare components.
+class Charge(Struct, gc=False):
     """What was used, in nano-dollars by component; `total` is their exact sum.
 
     `output` has no reasoning in it when reasoning is priced apart. `web_search`, `request`, `ocr`, `characters`,
@@ -60,7 +61,7 @@ class Charge:
 
 
 FREE = Charge()
-COMPONENTS = tuple(f.name for f in fields(Charge) if f.name not in ("total", "discount_ppm", "saved"))
+COMPONENTS = tuple(name for name in Charge.__struct_fields__ if name not in ("total", "discount_ppm", "saved"))
 
 
 def cost_of(

@@ -1,7 +1,8 @@
 """What the engine knows of a request beside its body."""
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from gateway.accounts.authentication import Caller
 
@@ -9,8 +10,7 @@ if TYPE_CHECKING:
     from gateway.engine.payloads import Payload
 
 
-@dataclass(slots=True)
-class RequestContext:
+class RequestContext(Struct, eq=False):
     """One request of one caller.
 
     `request_id` is the accounting id: 32 hex digits, always minted here; `label` the caller's own x-request-id

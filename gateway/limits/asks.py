@@ -1,7 +1,8 @@
 """What a request asks of the budgets, who pays, and what it is told when they cannot give it."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.clock import to_iso
 from gateway.errors import GatewayError, OutOfCredits, SpendingLimitReached
@@ -23,8 +24,7 @@ CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True, gc=False):
     """The most that a request may cost: `fixed_nusd` plus `max_output` tokens at `output_rate` (n$ per million).
 
     `explicit`: the caller set the output limit, so it is not made smaller; `choices` share `max_output`.

@@ -6,8 +6,9 @@ each worker admits its share (limit ÷ live workers), so that more workers never
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
@@ -133,8 +134,7 @@ class _Window:
         self.unsent += amount
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(Struct, eq=False):
     """One admitted request. `release` on every path out, with the tokens that it used; safe to repeat."""
 
     standings: tuple[Standing, ...] = ()

@@ -1,9 +1,11 @@
 """What a surface handles: one request in, one answer out, free of any server and framework."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
+
+from msgspec import Struct, field
 
 from gateway import ids
 
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
 LABEL_LENGTH = 64
 
 
-@dataclass(slots=True)
-class Inbound:
+class Inbound(Struct, eq=False):
     """A request as it came.
 
     `headers` have lower-case names, `query` is undecoded, `peer` the caller's address, `base_url` scheme, host and
@@ -49,8 +50,7 @@ class Inbound:
         return dict(parse_qsl(self.query, keep_blank_values=True))
 
 
-@dataclass(slots=True)
-class Outbound:
+class Outbound(Struct, eq=False):
     """An answer: whole bytes, or an iterator whose items are sent one by one (its close() is always called)."""
 
     status: int

@@ -1,4 +1,4 @@
-import dataclasses
+import msgspec
 import types
 
 import msgspec
@@ -115,7 +115,7 @@ def test_who_asks_within_a_project_and_the_order_of_members_do_not_matter():
 
 def test_a_project_without_cache_a_wish_against_it_and_zero_retention_have_no_key():
     level = Level("organization", "org", policy=Policy(zero_data_retention=True))
-    wish = dataclasses.replace(context(), no_cache=True)
+    wish = msgspec.structs.replace(context(), no_cache=True)
     assert [key(ctx=one) for one in (context(cache_enabled=False), wish, context(rules=(level,)))] == [""] * 3
 
 
