@@ -87,8 +87,10 @@ LIBRARIES = {
         "gateway.providers",
         "gateway.transport",
         "gateway.store",
-        "gateway.engine",  # here and in the neutral form: what is made for each request, as structs
+        "gateway.engine",  # here and below: what is made for each request, as structs
         "gateway.neutral",
+        "gateway.limits",
+        "gateway.catalogue",
     ),
     "orjson": (
         "gateway.surfaces",
