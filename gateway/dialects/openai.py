@@ -110,11 +110,10 @@ def read_usage(wire: Any) -> Usage | None:
     """
     if not isinstance(wire, dict) or ("prompt_tokens" not in wire and "completion_tokens" not in wire):
         return None
-    prompt = _count(wire.get("prompt_tokens"))
-    output = _count(wire.get("completion_tokens"))
-    details_in = wire.get("prompt_tokens_details")
-    details_out = wire.get("completion_tokens_details")
-    if wire.keys() <= USUAL_COUNTS and not _tells(details_in) and not _tells(details_out):
+    prompt, output = _count(wire.get("prompt_tokens")), _count(wire.get("completion_tokens"))
+    details_in, details_out = wire.get("prompt_tokens_details"), wire.get("completion_tokens_details")
+    told = (details_in and _tells(details_in)) or (details_out and _tells(details_out))
+    if not told and USUAL_COUNTS.issuperset(wire):
         return Usage(input=prompt, output=output)
     read, write, write_1h, audio_in = _split_prompt(wire, details_in if isinstance(details_in, dict) else {}, prompt)
     spent = details_out if isinstance(details_out, dict) else {}

@@ -30,7 +30,7 @@ def describe(attempt: Attempt, result: ChatResult) -> None:
     """Note on the attempt what its result tells."""
     attempt.model, attempt.upstream_id = result.model, result.upstream_id
     attempt.usage, attempt.service_tier = result.usage, result.service_tier
-    attempt.finish = result.choices[0].finish if result.choices else "stop"
+    attempt.finish = result.finish
     if result.usage is None:
         attempt.output_bytes = sum(text_size(part) for choice in result.choices for part in choice.parts)
 

@@ -1,7 +1,7 @@
 """A chat request and its result."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -205,7 +205,8 @@ class Choice:
 
 @dataclass(slots=True, unsafe_hash=True)
 class ChatResult:
-    """A whole answer. `native` is the upstream's own reply body when its dialect is the caller's (relay lane)."""
+    """A whole answer. `native` is the upstream's own reply body when its dialect is the caller's (relay lane): then
+    the choices may be read when somebody first asks for them (`deferred`)."""
 
     choices: tuple[Choice, ...]
     usage: Usage | None = NOTHING
@@ -214,6 +215,39 @@ class ChatResult:
     service_tier: str = ""
     warnings: tuple[str, ...] = ()
     native: Native | None = None
+    _read: Callable[[], tuple[Choice, ...]] | None = field(default=None, init=False, repr=False, compare=False)
+    _finish: FinishReason | Literal[""] = field(default="", init=False, repr=False, compare=False)
+
+    @classmethod
+    def deferred(
+        cls,
+        read: Callable[[], tuple[Choice, ...]],
+        finish: FinishReason,
+        usage: Usage | None,
+        model: str,
+        upstream_id: str,
+        service_tier: str,
+        native: Native,
+    ) -> "ChatResult":
+        """A result whose choices `read` gives, at most once; it must not fail. `finish` is that of the first."""
+        result = cls((), usage, model, upstream_id, service_tier, (), native)
+        result._read, result._finish = read, finish
+        del result.choices
+        return result
+
+    @property
+    def finish(self) -> FinishReason:
+        """How the first choice ended."""
+        if self._finish:
+            return self._finish
+        return self.choices[0].finish if self.choices else "stop"
+
+    def __getattr__(self, name: str) -> tuple[Choice, ...]:
+        # Asked for what has no value yet, which is the choices of a deferred result alone.
+        if name != "choices" or self._read is None:
+            raise AttributeError(name)
+        self.choices = choices = self._read()
+        return choices
 
 
 def images_of(choice: Choice) -> tuple[Image, ...]:

@@ -1,5 +1,6 @@
 """A chat completion as a neutral result."""
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -30,9 +31,46 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
     if wire.get("error"):
         raise stream_failure(wire)
     usage = dialect.read_usage(wire.get("usage"))
+    told = (usage, _text(wire.get("model")), _text(wire.get("id")), _text(wire.get("service_tier")))
+    if relayed:
+        native = Native(dialect.NAME, wire)
+        finish = _plain_finish(wire)
+        if finish is not None:
+            return ChatResult.deferred(partial(_read_choices, wire), finish, *told, native)
+        return ChatResult(_check_choices(wire, usage), *told, native=native)
+    return ChatResult(_check_choices(wire, usage), *told)
+
+
+def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
+    """How the first choice ended, if all are text or calls in the format's own shape: then reading them could neither
+    fail nor change the wire value, and an answer that is relayed need not be read. Else None."""
+    first = None
     try:
-        sources = read_sources(wire)
-        choices = tuple(_choice(choice, sources) for choice in wire.get("choices") or ())
+        for choice in wire["choices"]:
+            message = choice["message"]
+            content, calls = message["content"], message.get("tool_calls")
+            if type(content) is not str and (content is not None or not calls):
+                return None
+            if "images" in message or message.get("annotations") or not (content or calls):
+                return None
+            if calls and not all([_is_plain(call) for call in calls]):
+                return None
+            finish = dialect.FINISH_READ[choice["finish_reason"]]
+            first = first or finish
+    except SHAPE_ERRORS:
+        return None
+    return first
+
+
+def _is_plain(call: dict[str, Any]) -> bool:
+    function = call["function"]
+    named = type(call["id"]) is str and call["id"] != "" and "custom" not in call
+    return named and type(function["name"]) is str and type(function["arguments"]) is str
+
+
+def _check_choices(wire: dict[str, Any], usage: Usage | None) -> tuple[Choice, ...]:
+    try:
+        choices = _read_choices(wire)
     except GatewayError as error:
         error.spent = usage
         raise
@@ -40,14 +78,12 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         raise UpstreamFailed(ODD, upstream_status=200) from None
     if not choices or all(is_empty(bool(choice.parts), choice.finish, usage) for choice in choices):
         raise UpstreamFailed(EMPTY, upstream_status=200)
-    return ChatResult(
-        choices=choices,
-        usage=usage,
-        model=_text(wire.get("model")),
-        upstream_id=_text(wire.get("id")),
-        service_tier=_text(wire.get("service_tier")),
-        native=Native(dialect.NAME, wire) if relayed else None,
-    )
+    return choices
+
+
+def _read_choices(wire: dict[str, Any]) -> tuple[Choice, ...]:
+    sources = read_sources(wire)
+    return tuple([_choice(choice, sources) for choice in wire.get("choices") or ()])
 
 
 def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:

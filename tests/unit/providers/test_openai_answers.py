@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -288,3 +289,53 @@ def test_first_piece_of_an_answer_is_never_plain_and_an_error_beside_text_ends_i
     assert [event.plain for event in events(chunk({"content": "a"}), relayed=True)[1:2]] == [False]
     broken = b"data: " + orjson.dumps({"choices": [SAID], "error": {"message": "no"}}) + b"\n\n"
     assert isinstance(events(chunk({"content": "a"}), broken, relayed=True)[-1], Failed)
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+PLAIN = [{"content": "Hi", "annotations": [], "reasoning": "Hm"}, {"content": None, "tool_calls": [CALL]}]
+MESSAGES = [
+    *PLAIN,
+    {"content": [{"type": "text", "text": "Hi"}]},
+    {"content": None, "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {"a": 1}}}]},
+    {"content": None, "refusal": "No."},
+    {"content": "Hi", "annotations": [{"type": "url_citation", "url_citation": {"url": "https://x.example"}}]},
+    {"content": "", "images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]},
+]
+
+
+def whole(*messages: dict, finish="stop", **more) -> Reply:
+    choices = [{"message": message, "finish_reason": finish} for message in messages]
+    return Reply(orjson.dumps({"id": "x", "model": "m", "choices": choices, **USAGE, **more}), headers={})
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_relayed_answer_says_the_same_as_one_that_is_read(message):
+    read = PROTOCOL.read(whole(message, PLAIN[0], citations=["https://c.example"]), False)
+    relayed = PROTOCOL.read(whole(message, PLAIN[0], citations=["https://c.example"]), True)
+    assert relayed.finish == read.finish
+    assert (relayed.choices, relayed.usage, relayed.model) == (read.choices, read.usage, read.model)
+
+
+@pytest.mark.parametrize("message", PLAIN)
+def test_choices_that_are_read_late_are_values_like_others(message):
+    relayed = PROTOCOL.read(whole(message), True)
+    changed = dataclasses.replace(relayed, warnings=("w",))
+    assert changed.choices == relayed.choices == PROTOCOL.read(whole(message), False).choices
+    assert (changed.finish, relayed) == ("stop", PROTOCOL.read(whole(message), True))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        whole({"content": ""}, usage=None),
+        whole(PLAIN[0], finish="error"),
+        whole({"content": "Hi", "annotations": 7}),
+        whole({"content": None, "tool_calls": [7]}),
+        whole(PLAIN[0], {"content": 7, "tool_calls": 7}),
+        Reply(b'{"choices": [7]}', headers={}),
+        Reply(b'{"choices": []}', headers={}),
+    ],
+)
+def test_relayed_answer_that_is_none_is_refused_at_once(reply):
+    with pytest.raises(UpstreamFailed):
+        PROTOCOL.read(reply, True)
