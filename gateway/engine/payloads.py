@@ -22,6 +22,7 @@ from gateway.metering.payloads import ANSWER_CUT, RAW_CUT, SENT_CUT, STREAMED, P
 from gateway.metering.recorder import raw_id
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row, Ticket
+from gateway.threads import Job, spawn
 
 if TYPE_CHECKING:
     from gateway.engine.retention import Retention
@@ -31,6 +32,9 @@ DAY_US = 86_400 * SECOND_US
 MOST_BYTES = 4 << 20
 # What is kept of all upstream exchanges of a request together (x-debug).
 RAW_BYTES = 1 << 20
+
+# Above this, packing is done off the event loop.
+INLINE_BYTES = 32 << 10
 
 log = logging.getLogger("gateway")
 
@@ -165,22 +169,43 @@ class Payload:
     def _read_taps(self) -> tuple[list[dict[str, Any]], bool]:
         return [tap.show() for tap in self._taps], any(tap.cut for tap in self._taps)
 
+    @property
+    def _is_large(self) -> bool:
+        return len(self.sent) + self.kept_bytes + sum(tap.size for tap in self._taps) > INLINE_BYTES
+
     def _write(self) -> Ticket | None:
         post, self._post = self._post, None
+        # A caller who hangs up while a large payload is packed must not take the settlement along.
+        ticket = Job(self._bring, post).result() if self._is_large else self._bring(post)
+        if isinstance(ticket, GatewayError):
+            raise ticket
+        return ticket if self._awaited else None
+
+    def _bring(self, post: Post) -> Ticket | GatewayError:
+        """Post both; an error as a value, since one that leaves a greenlet would be printed."""
         row = None if self._done else self._pack()
         self._done = True
         if row is None:
             self.fee_nusd = 0
-        ticket = post(row)
+        try:
+            ticket = post(row)
+        except GatewayError as error:
+            return error
         if row is not None:
             self._house.posted(ticket, row)
-        return ticket if self._awaited else None
+        return ticket
 
     def _write_alone(self) -> None:
-        """Without a settlement: what failed, at no cost. Never raises: nobody's money depends on it."""
+        """Without a settlement: what failed, at no cost. Never waits, never raises: nobody's money depends on it."""
         if self._done:
             return
         self._done = True
+        if self._is_large:
+            spawn(self._bring_alone)
+        else:
+            self._bring_alone()
+
+    def _bring_alone(self) -> None:
         row = self._pack()
         if row is None:
             return
@@ -191,7 +216,7 @@ class Payload:
 
     def _pack(self) -> Row | None:
         try:
-            return self._house.pack(self)
+            return self._house.pack(self, native=self._is_large)
         except Exception:  # A payload that cannot be kept must not keep its request from being settled.
             log.exception("a payload could not be packed")
             return None

@@ -2,7 +2,6 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,14 +13,12 @@ from gateway.engine.context import RequestContext
 from gateway.engine.payloads import Payload
 from gateway.errors import NotFound
 from gateway.metering import payloads
-from gateway.metering.payloads import LogInfo, PayloadRow
+from gateway.metering.payloads import LogInfo
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Row, Ticket
 from gateway.threads import Threads
 
 RETAIN = "retain"
-# Above this, packing is done off the event loop.
-INLINE_BYTES = 32 << 10
 # Packed payloads that wait for the database. Beyond it requests are settled without them: memory is finite.
 MOST_WAITING = 64 << 20
 
@@ -67,11 +64,9 @@ class Retention:
         """The payload of a request whose caller was admitted; None where nothing may be kept."""
         return Payload(self, context, path, sent) if retains(context.caller) else None
 
-    def pack(self, payload: Payload) -> Row | None:
-        """The row of a payload, None when too much waits for the database already."""
-        size = len(payload.sent) + payload.kept_bytes
-        work = self._threads.run if size > INLINE_BYTES else _call
-        row = work(payload.write, self._vault)
+    def pack(self, payload: Payload, native: bool) -> Row | None:
+        """The row of a payload, None when too much waits for the database already; `native`: made in a thread."""
+        row = self._threads.run(payload.write, self._vault) if native else payload.write(self._vault)
         if self._count_waiting() + row.size > self._most_waiting:
             log.warning("a payload was not kept: too much waits for the database")
             return None
@@ -128,7 +123,3 @@ class Retention:
         while waiting and (waiting[0][0].posted() or waiting[0][0].refused()):
             self._waiting_bytes -= waiting.popleft()[1]
         return self._waiting_bytes
-
-
-def _call(work: Callable[[Vault], PayloadRow], vault: Vault) -> PayloadRow:
-    return work(vault)

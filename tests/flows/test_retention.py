@@ -17,6 +17,7 @@ from spending import BODIES, SECRETS, STREAMED, TOKEN_NUSD, query, until, write_
 from gateway.accounts.organizations import set_policy
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.engine.context import RequestContext
 from gateway.engine.doctor import doctor
 from gateway.engine.payloads import MOST_BYTES
 from gateway.metering import payloads
@@ -188,9 +189,7 @@ def test_a_policy_wins_over_retention(gateway, mint: Mint, tmp_path: Path, polic
     assert logs(gateway) == []
 
 
-def context_of(gateway: LocalGateway) -> Any:
-    from gateway.engine.context import RequestContext
-
+def context_of(gateway: LocalGateway) -> RequestContext:
     return RequestContext("0" * 32, caller(gateway), 0, 0.0, 0.0)
 
 

@@ -1,0 +1,122 @@
+import pytest
+from unit.surfaces.management.conftest import House, Person
+
+from gateway.accounts import audit
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.clock import to_iso
+
+
+def ask(house: House, person: Person, words: str = "Hello", **headers: str) -> str:
+    """The log id of a request of the sandbox made with the person's key."""
+    body = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": words}]}
+    return house.ok("POST", "/v1/chat/completions", person.key.token, body, **headers)["metadata"]["log_id"]
+
+
+@pytest.fixture
+def retaining(house: House) -> House:
+    """Both organizations have credits and retain."""
+    services = house.services
+    for name in ("acme owner", "rival owner"):
+        services.ledger.grant(house[name].organization_id, 10**9, name)
+        change = ProjectChange(retention="retain")
+        update_project(services.database, services.control, house[name].project_id, change, actor="test")
+    return house
+
+
+def listed(house: House, who: Person, query: str = "") -> list[str]:
+    return [one["id"] for one in house.ok("GET", f"/logs{query}", who)["logs"]]
+
+
+def test_a_log_shows_what_was_asked_answered_and_paid(retaining: House) -> None:
+    ident = ask(retaining, retaining["acme developer"], "What is retained?")
+    found = retaining.ok("GET", f"/logs/{ident}", retaining["acme owner"])
+    log = found["log"]
+    assert '"What is retained?"' in found["request"]["text"] and ident in found["response"]["text"]
+    assert found["request"]["encoding"] == "utf-8" and found["request"]["bytes"] == log["requestBytes"]
+    assert (log["model"], log["status"], log["streamed"], log["attempts"]) == ("sandbox/sandbox-echo", 200, False, 1)
+    fee = (log["inputTokens"] + log["outputTokens"]) * 10
+    assert fee > 0 and float(log["dataStorageCost"]) == fee / 10**9 and found["upstream"] == []
+
+
+def test_what_went_upstream_is_shown_when_it_was_asked_for(retaining: House) -> None:
+    ident = ask(retaining, retaining["acme developer"], x_debug="true")
+    [exchange] = retaining.ok("GET", f"/logs/{ident}", retaining["acme developer"])["upstream"]
+    assert exchange["method"] == "POST" and exchange["status"] == 200 and "Hello" in exchange["request"]
+
+
+def test_the_list_is_paged_newest_first(retaining: House) -> None:
+    mine = [ask(retaining, retaining["acme developer"], f"number {n}") for n in range(5)]
+    owner = retaining["acme owner"]
+    first = retaining.ok("GET", "/logs?limit=3", owner)
+    second = retaining.ok("GET", f"/logs?limit=3&cursor={first['next']}", owner)
+    assert [one["id"] for one in first["logs"] + second["logs"]] == mine[::-1]
+    assert second["next"] is None and "text" not in str(first)
+
+
+def test_logs_are_found_by_project_key_model_and_time(retaining: House) -> None:
+    owner, developer, colleague = (retaining[f"acme {role}"] for role in ("owner", "developer", "colleague"))
+    one, other = ask(retaining, developer), ask(retaining, colleague)
+    assert listed(retaining, owner, f"?projectId={owner.project_id}") == [other, one]
+    assert listed(retaining, owner, f"?apiKeyId={developer.key.info.id}") == [one]
+    assert listed(retaining, owner, "?model=sandbox/sandbox-echo") == [other, one]
+    assert listed(retaining, owner, "?model=other") == []
+    [newer] = [log for log in retaining.ok("GET", "/logs", owner)["logs"] if log["id"] == other]
+    assert one not in listed(retaining, owner, f"?from={to_iso(retaining.services.clock.now_us() + 10**9)}")
+    assert other not in listed(retaining, owner, f"?to={newer['createdAt']}")
+
+
+@pytest.mark.parametrize(
+    "query", ["?cursor=x", "?cursor=9999999999999999999-00", "?limit=0", "?limit=101", "?from=now"]
+)
+def test_a_wrong_question_is_refused(shared_house: House, query: str) -> None:
+    assert shared_house.refused("GET", f"/logs{query}", shared_house["acme owner"]).startswith("400")
+
+
+def test_a_developer_sees_the_requests_of_their_own_keys(retaining: House) -> None:
+    developer, colleague = retaining["acme developer"], retaining["acme colleague"]
+    mine, theirs = ask(retaining, developer), ask(retaining, colleague)
+    assert listed(retaining, developer) == [mine]
+    assert retaining.refused("GET", f"/logs/{theirs}", developer) == "403 permission_denied"
+    assert retaining.refused("DELETE", f"/logs/{theirs}", developer) == "403 permission_denied"
+    assert listed(retaining, retaining["acme admin"]) == [theirs, mine]
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_another_tenant_learns_nothing(retaining: House, method: str) -> None:
+    ident = ask(retaining, retaining["acme developer"])
+    stranger = retaining["rival owner"]
+    assert retaining.refused(method, f"/logs/{ident}", stranger) == "404 not_found"
+    assert retaining.refused(method, f"/logs/{'0' * 32}", stranger) == "404 not_found"
+    assert listed(retaining, stranger) == []
+    assert retaining.refused("GET", f"/logs?projectId={retaining['acme owner'].project_id}", stranger).startswith("403")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_an_api_key_reads_no_log(retaining: House, method: str) -> None:
+    developer = retaining["acme developer"]
+    ident = ask(retaining, developer)
+    assert retaining.refused(method, f"/logs/{ident}", developer.key.token) == "401 session_invalid"
+    assert retaining.refused("GET", "/logs", developer.key.token) == "401 session_invalid"
+
+
+def test_a_deleted_log_is_gone_and_its_usage_stays(retaining: House) -> None:
+    developer = retaining["acme developer"]
+    ident = ask(retaining, developer)
+    before = retaining.ok("GET", "/activity", developer)["activity"]
+    retaining.ok("DELETE", f"/logs/{ident}", developer)
+    assert retaining.refused("GET", f"/logs/{ident}", developer) == "404 not_found"
+    assert retaining.refused("DELETE", f"/logs/{ident}", developer) == "404 not_found"
+    assert retaining.ok("GET", "/activity", developer)["activity"] == before and before[0]["dataStorageCost"] > 0
+    [entry] = audit.list_entries(retaining.services.database, developer.organization_id, limit=1)
+    assert (entry.action, entry.subject, entry.actor) == ("request_log.delete", ident, developer.user_id)
+
+
+def test_setting_back_to_none_keeps_what_is_there(retaining: House) -> None:
+    owner, services = retaining["acme owner"], retaining.services
+    ident = ask(retaining, owner)
+    retaining.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
+    ask(retaining, owner)
+    assert listed(retaining, owner) == [ident]
+    services.database.write(lambda: services.database.execute("UPDATE request_log SET expires_at = 1"))
+    assert listed(retaining, owner) == [] and retaining.refused("GET", f"/logs/{ident}", owner) == "404 not_found"
+    assert services.retention.purge() == 1
