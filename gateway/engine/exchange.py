@@ -15,8 +15,8 @@ from gateway.errors import GatewayError, Unavailable
 from gateway.routing.health import Health
 from gateway.store import redis as store
 from gateway.store.database import Database
-from gateway.store.documents import Documents
-from gateway.store.journal import Journal, Statement
+from gateway.store.documents import DocumentRows, Documents
+from gateway.store.journal import Journal
 from gateway.store.redis import Redis
 from gateway.threads import Job, spawn
 
@@ -222,23 +222,13 @@ class JournalPins:
     def __init__(self, documents: Documents, database: Database, journal: Journal, clock: Clock) -> None:
         self._documents = documents
         self._journal = journal
-        self._clock = clock
-        # SQLite's clock is the process's; a server's own is asked where the row is written.
-        self._local = database.kind == "sqlite"
-        end = "?" if self._local else f"{database.moment_sql()} + ?"
-        self._write = Statement(
-            "pin",
-            f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) "
-            "ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
-            ordered=True,
-        )
+        self._rows = DocumentRows(database, clock)
 
     def get(self, key: str) -> bytes | None:
         return self._documents.get(PIN, key)
 
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
-        begin = self._clock.now_us() if self._local else 0
-        self._journal.append((self._write, (PIN, key, value, begin + round(ttl_s * SECOND_US))))
+        self._journal.append(self._rows.put(PIN, key, value, ttl_s))
 
 
 class RedisPins:

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import orjson
 
 from gateway.accounts.authentication import Caller
-from gateway.clock import SECOND_US, Clock
+from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
 from gateway.store.database import Database
-from gateway.store.documents import Documents
-from gateway.store.journal import Journal, Statement
+from gateway.store.documents import DocumentRows, Documents
+from gateway.store.journal import Journal, Row
 from gateway.threads import Job, spawn
 
 HEADER = "Idempotency-Key"
@@ -90,16 +90,7 @@ class Idempotency:
         self._control, self._clock, self._secret = control, clock, secret
         self._most_bytes = most_bytes
         self._running: set[str] = set()
-        # SQLite's clock is the process's; a server's own is asked where the row is written.
-        self._local = database.kind == "sqlite"
-        end = "?" if self._local else f"{database.moment_sql()} + ?"
-        self._keep = Statement(
-            "idempotency_keep",
-            f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) "
-            "ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
-            ordered=True,
-        )
-        self._forget = Statement("idempotency_forget", "DELETE FROM document WHERE kind = ? AND key = ?", ordered=True)
+        self._rows = DocumentRows(database, clock)
 
     def answer(self, keyed: Keyed, make: Callable[[], Reply]) -> Reply:
         """What `make` answers, or what it answered to the first request under this key.
@@ -194,7 +185,7 @@ class Idempotency:
         """Keep the answer, unless nothing was sent upstream for it and it is a refusal."""
         calls = self._settlements.unwatch(claim.request_id)
         if reply.status >= FIRST_ERROR and not calls:
-            self._post(claim, (self._forget, (KIND, claim.place)))
+            self._post(claim, self._rows.delete(KIND, claim.place))
         elif len(body) > self._most_bytes:
             self._store(claim, _write(claim, "lost", reason=TOO_LARGE))
         elif not claim.keeps:
@@ -208,10 +199,9 @@ class Idempotency:
         self._store(claim, _write(claim, "lost", reason=reason))
 
     def _store(self, claim: _Claim, value: bytes) -> None:
-        begin = self._clock.now_us() if self._local else 0
-        self._post(claim, (self._keep, (KIND, claim.place, value, begin + round(KEPT_S * SECOND_US))))
+        self._post(claim, self._rows.put(KIND, claim.place, value, KEPT_S))
 
-    def _post(self, claim: _Claim, row: tuple[Statement, tuple]) -> None:
+    def _post(self, claim: _Claim, row: Row) -> None:
         """Write through the journal, which outlasts an outage of the store; what was paid for is not refused for it."""
         try:
             self._journal.append(row).wait(WAIT_S)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from gateway.clock import SECOND_US
+from gateway.clock import SECOND_US, Clock
 from gateway.store.database import Database
+from gateway.store.journal import Row, Statement
 
 SWEEP_ROWS = 500
 # A sweep ends after so many batches; the next one goes on.
@@ -79,3 +80,28 @@ class Documents:
     def _delete(self, where: str, params: tuple) -> int:
         sql = f"DELETE FROM document WHERE (kind, key) IN (SELECT kind, key FROM document {where})"
         return self._database.write(lambda: self._database.execute(sql, params).rowcount)
+
+
+class DocumentRows:
+    """Documents written and removed through the journal, in its group commits: no transaction of their own."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._clock = clock
+        # SQLite's clock is the process's; a server's own is asked where the row is written.
+        self._local = database.kind == "sqlite"
+        end = "?" if self._local else f"{database.moment_sql()} + ?"
+        self._put = Statement(
+            "document_put",
+            f"INSERT INTO document (kind, key, value, expires_at) VALUES (?, ?, ?, {end}) "
+            "ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
+            ordered=True,
+        )
+        self._delete = Statement("document_delete", "DELETE FROM document WHERE kind = ? AND key = ?", ordered=True)
+
+    def put(self, kind: str, key: str, value: bytes, ttl_s: float) -> Row:
+        """The row that stores a document, in place of what was there."""
+        begin = self._clock.now_us() if self._local else 0
+        return self._put, (kind, key, value, begin + round(ttl_s * SECOND_US))
+
+    def delete(self, kind: str, key: str) -> Row:
+        return self._delete, (kind, key)

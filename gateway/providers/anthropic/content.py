@@ -8,8 +8,6 @@ import binascii
 import re
 from typing import Any
 
-import orjson
-
 from gateway.dialects.anthropic import NAME
 from gateway.errors import NotSupported
 from gateway.neutral.parts import (
@@ -25,6 +23,7 @@ from gateway.neutral.parts import (
     ToolCall,
     ToolResult,
 )
+from gateway.providers.tool_arguments import read_arguments
 
 Block = dict[str, Any]
 
@@ -100,19 +99,8 @@ def _write_reasoning(part: Reasoning) -> Block | None:
 
 def _write_call(part: ToolCall) -> Block:
     kind = "server_tool_use" if part.executed else "tool_use"
-    block = {"type": kind, "id": call_id(part.id), "name": part.name, "input": _read_input(part)}
+    block = {"type": kind, "id": call_id(part.id), "name": part.name, "input": read_arguments(part)}
     return _marked(block, part.cache)
-
-
-def _read_input(part: ToolCall) -> dict[str, Any]:
-    """The arguments as the object that the format wants; what is none is told as its only member."""
-    if part.custom:
-        return {"input": part.arguments}
-    try:
-        value = orjson.loads(part.arguments or "{}")
-    except orjson.JSONDecodeError:
-        value = part.arguments
-    return value if isinstance(value, dict) else {"input": value}
 
 
 def _write_result(part: ToolResult, addresses: bool) -> Block:

@@ -10,24 +10,15 @@ from gateway.dialects.anthropic_citations import read_citation
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Foreign, Part, Reasoning, Text, ToolCall
-from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
-NOT_JSON = "The provider sent an answer that is not JSON."
-ODD = "The provider sent an answer of an unknown shape."
-EMPTY = "The provider ended its answer without any content."
-SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign shape ends in
 CALLS = {"tool_use": "", "server_tool_use": "provider", "mcp_tool_use": "provider"}
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
     """The result of a 2xx body. UpstreamFailed for another shape, an error inside it, or an empty answer."""
-    try:
-        wire = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise UpstreamFailed(NOT_JSON) from None
-    if not isinstance(wire, dict):
-        raise UpstreamFailed(NOT_JSON)
+    wire = read_object(body)
     if wire.get("type") == "error" or wire.get("error"):
         raise stream_failure(wire)
     try:
@@ -46,11 +37,6 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         service_tier=read_tier(wire.get("usage")),
         native=Native(dialect.NAME, wire) if relayed else None,
     )
-
-
-def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
-    """Whether a successful end brought nothing: no content, no tokens, and no refusal that explains it."""
-    return not content and finish not in ("refusal", "pause") and not (usage and usage.output_total)
 
 
 def read_stop(reason: Any, parts: tuple[Part, ...] = ()) -> FinishReason:

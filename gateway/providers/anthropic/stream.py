@@ -33,17 +33,8 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Foreign
 from gateway.neutral.usage import Usage
-from gateway.providers.anthropic.reply import (
-    CALLS,
-    EMPTY,
-    NOT_JSON,
-    ODD,
-    SHAPE_ERRORS,
-    is_empty,
-    read_stop,
-    read_tier,
-    word,
-)
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.protocol import Reply
 from gateway.providers.sse import read_batches

@@ -8,8 +8,6 @@ import binascii
 import re
 from typing import Any
 
-import orjson
-
 from gateway.errors import NotSupported
 from gateway.neutral.parts import (
     Audio,
@@ -26,6 +24,7 @@ from gateway.neutral.parts import (
     Video,
 )
 from gateway.providers.bedrock.families import Family
+from gateway.providers.tool_arguments import read_arguments
 
 Block = dict[str, Any]
 
@@ -170,18 +169,7 @@ def _reasoning(text: Block) -> Block:
 def _write_call(part: ToolCall) -> Block:
     if part.executed:
         raise NotSupported("The call of another provider's server tool cannot be sent here.", param="messages")
-    return {"toolUse": {"toolUseId": call_id(part.id), "name": part.name, "input": _read_input(part)}}
-
-
-def _read_input(part: ToolCall) -> dict[str, Any]:
-    """The arguments as the object that the format wants; what is none is told as its only member."""
-    if part.custom:
-        return {"input": part.arguments}
-    try:
-        value = orjson.loads(part.arguments or "{}")
-    except orjson.JSONDecodeError:
-        value = part.arguments
-    return value if isinstance(value, dict) else {"input": value}
+    return {"toolUse": {"toolUseId": call_id(part.id), "name": part.name, "input": read_arguments(part)}}
 
 
 def _source(media: Media) -> Block:

@@ -13,6 +13,7 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Place, Reasoning, Source, Text, ToolCall
 from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
 DIALECT = "bedrock"
@@ -26,11 +27,7 @@ FINISH: dict[str, FinishReason] = {
     "content_filtered": "content_filter",
 }
 MALFORMED = ("malformed_model_output", "malformed_tool_use")
-NOT_JSON = "The provider sent an answer that is not JSON."
-ODD = "The provider sent an answer of an unknown shape."
-EMPTY = "The provider ended its answer without any content."
 BROKEN = "The model's answer could not be read by its provider."
-SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError, IndexError)
 LOCATIONS = {
     "documentChar": ("characters", "documentIndex"),
     "documentPage": ("pages", "documentIndex"),
@@ -41,10 +38,7 @@ LOCATIONS = {
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
     """The result of a 2xx body. UpstreamFailed for another shape, a malformed or an empty answer."""
-    try:
-        wire = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise UpstreamFailed(NOT_JSON) from None
+    wire = read_object(body)
     try:
         usage = read_usage(wire.get("usage"))
         finish = read_finish(wire["stopReason"])
@@ -68,11 +62,6 @@ def read_finish(reason: str) -> FinishReason:
     if reason in MALFORMED:
         raise UpstreamFailed(BROKEN, upstream_status=200, details={"responseText": reason})
     return FINISH.get(reason, "stop")
-
-
-def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
-    """Whether a successful end brought nothing: no content, no tokens, and no filter that explains it."""
-    return not content and finish != "content_filter" and not (usage and usage.output_total)
 
 
 def read_stop(wire: dict[str, Any]) -> str:

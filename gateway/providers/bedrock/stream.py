@@ -26,22 +26,11 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.bedrock.content import SEALER, SIGNER
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
 from gateway.providers.bedrock.failures import frame_failure, read_failure
-from gateway.providers.bedrock.reply import (
-    EMPTY,
-    NOT_JSON,
-    ODD,
-    SHAPE_ERRORS,
-    is_empty,
-    read_finish,
-    read_image,
-    read_source,
-    read_stop,
-    read_tier,
-    read_usage,
-)
+from gateway.providers.bedrock.reply import read_finish, read_image, read_source, read_stop, read_tier, read_usage
 from gateway.providers.failures import truncated
 from gateway.providers.protocol import Reply
 from gateway.providers.sse import Framing, read_batches

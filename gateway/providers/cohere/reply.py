@@ -5,33 +5,22 @@ Wire facts: Cohere API reference, v2/chat, response; guide, citations (places co
 
 from typing import Any
 
-import orjson
-
 from gateway import ids
 from gateway.dialects import cohere as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Part, Place, Reasoning, Source, Text, ToolCall
-from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 
-NOT_JSON = "The provider sent an answer that is not JSON."
-ODD = "The provider sent an answer of an unknown shape."
-EMPTY = "The provider ended its answer without any content."
 BROKEN = "The provider broke off its answer with an error."
 LATE = "The provider did not end its answer in time."
-SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign shape ends in
 TEXT_CITED = ("TEXT_CONTENT", None)
 
 
 def read_result(body: bytes) -> ChatResult:
     """The result of a 2xx body. UpstreamFailed for another shape, a failure inside it, or an empty answer."""
-    try:
-        wire = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise UpstreamFailed(NOT_JSON) from None
-    if not isinstance(wire, dict):
-        raise UpstreamFailed(ODD, upstream_status=200)
+    wire = read_object(body)
     if "message" not in wire or isinstance(wire["message"], str):
         raise stream_failure(wire)
     usage = dialect.read_usage(wire.get("usage"))
@@ -47,11 +36,6 @@ def read_result(body: bytes) -> ChatResult:
     if is_empty(bool(parts), finish, usage):
         raise UpstreamFailed(EMPTY, upstream_status=200)
     return ChatResult((Choice(parts, finish),), usage, upstream_id=word(wire.get("id")))
-
-
-def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
-    """Whether a successful end brought nothing: no content, no tokens, and no filter that explains it."""
-    return not content and finish != "content_filter" and not (usage and usage.output_total)
 
 
 def read_finish(reason: Any, said: Any, calls: bool) -> FinishReason:

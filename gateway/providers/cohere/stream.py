@@ -25,18 +25,8 @@ from gateway.neutral.events import (
     has_content,
 )
 from gateway.neutral.usage import Usage
-from gateway.providers.cohere.reply import (
-    EMPTY,
-    NOT_JSON,
-    ODD,
-    SHAPE_ERRORS,
-    TEXT_CITED,
-    is_empty,
-    read_call,
-    read_finish,
-    read_sources,
-    word,
-)
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
+from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.protocol import Reply
 from gateway.providers.sse import read_batches

@@ -3,8 +3,6 @@
 import mimetypes
 from typing import Any
 
-import orjson
-
 from gateway.dialects.google import NAME
 from gateway.errors import InvalidRequest, NotSupported
 from gateway.neutral.parts import (
@@ -23,6 +21,7 @@ from gateway.neutral.parts import (
     Video,
 )
 from gateway.providers.google.traits import Traits
+from gateway.providers.tool_arguments import read_arguments
 from gateway.providers.tool_names import plain_name
 
 Wire = dict[str, Any]
@@ -124,7 +123,7 @@ class Contents:
     def _write_call(self, call: ToolCall) -> Wire:
         self._names[call.id] = call.name
         self._order[call.id] = len(self._order)
-        function: Wire = {"name": plain_name(call.name), "args": _arguments(call)}
+        function: Wire = {"name": plain_name(call.name), "args": read_arguments(call)}
         if call.id:
             function["id"] = call.id
         written: Wire = {"functionCall": function}
@@ -202,16 +201,3 @@ class Contents:
 
 def _fits_inside(part: Wire) -> bool:
     return "inlineData" in part and part["inlineData"]["mimeType"] in RESULT_TYPES
-
-
-def _arguments(call: ToolCall) -> Wire:
-    """The arguments as the object that the format wants; what is none goes under a name of its own."""
-    if call.custom:
-        return {"input": call.arguments}
-    if not call.arguments.strip():
-        return {}
-    try:
-        value = orjson.loads(call.arguments)
-    except orjson.JSONDecodeError:
-        value = call.arguments
-    return value if isinstance(value, dict) else {"arguments": value}

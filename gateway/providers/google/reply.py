@@ -10,15 +10,11 @@ from gateway.dialects import google as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Foreign, Image, Media, Part, Reasoning, Source, Text, ToolCall
-from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 from gateway.providers.google.traits import generation_of
 from gateway.providers.protocol import Reply
 
-NOT_JSON = "The provider sent an answer that is not JSON."
-ODD = "The provider sent an answer of an unknown shape."
-SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign shape ends in
-EMPTY = "The provider ended its answer without any content."
 ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
 TIER_HEADER = "x-gemini-service-tier"
 # Parts that only this maker understands; they go back as they came.
@@ -28,12 +24,7 @@ BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, however 
 
 def read_result(reply: Reply) -> ChatResult:
     """The result of a 2xx answer. UpstreamFailed for another shape, an error inside it, or an empty answer."""
-    try:
-        wire = orjson.loads(reply.read_all())
-    except orjson.JSONDecodeError:
-        raise UpstreamFailed(NOT_JSON) from None
-    if not isinstance(wire, dict):
-        raise UpstreamFailed(ODD)
+    wire = read_object(reply.read_all())
     if wire.get("error"):
         raise stream_failure(wire)
     try:
@@ -150,11 +141,6 @@ def is_blocked(wire: dict[str, Any]) -> bool:
     """Whether the prompt itself was refused (reference, PromptFeedback.blockReason)."""
     feedback = wire.get("promptFeedback")
     return isinstance(feedback, dict) and bool(feedback.get("blockReason"))
-
-
-def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
-    """Whether an end brought nothing: no content, no tokens, and no filter that explains it."""
-    return not content and finish != "content_filter" and not (usage and usage.output_total)
 
 
 def read_tier(usage: Any, headers: Mapping[str, str]) -> str:

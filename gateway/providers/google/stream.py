@@ -26,16 +26,13 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.google.reply import (
-    EMPTY,
-    ODD,
-    SHAPE_ERRORS,
     count_searches,
     failed_finish,
     finish_of,
     is_blocked,
-    is_empty,
     read_part,
     read_sources,
     read_tier,

@@ -8,26 +8,17 @@ import orjson
 from gateway import ids
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
+from gateway.neutral.chat import ChatResult, Choice, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
-from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
-NOT_JSON = "The provider sent an answer that is not JSON."
-ODD = "The provider sent an answer of an unknown shape."
-SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)  # what reading a foreign shape ends in
 BROKEN = "The provider broke off its answer with an error."
-EMPTY = "The provider ended its answer without any content."
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
     """The result of a 2xx body. UpstreamFailed for another shape, an error inside it, or an empty answer."""
-    try:
-        wire = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise UpstreamFailed(NOT_JSON) from None
-    if not isinstance(wire, dict):
-        raise UpstreamFailed(NOT_JSON)
+    wire = read_object(body)
     if wire.get("error"):
         raise stream_failure(wire)
     usage = dialect.read_usage(wire.get("usage"))
@@ -84,11 +75,6 @@ def _check_choices(wire: dict[str, Any], usage: Usage | None) -> tuple[Choice, .
 def _read_choices(wire: dict[str, Any]) -> tuple[Choice, ...]:
     sources = read_sources(wire)
     return tuple([_choice(choice, sources) for choice in wire.get("choices") or ()])
-
-
-def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
-    """Whether a successful end brought nothing: no content, no tokens, and no filter that explains it."""
-    return not content and finish not in ("content_filter", "refusal") and not (usage and usage.output_total)
 
 
 def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:

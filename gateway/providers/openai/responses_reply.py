@@ -10,8 +10,8 @@ from gateway.errors import ContentRefused, GatewayError, InvalidRequest, Upstrea
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Foreign, Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
 from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import explain_object, stream_failure
-from gateway.providers.openai.reply import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 
 ENDED = ("completed", "incomplete")
 CANCELLED = "The provider cancelled its answer."
@@ -22,12 +22,7 @@ Wire = dict[str, Any]
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:
     """The result of a 2xx body. UpstreamFailed for another shape, a failure inside it, or an empty answer."""
-    try:
-        wire = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise UpstreamFailed(NOT_JSON) from None
-    if not isinstance(wire, dict):
-        raise UpstreamFailed(NOT_JSON)
+    wire = read_object(body)
     if wire.get("error") or wire.get("status", "completed") not in ENDED:
         error = read_failure(wire)
         error.spent = read_usage(wire)

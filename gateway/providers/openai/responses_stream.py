@@ -19,8 +19,8 @@ from gateway.neutral.events import (
     Started,
 )
 from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.openai.reply import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
 from gateway.providers.protocol import Reply

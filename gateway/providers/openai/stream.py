@@ -28,16 +28,12 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.reply import (
-    EMPTY,
-    NOT_JSON,
-    ODD,
-    SHAPE_ERRORS,
     arguments_text,
     details_text,
     flatten_content,
-    is_empty,
     read_annotations,
     read_image,
     read_sources,

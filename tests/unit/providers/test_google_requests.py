@@ -199,7 +199,7 @@ def test_error_result_is_told_as_one():
 
 @pytest.mark.parametrize(
     ("arguments", "sent"),
-    [("", {}), ('{"a":1}', {"a": 1}), ("[1]", {"arguments": [1]}), ("{bad", {"arguments": "{bad"})],
+    [("", {}), ('{"a":1}', {"a": 1}), ("[1]", {"input": [1]}), ("{bad", {"input": "{bad"})],
 )
 def test_arguments_are_always_an_object(arguments, sent):
     parts = write(ask(*called(ToolCall("c1", "look", arguments)), result("c1")))["contents"][1]["parts"]
