@@ -1,4 +1,3 @@
-import msgspec
 import types
 
 import msgspec
