@@ -8,8 +8,9 @@ import orjson
 from gateway import ids
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.neutral.chat import ChatResult, Choice, Native
+from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
