@@ -29,12 +29,14 @@ KINDS: dict[str, type] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """`raw` values are JSON of somebody else's and are left as they are; `many` ones are tuples."""
+    """`raw` values are JSON of somebody else's and are left as they are; `many` ones are tuples; `texts` hold JSON as
+    bytes."""
 
     name: str
     default: Any
     raw: bool
     many: bool
+    texts: bool = False
 
 
 def write_result(result: ChatResult) -> bytes:
@@ -64,7 +66,11 @@ def flatten(value: Any) -> Any:
     flat: dict[str, Any] = {KIND: type(value).__name__}
     for field in shape_of(type(value)):
         item = getattr(value, field.name)
-        if item is not field.default and item != field.default:
+        if item is field.default or item == field.default:
+            continue
+        if field.texts:
+            flat[field.name] = [text.decode() for text in item]
+        else:
             flat[field.name] = item if field.raw else flatten(item)
     return flat
 
@@ -79,10 +85,15 @@ def build(flat: Any) -> Any:
     values = {}
     for field in shape_of(kind):
         if field.name in flat:
-            item = flat[field.name]
-            item = item if field.raw else build(item)
-            values[field.name] = tuple(item) if field.many and isinstance(item, list) else item
+            values[field.name] = _restore(field, flat[field.name])
     return kind(**values)
+
+
+def _restore(field: Field, item: Any) -> Any:
+    if field.texts:
+        return [text.encode() for text in item]
+    item = item if field.raw else build(item)
+    return tuple(item) if field.many and isinstance(item, list) else item
 
 
 @functools.lru_cache(maxsize=64)
@@ -94,7 +105,10 @@ def shape_of(kind: type) -> tuple[Field, ...]:
     else:
         known = [field for field in dataclasses.fields(kind) if field.compare]
         fields = [(field.name, _default_of(field, dataclasses.MISSING)) for field in known]
-    return tuple(Field(name, default, _is_raw(hints[name]), _is_many(hints[name])) for name, default in fields)
+    return tuple(
+        Field(name, default, _is_raw(hints[name]), _is_many(hints[name]), hints[name] == list[bytes])
+        for name, default in fields
+    )
 
 
 def _default_of(field: Any, none: object) -> Any:

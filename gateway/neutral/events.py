@@ -94,14 +94,15 @@ class Warned(Struct):
 class NativeChunk(Struct):
     """A chunk of the caller's own dialect, decoded (relay lane). `content` tells whether a caller sees anything
     in it (text, reasoning, tool call); `size` the length of that text. Only the writer of that dialect frames it.
-    `plain`: one more piece of text of the first choice, begun before, and nothing that a writer spells otherwise."""
+    `ready`, instead of a body: any number of chunks that bring one more piece of text each and nothing that a writer
+    spells otherwise, as JSON of what is relayed of them; then `size` is that of all."""
 
     dialect: str
     body: dict[str, Any]
     content: bool
     size: int = 0
     event: str = ""
-    plain: bool = False
+    ready: list[bytes] = []
 
 
 class Silent(Struct):

@@ -30,6 +30,7 @@ from gateway.neutral.events import (
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.failures import stream_failure, truncated
+from gateway.providers.openai.pieces import read_piece, write_piece
 from gateway.providers.openai.reply import (
     arguments_text,
     details_text,
@@ -44,7 +45,9 @@ from gateway.providers.sse import read_batches
 
 DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
-PLAIN_DELTA = frozenset(("content", "role"))
+NO_BODY: dict[str, Any] = {}
+# How often text may turn out to be no plain piece until no more of a stream is tried as such.
+PATIENCE = 3
 SAID = (
     "content",
     "reasoning",
@@ -104,6 +107,8 @@ class StreamReader:
         self._started = False
         self._content = False
         self._tier = ""
+        self._texting = False  # the last chunk was text, so the next is likely one more piece of it
+        self._patience = PATIENCE
 
     def read(self, reply: Reply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
@@ -119,47 +124,43 @@ class StreamReader:
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
+        pieces: NativeChunk | None = None
         for name, data in events:
-            if data == DONE:
-                return self._end(batch, self._last(True)), True
-            try:
-                chunk = orjson.loads(data)
-            except orjson.JSONDecodeError:
-                return self._end(batch, Failed(UpstreamFailed(NOT_JSON), self._usage)), True
-            if self._relayed and not name and (text := self._plain_text(chunk)):
-                batch.append(NativeChunk(dialect.NAME, chunk, True, len(text), "", True))
-                continue
-            if type(chunk) is not dict or name == "error" or chunk.get("error"):
-                return self._end(batch, Failed(stream_failure(chunk), self._usage)), True
-            try:
-                self._read_chunk(chunk, batch)
-            except GatewayError as error:
-                return self._end(batch, Failed(error, self._usage)), True
-            except SHAPE_ERRORS:
-                return self._end(batch, Failed(UpstreamFailed(ODD), self._usage)), True
+            if self._texting and not name:
+                piece = read_piece(data)
+                if piece is not None:
+                    if pieces is None:
+                        pieces = NativeChunk(dialect.NAME, NO_BODY, True)
+                        batch.append(pieces)
+                    pieces.size += piece.size
+                    pieces.ready.append(write_piece(piece))
+                    self._tier = piece.service_tier or self._tier
+                    continue
+                self._texting = False
+                self._patience -= 1
+            pieces = None
+            last = self._take_chunk(name, data, batch)
+            if last is not None:
+                return self._end(batch, last), True
         return batch, False
 
-    def _plain_text(self, chunk: Any) -> str:
-        """The text of a chunk that brings one more piece of the first choice's and nothing else, as most do: there is
-        nothing to note of it but its size. "" for all others."""
-        if not self._content or 0 not in self._choices:
-            return ""
+    def _take_chunk(self, name: str, data: bytes, batch: Batch) -> Finished | Failed | None:
+        """Add what one wire event brings; the terminal event when it ends the stream."""
+        if data == DONE:
+            return self._last(True)
         try:
-            (choice,) = chunk["choices"]
-            delta = choice["delta"]
-            text = delta["content"]
-            plain = (
-                type(text) is str
-                and delta.keys() <= PLAIN_DELTA
-                and not choice.get("finish_reason")
-                and not choice.get("index")
-                and not chunk.get("usage")
-                and chunk.get("service_tier") in (None, self._tier)
-                and not chunk.get("error")
-            )
+            chunk = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return Failed(UpstreamFailed(NOT_JSON), self._usage)
+        if type(chunk) is not dict or name == "error" or chunk.get("error"):
+            return Failed(stream_failure(chunk), self._usage)
+        try:
+            self._read_chunk(chunk, batch)
+        except GatewayError as error:
+            return Failed(error, self._usage)
         except SHAPE_ERRORS:
-            return ""
-        return text if plain else ""
+            return Failed(UpstreamFailed(ODD), self._usage)
+        return None
 
     def _read_chunk(self, chunk: dict[str, Any], batch: Batch) -> None:
         if not self._started:
@@ -206,6 +207,7 @@ class StreamReader:
                     self._number(choice, call)
                     size += len((call.get("function") or NO_FUNCTION).get("arguments") or "")
         self._content = self._content or said
+        self._texting = self._patience > 0 and _is_text(chunk["choices"])
         batch.append(NativeChunk(dialect.NAME, chunk, said, size))
 
     def _choice(self, wire: dict[str, Any]) -> _Choice:
@@ -323,3 +325,8 @@ class StreamReader:
             batch.insert(0, Started())
         batch.append(last)
         return batch
+
+
+def _is_text(choices: list[dict[str, Any]]) -> bool:
+    """Whether a chunk brought text of the first choice alone."""
+    return len(choices) == 1 and not choices[0].get("index") and bool(choices[0]["delta"].get("content"))

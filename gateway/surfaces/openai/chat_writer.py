@@ -196,9 +196,11 @@ class _Stream:
         for event in batch:
             kind = type(event)
             if kind is NativeChunk:
-                # Most events of most streams: what of them is not looked at costs nothing.
-                choices = event.body["choices"] if event.plain else self._relay(event.body["choices"])
-                sent += (self._head or self._open(), orjson.dumps(choices), END)
+                head = self._head or self._open()
+                if event.ready:
+                    sent += (head, (END + head).join(event.ready), END)
+                else:
+                    sent += (head, orjson.dumps(self._relay(event.body["choices"])), END)
             elif kind is TextDelta and event.choice == 0 and 0 in self._begun and not event.signature:
                 sent += (self._head, TEXT_HEAD, orjson.dumps(event.text), TEXT_TAIL)
             elif kind is Silent:

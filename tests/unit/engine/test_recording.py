@@ -50,6 +50,7 @@ BATCH = [
     Warned("careful", "top_k"),
     Progress(Usage(output=1)),
     NativeChunk("openai", {"choices": [{"delta": {"content": "x"}, "$": "Finished"}]}, True, 1),
+    NativeChunk("openai", {}, True, 2, ready=[b'[{"delta":{"content":"x"}}]', '[{"delta":{"content":"é"}}]'.encode()]),
     Finished("length", Usage(output=9), reasons=("stop", "length")),
 ]
 

@@ -197,8 +197,9 @@ def test_answer_that_is_no_stream_is_a_failure():
 def test_relayed_chunks_tell_what_a_caller_sees():
     found = events(TEXT_STREAM, relayed=True)
     chunks = [event for event in found if isinstance(event, NativeChunk)]
-    assert [event.content for event in chunks] == [False, True, True, True, False]
+    assert [event.content for event in chunks] == [False, True, True, False]
     assert chunks[1].body["choices"][0]["delta"]["content"] == "Grüße" and chunks[1].size == 5
+    assert len(chunks[2].ready) == 2
 
 
 def test_calls_with_one_index_are_told_apart_by_id_and_name():
@@ -265,30 +266,54 @@ def test_reasoning_in_details_of_a_whole_answer_is_read():
 SAID = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
 
 
+def relayed_pieces(*wires) -> list[NativeChunk]:
+    """What a relay gets of chunks that follow a first piece of text, all in one read."""
+    first = {"choices": [SAID | {"delta": {"role": "assistant", "content": "a"}}], "service_tier": "default"}
+    stream = b"".join(b"data: " + orjson.dumps(wire) + b"\n\n" for wire in (first, *wires))
+    return [event for event in events(stream, relayed=True) if type(event) is NativeChunk][1:]
+
+
+def test_text_that_came_at_once_is_relayed_as_one_event_with_all_that_it_held():
+    said = SAID | {"delta": {"role": "assistant", "content": "Gr\u00fc\n\u2028"}, "logprobs": None}
+    (event,) = relayed_pieces({"choices": [SAID], "usage": None}, {"choices": [said], "service_tier": "default"})
+    assert [orjson.loads(text) for text in event.ready] == [[SAID], [said]]
+    assert event.content and event.size == 6 and not any(b"\n" in text for text in event.ready)
+
+
 @pytest.mark.parametrize(
-    ("chunk_wire", "plain"),
+    "wire",
     [
-        ({"choices": [SAID]}, True),
-        ({"choices": [SAID | {"delta": {"role": "assistant", "content": "x"}, "logprobs": None}], "usage": None}, True),
-        ({"choices": [SAID, SAID | {"index": 1}]}, False),
-        ({"choices": [SAID | {"index": 1}]}, False),
-        ({"choices": [SAID | {"finish_reason": "stop"}]}, False),
-        ({"choices": [SAID | {"delta": {"content": [{"type": "text", "text": "x"}]}}]}, False),
-        ({"choices": [SAID | {"delta": {"content": "x", "reasoning_content": "hm"}}]}, False),
-        ({"choices": [SAID], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}, False),
-        ({"choices": [SAID], "service_tier": "flex"}, False),
+        {"choices": [SAID, SAID | {"index": 1}]},
+        {"choices": [SAID | {"index": 1}]},
+        {"choices": [SAID | {"finish_reason": "stop"}]},
+        {"choices": [SAID | {"delta": {"content": [{"type": "text", "text": "x"}]}}]},
+        {"choices": [SAID | {"delta": {"content": "x", "reasoning_content": "hm"}}]},
+        {"choices": [SAID | {"delta": {"content": "x", "images": []}}]},
+        {"choices": [SAID | {"logprobs": {"content": []}}]},
+        {"choices": [SAID], "usage": {"prompt_tokens": 1, "completion_tokens": 1}},
     ],
 )
-def test_plain_chunks_are_one_more_piece_of_the_first_choices_text_and_nothing_else(chunk_wire, plain):
-    wire = b"data: " + orjson.dumps(chunk_wire) + b"\n\n"
-    found = [event for event in events(chunk({"content": "a"}), wire, relayed=True) if type(event) is NativeChunk]
-    assert [event.plain for event in found] == [False, plain] and found[1].content and found[1].size >= 1
+def test_text_with_anything_beside_it_is_read_in_full(wire):
+    (before, event, after) = relayed_pieces({"choices": [SAID]}, wire, {"choices": [SAID]})
+    assert before.ready and not event.ready and event.body.keys() == wire.keys()
+    assert orjson.loads(after.ready[0]) == [SAID] if after.ready else after.body["choices"] == [SAID]
 
 
-def test_first_piece_of_an_answer_is_never_plain_and_an_error_beside_text_ends_it():
-    assert [event.plain for event in events(chunk({"content": "a"}), relayed=True)[1:2]] == [False]
+def test_streams_whose_text_is_never_plain_are_read_in_full_from_then_on():
+    odd = {"choices": [SAID | {"content_filter_results": {}}]}
+    found = relayed_pieces(*[odd] * 5)
+    assert len(found) == 5 and not any(event.ready for event in found)
+
+
+def test_first_piece_of_an_answer_is_read_in_full_and_an_error_beside_text_ends_it():
+    assert not events(chunk({"content": "a"}), relayed=True)[1].ready
     broken = b"data: " + orjson.dumps({"choices": [SAID], "error": {"message": "no"}}) + b"\n\n"
     assert isinstance(events(chunk({"content": "a"}), broken, relayed=True)[-1], Failed)
+
+
+def test_tier_of_a_plain_piece_counts():
+    stream = chunk({"content": "a"}) + b"data: " + orjson.dumps({"choices": [SAID], "service_tier": "flex"}) + b"\n\n"
+    assert events(stream, chunk({}, "stop"), DONE, relayed=True)[-1].service_tier == "flex"
 
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

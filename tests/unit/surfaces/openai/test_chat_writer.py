@@ -252,10 +252,12 @@ def test_relayed_finish_is_not_repeated_and_a_missing_one_is_made():
     assert [body["choices"][0]["finish_reason"] for body in made] == [None, "tool_calls", None]
 
 
-def test_plain_chunk_goes_out_as_it_came():
-    choices = [{"index": 0, "delta": {"content": "x"}, "logprobs": None, "finish_reason": None}]
-    (found, *_) = chunks([NativeChunk("openai", {"id": "up", "choices": choices}, True, 1, plain=True)])
-    assert found["choices"] == choices and found["id"] != "up"
+def test_pieces_that_are_ready_go_out_one_by_one_under_our_identity():
+    choices = [[{"index": 0, "delta": {"content": text}, "finish_reason": None}] for text in ("x", "y")]
+    ready = [orjson.dumps(one) for one in choices]
+    first, second, *_ = chunks([NativeChunk("openai", {}, True, 2, ready=ready)])
+    assert [first["choices"], second["choices"]] == choices
+    assert first["id"] == second["id"] and first["object"] == "chat.completion.chunk"
 
 
 def test_warnings_are_told_in_the_last_chunk():
