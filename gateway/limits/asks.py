@@ -75,8 +75,8 @@ class Payer(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """A budget that cannot give `need_nusd`. `resets_us` 0 = never; `others`: other workers hold slices of it; `name`:
-    the team's."""
+    """A budget that cannot give `need_nusd`. `resets_us` 0 = never; `others`: slices of it may come back
+    soon; `name`: the team's."""
 
     scope: str
     kind: str

@@ -237,6 +237,7 @@ class Spending:
         finally:
             self._unpin(pinned)
         if isinstance(outcome, Shortage):
+            outcome = outcome._replace(others=outcome.others or self._gives_back(holds))
             self._remember(payer, outcome, version)
             return outcome
         purse = Purse(tuple(self._accept(slice_, epoch, payer, version) for slice_ in outcome.slices), version, epoch)
@@ -267,6 +268,13 @@ class Spending:
         for _, held in pinned:
             if held is not None:
                 held.pins -= 1
+
+    def _gives_back(self, holds: list[Hold]) -> bool:
+        """Whether slices of these budgets, used no more since their limits changed, still go back."""
+        budgets = {hold.budget for hold in holds}
+        return any(
+            one.retired and one.limit and one.free > 0 for one in self._all.values() if one.hold.budget in budgets
+        )
 
     def _distrust(self, holds: list[Hold]) -> None:
         """Nobody knows whether this take happened: what it may have granted goes back, whole leases at a time."""

@@ -91,3 +91,15 @@ def opened() -> Iterator[Installation]:
         yield installation
     finally:
         installation.close()
+
+
+def address_of(installation: Installation) -> str:
+    """Where people reach the gateway, without a slash at the end."""
+    server = installation.settings.server
+    return server.public_url.rstrip("/") or f"http://{_reachable(server.host)}:{server.port}"
+
+
+def _reachable(host: str) -> str:
+    if host in ("", "0.0.0.0", "::", "[::]"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -6,8 +6,9 @@ import click
 
 from gateway.accounts import members as accounts
 from gateway.accounts.changes import OPERATOR
+from gateway.accounts.invitations import Invitations
 from gateway.errors import NotFound
-from gateway.operator.installation import Installation, opened
+from gateway.operator.installation import Installation, address_of, opened
 from gateway.operator.output import print_table
 
 ROLES = click.Choice(accounts.ROLES)
@@ -41,6 +42,19 @@ def add(ctx: click.Context, organization_id: str, email: str, role: str, name: s
         installation.database, installation.control, organization_id, email, role, name=name, actor=OPERATOR
     )
     click.echo(made.id)
+
+
+@members.command()
+@click.argument("organization_id")
+@click.argument("email")
+@click.option("--role", type=ROLES, default="developer", show_default=True)
+@click.pass_context
+def invite(ctx: click.Context, organization_id: str, email: str, role: str) -> None:
+    """Invite a person and print the link to pass on, once; it is good for a week."""
+    installation = ctx.with_resource(opened())
+    invitations = Invitations(installation.database, installation.control, installation.secrets)
+    made = invitations.invite(organization_id, email, role, actor=OPERATOR)
+    click.echo(f"{address_of(installation)}/connect/invitation?token={made.token}")
 
 
 @members.command("set-role")

@@ -7,7 +7,7 @@ import click
 
 from gateway import money
 from gateway.engine.administration import KEY_NAME, FirstKey
-from gateway.operator.installation import opened
+from gateway.operator.installation import address_of, opened
 from gateway.store import migrations
 
 MANAGE = "python -m gateway.manage"
@@ -56,8 +56,7 @@ def prepare() -> list[str]:
     with opened() as installation:
         migrations.migrate(installation.raw_database)
         first = installation.administration.bootstrap(installation.settings, installation.grant)
-        server = installation.settings.server
-        address = server.public_url.rstrip("/") or f"http://{_reachable(server.host)}:{server.port}"
+        address = address_of(installation)
         return [f"Gateway: {address}", *describe_key(first), *describe_request(address, first)]
 
 
@@ -88,9 +87,3 @@ def describe_request(address: str, first: FirstKey) -> list[str]:
         f'    -H "Authorization: Bearer {token}" -H "Content-Type: application/json" \\',
         f"    -d '{body}'",
     ]
-
-
-def _reachable(host: str) -> str:
-    if host in ("", "0.0.0.0", "::", "[::]"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host

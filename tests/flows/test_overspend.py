@@ -60,3 +60,34 @@ def test_five_hundred_at_once_spend_no_more_than_the_limit(nodes: list[GatewayPr
     assert until(lambda: reserved_nusd(nodes[0]) == 0)
     assert query(nodes[0], "SELECT count(*) FROM lease WHERE granted_nusd > spent_nusd") == [(0,)]
     assert "The books agree." in nodes[0].manage("doctor")
+
+
+@pytest.mark.parametrize("nodes", ["two nodes"], indirect=True)
+def test_members_of_a_team_together_spend_no_more_than_its_limit(nodes: list[GatewayProcess], mint: Mint) -> None:
+    keys = [make_member_key(nodes[0], f"member{number}@example.com") for number in range(3)]
+    organization = first_id(nodes[0].manage("organizations", "list"))
+    team = nodes[0].manage("teams", "create", organization, "Research").strip()
+    for member, _ in keys:
+        nodes[0].manage("teams", "add", team, member)
+    nodes[0].manage("limits", "set", team, "--total", "1.00")
+    told = at_once(300, lambda number: pay(nodes[number % 2], f"t{number}", "wait:0.2", keys[number % 3][1]))
+    accepted = sum(one.status == 200 for one in told)
+    assert 1 <= accepted <= 33 and len(mint.calls) == accepted
+    assert {(one.status, one.code) for one in told} == {(200, ""), (402, "team_limit_reached")}
+    while pay(nodes[accepted % 2], key=keys[accepted % 3][1]).status == 200:
+        accepted += 1
+    assert accepted == 33 and settled_nusd(nodes[0]) == 33 * CALL_NUSD
+    assert until(lambda: reserved_nusd(nodes[0]) == 0)
+    assert "The books agree." in nodes[0].manage("doctor")
+
+
+def make_member_key(gateway: GatewayProcess, email: str) -> tuple[str, str]:
+    """The id of a new member, and the token of a key of theirs."""
+    organization = first_id(gateway.manage("organizations", "list"))
+    member = gateway.manage("members", "add", organization, email).strip()
+    told = gateway.manage("keys", "create", "--description", "shared", "--member", member)
+    return member, re.search(r"llmgtwy_[\w-]{40}", told)[0]
+
+
+def first_id(listed: str) -> str:
+    return listed.splitlines()[1].split()[0]

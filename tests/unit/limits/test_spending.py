@@ -352,3 +352,16 @@ def test_a_limit_set_later_holds_for_members_whose_slices_are_shared(worker, boo
     one.spending.reserve(first, CALL).release()
     books.budgets.set_limits("team", first.teams[0][0], Limits(total_nusd=CENT))
     assert not attempt(one, first._replace(key_id=ids.new("key"), member_id=ids.new("member")))
+
+
+def test_a_lowered_limit_still_admits_what_it_has_left(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=10 * CENT))
+    one = worker()
+    assert attempt(one, payer)
+    one.spending.reserve(payer, Ask(7 * CENT, 0, 0, True)).release()  # so that all the rest is in its hands
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=6 * CENT))
+    tending = gevent.spawn_later(0.4, one.spending.tend)
+    assert attempt(one, payer)
+    assert not attempt(one, payer)
+    tending.kill()
