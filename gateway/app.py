@@ -9,6 +9,8 @@ from werkzeug.exceptions import HTTPException
 from gateway import logs
 from gateway import settings as configuration
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.jobs import TABLE as JOBS
+from gateway.jobs import Jobs
 from gateway.server.express import ExpressLane
 from gateway.services import Services
 from gateway.surfaces import replies, table
@@ -25,14 +27,19 @@ MANAGEMENT_PATHS = ("/auth", "/orgs", "/projects", "/keys", "/discounts", "/acti
 class Application:
     """The WSGI callable. The server asks for `max_body`, `express`, `draining` and `close`."""
 
-    def __init__(self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services) -> None:
+    def __init__(self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services, jobs: Jobs) -> None:
         self._wsgi = wsgi
         self.express = wsgi if isinstance(wsgi, ExpressLane) else None
         self.flask = flask
         self.services = services
         self.max_body = services.settings.server.max_body_mb << 20
         self.draining = services.drain
-        self.close = services.close
+        self.jobs = jobs
+
+    def close(self) -> None:
+        """Called last in a worker: give up what it leads, then everything else."""
+        self.jobs.stop()
+        self.services.close()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         return self._wsgi(environ, start_response)
@@ -44,9 +51,11 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     logs.set_up(chosen.log, chosen.environment)
     wired = services or build(chosen)
     wired.start()
+    jobs = Jobs(wired.database, wired.control, wired.clock, JOBS, wired)
+    jobs.start()
     flask = _mount(wired)
     wsgi = _express(flask, wired) if chosen.server.express_lane else flask.wsgi_app
-    return Application(wsgi, flask, wired)
+    return Application(wsgi, flask, wired, jobs)
 
 
 def _mount(services: Services) -> Flask:

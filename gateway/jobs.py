@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from apscheduler.schedulers.gevent import GeventScheduler
-
 from gateway import errors
 from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
+from gateway.later import Later
+from gateway.services import Services
 from gateway.store.database import Database
 from gateway.threads import spawn
 
+# Only the one worker that leads needs it.
+scheduling = Later("apscheduler.schedulers.gevent")
+
 log = logging.getLogger(__name__)
 
-BEAT_S = 0.5
-TERM_S = 1.5
+# No job is in a hurry, and each beat of the leader is a commit.
+BEAT_S = 2.0
+TERM_S = 6.0
 # A leader's first round comes soon, or work slower than the time between restarts would never be done.
 FIRST_S = 10.0
 
@@ -51,7 +55,7 @@ class Jobs:
         self._table, self._services, self._name = {job.name: job for job in table}, services, name
         self._until = float("-inf")
         self.epoch = 0
-        self._scheduler: GeventScheduler | None = None
+        self._scheduler: Any = None
         self._stopping = threading.Event()
         self._task: Any = None
 
@@ -137,7 +141,7 @@ class Jobs:
     def _begin(self) -> None:
         if self._scheduler is not None:
             return
-        self._scheduler = GeventScheduler(timezone="UTC")
+        self._scheduler = scheduling.GeventScheduler(timezone="UTC")
         for job in self._table.values():
             self._scheduler.add_job(
                 self._run_led,
@@ -162,5 +166,16 @@ class Jobs:
         return True
 
     def _run_led(self, job: Job) -> None:
-        if self.leading():
+        if not self.leading():
+            return
+        try:
             job.function(self._services)
+        except errors.Unavailable as error:
+            log.warning("the job %s is done another time: %s", job.name, error.message)
+
+
+def _measure_drift(services: Services) -> None:
+    services.drift.measure()
+
+
+TABLE = (Job("ledger-drift", 600.0, _measure_drift),)

@@ -9,6 +9,7 @@ from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
 from gateway.engine.chat import ChatEngine
 from gateway.engine.decisions import Decisions
+from gateway.engine.drift import Drift
 from gateway.engine.exchange import Exchange
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.management import Management
@@ -68,6 +69,7 @@ class Services:
     settlements: Settlements
     idempotency: Idempotency
     retention: Retention
+    drift: Drift
     ledger: LedgerBook
     budgets: Budgets
     chat: ChatEngine
@@ -97,6 +99,7 @@ class Services:
             return
         self._closed = True
         for step in (
+            self.drift.stop,
             self.exchange.stop,
             self.settlements.stop,
             lambda: self.journal.close(FLUSH_S),
@@ -124,6 +127,7 @@ class Services:
             "journal_failed": ("Records that could not be written.", journal.failed),
             "control_age_seconds": ("Age of what this worker knows of changes.", self.control.age_s()),
             **self.spending.gauges(),
+            **self.drift.gauges(),
             "intents_open": ("Upstream calls without a durable record.", self.settlements.intents.open_count()),
         }
 

@@ -19,6 +19,7 @@ from gateway.control import Control
 from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.decisions import Decisions
+from gateway.engine.drift import Drift
 from gateway.engine.exchange import Board, Exchange, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
@@ -151,6 +152,7 @@ def build(settings: Settings) -> Services:
         spending=money.spending,
         settlements=money.settlements,
         ledger=LedgerBook(base.database, base.control),
+        drift=Drift(base.database, base.documents, base.clock),
         budgets=accounts.budgets,
         chat=_open_chat(base, routing, money, cache),
         idempotency=_open_idempotency(base, money),

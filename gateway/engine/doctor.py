@@ -1,148 +1,180 @@
-"""Conservation of money: ledger, balances, counters and usage rows must tell the same, to the nano-dollar."""
+"""Conservation of money: ledger, balances, counters and usage rows must tell the same, to the nano-dollar.
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+The store compares; only what differs comes back, so that books of any size take little memory here.
+"""
 
-from gateway.clock import from_datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
 from gateway.engine.records import BOUNDED
+from gateway.errors import Unavailable
 from gateway.limits.ledger import LATE
 from gateway.metering.models import CREDITS
 from gateway.money import format_usd
 from gateway.store.database import Database
 
 HOUR_US = 3_600_000_000
-
-# What every budget settled, with what its leases spent and nobody folded yet.
-SPENT = """
-SELECT b.scope_id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
-    WHERE l.budget = b.id AND l.generation = b.generation), 0) FROM budget b WHERE b.kind = ?
-"""
-LEASED = """
-SELECT b.id, b.leased_nusd, COALESCE((SELECT SUM(l.granted_nusd) FROM lease l
-    WHERE l.budget = b.id AND l.generation = b.generation), 0) FROM budget b
-"""
-OVERDRAWN = """
-SELECT b.id, b.settled_nusd, b.leased_nusd, b.limit_nusd FROM budget b WHERE b.settled_nusd < 0 OR b.leased_nusd < 0
-"""
-FUNDED = """
-SELECT organization, SUM(amount_nusd) FROM ledger
-WHERE kind IN ('grant', 'refund') OR (kind = 'adjustment' AND ref NOT LIKE ?) GROUP BY organization
-"""
-BALANCES = "SELECT scope_id, limit_nusd FROM budget WHERE kind = 'credits'"
-# Entries of usage and storage and the adjustments of closed hours: ref is [usage:]<organization>:<hour>[:n].
-BOOKED = """
-SELECT organization, ref, amount_nusd FROM ledger
-WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND ref LIKE ?)
-"""
-HOURS = f"""
-SELECT organization, at / {HOUR_US},
-    SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END) FROM usage
-WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
-"""
-LATE_REFS = f"{LATE}%"
-ROWS = (
-    "SELECT api_key, SUM(cost_nusd) FROM usage GROUP BY api_key",
-    "SELECT member, SUM(cost_nusd) FROM usage GROUP BY member",
-    "SELECT t.team, SUM(u.cost_nusd) FROM team_usage t JOIN usage u "
-    "ON u.request = t.request AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team",
-)
-# What provider keys with a bound spent: the mark stands in the row's details.
-KEYED = {
-    "sqlite": "json_extract(extra, '$.provider_key')",
-    "postgresql": "CAST(extra AS json) ->> 'provider_key'",
+# The 32 hex digits of an id, whatever its prefix: budgets and the ledger have it as text, usage rows as bytes.
+DIGITS = "substr({0}, length({0}) - 31)"
+LATE_REF = f"substr(ref, 1, {len(LATE)}) = '{LATE}'"
+WORDS = {
+    "sqlite": {
+        "hex": "lower(hex({0}))",
+        "hour": "CAST(strftime('%s', {0}) AS INTEGER) / 3600",
+        "provider_key": "json_extract(extra, '$.provider_key')",
+    },
+    "postgresql": {
+        "hex": "encode({0}, 'hex')",
+        "hour": "CAST(EXTRACT(EPOCH FROM CAST({0} AS timestamp)) AS BIGINT) / 3600",
+        "provider_key": "CAST(extra AS json) ->> 'provider_key'",
+    },
 }
-BOUND_ROWS = "SELECT {key}, SUM(cost_nusd) FROM usage WHERE extra LIKE ? GROUP BY 1"
+# What comes in as (id, nano-dollars) from two sides, and differs.
+UNLIKE = """
+SELECT id, SUM(mine), SUM(theirs) FROM (
+    SELECT id, nusd AS mine, 0 AS theirs FROM ({mine}) a UNION ALL SELECT id, 0, nusd FROM ({theirs}) b
+) c GROUP BY id HAVING SUM(mine) {unlike} SUM(theirs) ORDER BY id
+"""
+FUNDED = f"""
+SELECT organization AS id, amount_nusd AS nusd FROM ledger
+WHERE kind IN ('grant', 'refund') OR (kind = 'adjustment' AND NOT {LATE_REF})
+"""
+BALANCES = "SELECT scope_id AS id, limit_nusd AS nusd FROM budget WHERE kind = 'credits'"
+# What every budget settled, with what its leases spent and nobody folded yet.
+SETTLED = f"""
+SELECT {DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
+    WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
+"""
+# Credits by hour since the epoch: of the usage rows, and of the ledger, whose entries of usage and storage and whose
+# adjustments of closed hours have the ref [usage:]<organization>:<hour>[:n].
+HOURS = f"""
+WITH spent AS (
+    SELECT organization, at / {HOUR_US} AS hour,
+        SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END) AS nusd FROM usage
+    WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
+), rows AS (SELECT {{organization}} AS id, hour, nusd FROM spent), entries AS (
+    SELECT {DIGITS.format("organization")} AS id, amount_nusd,
+        substr(ref, length(organization) + CASE WHEN {LATE_REF} THEN {len(LATE) + 2} ELSE 2 END, 13) AS moment
+    FROM ledger WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND {LATE_REF})
+), booked AS (SELECT id, {{hour}} AS hour, -SUM(amount_nusd) AS nusd FROM entries GROUP BY 1, 2)
+"""
+MOMENT = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
+CLOSED = """
+SELECT b.id || ' hour ' || b.hour, b.nusd, r.nusd FROM booked b JOIN rows r ON r.id = b.id AND r.hour = b.hour
+WHERE b.nusd <> r.nusd ORDER BY 1
+"""
+# The ledger stands for hours whose rows were cleared.
+CLEARED = "FROM booked b WHERE NOT EXISTS (SELECT 1 FROM rows r WHERE r.id = b.id AND r.hour = b.hour)"
+USED = f"SELECT id, nusd FROM rows UNION ALL SELECT b.id, b.nusd {CLEARED}"
+ANY_ENTRY = "SELECT 1 FROM ledger WHERE kind IN ('usage', 'storage') LIMIT 1"
+COUNTED = (
+    "SELECT {api_key} AS id, nusd FROM (SELECT api_key, SUM(cost_nusd) AS nusd FROM usage GROUP BY api_key) k",
+    "SELECT {member} AS id, nusd FROM (SELECT member, SUM(cost_nusd) AS nusd FROM usage GROUP BY member) m",
+    "SELECT {team} AS id, nusd FROM (SELECT t.team, SUM(u.cost_nusd) AS nusd FROM team_usage t JOIN usage u "
+    "ON u.request = t.request AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team) t",
+    # What provider keys with a bound spent: the mark stands in the row's details.
+    f"SELECT {DIGITS.format('ident')} AS id, nusd FROM "
+    "(SELECT {provider_key} AS ident, SUM(cost_nusd) AS nusd FROM usage WHERE extra LIKE ? GROUP BY 1) p",
+)
 MARKED = f'%"{BOUNDED}":true%'
+LEASED = """
+SELECT id, leased_nusd, granted FROM (
+    SELECT b.id, b.leased_nusd, COALESCE((SELECT SUM(l.granted_nusd) FROM lease l
+        WHERE l.budget = b.id AND l.generation = b.generation), 0) AS granted FROM budget b
+) x WHERE leased_nusd <> granted ORDER BY id
+"""
+NEGATIVE = "SELECT id, {column}, 0 FROM budget WHERE {column} < 0 ORDER BY id"
+
+
+class Difference(NamedTuple):
+    """Two books that must tell the same of `subject` (an id, or its digits) and do not."""
+
+    subject: str
+    left: str
+    left_nusd: int
+    right: str
+    right_nusd: int
+
+    @property
+    def nusd(self) -> int:
+        return abs(self.left_nusd - self.right_nusd)
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.left} {format_usd(self.left_nusd)}, {self.right} {format_usd(self.right_nusd)}"
 
 
 def doctor(database: Database) -> list[str]:
-    """Every difference as a line, [] when the books agree. One snapshot, so it may run under load.
+    """Every difference as a line, [] when the books agree."""
+    return [str(one) for one in examine(database)]
+
+
+def examine(database: Database, wanted: Callable[[], bool] = lambda: True) -> list[Difference]:
+    """Every difference. One snapshot, so it may run under load; between two questions to the store it is asked whether
+    the answer is still wanted. Unavailable when it is not, or the store is away.
 
     Of hours whose usage rows were cleared the ledger's entry stands for them; counters of keys, members, teams and
     provider keys are then only checked to be no less than the rows that are left.
     """
     level = "DEFERRED" if database.kind == "sqlite" else "REPEATABLE READ"
 
-    def examine() -> list[str]:
-        with database.peewee.transaction(level):
-            return list(_examine(database))
+    def read() -> list[Difference]:
+        with _sorted_on_disk(database), database.peewee.transaction(level):
+            return list(Examination(database, wanted).differences())
 
-    return database.report(examine)
-
-
-def _examine(database: Database) -> Iterator[str]:
-    yield from _compare("ledger", _pairs(database, FUNDED, LATE_REFS), "credit balance", _pairs(database, BALANCES))
-    booked, hours = _booked(database), _hours(database)
-    closed = {place: nusd for place, nusd in booked.items() if place in hours}
-    yield from _compare("ledger usage", _named(closed), "usage rows", _named({place: hours[place] for place in closed}))
-    cleared = [place for place in booked if place not in hours]
-    used: dict[str, int] = {}
-    for place, nusd in {**{place: booked[place] for place in cleared}, **hours}.items():
-        used[place[0]] = used.get(place[0], 0) + nusd
-    settled = {_hex(scope): nusd for scope, nusd in _pairs(database, SPENT, "credits").items()}
-    yield from _compare("usage", used, "credits settled", settled)
-    yield from _check_counters(database, exact=not cleared)
-    yield from _check_leases(database)
+    return database.report(read)
 
 
-def _check_counters(database: Database, exact: bool) -> Iterator[str]:
-    counters = {_hex(scope): nusd for scope, nusd in _pairs(database, SPENT, "total").items()}
-    rows: dict[str, int] = {}
-    for sql in ROWS:
-        found = database.execute(sql).fetchall()
-        rows |= {bytes(ident).hex(): int(total) for ident, total in found if ident}
-    bound = _pairs(database, BOUND_ROWS.format(key=KEYED[database.kind]), MARKED)
-    rows |= {_hex(ident): nusd for ident, nusd in bound.items()}
-    if exact:
-        yield from _compare("usage rows", rows, "counter", counters)
+class Examination:
+    """The questions, within one snapshot."""
+
+    def __init__(self, database: Database, wanted: Callable[[], bool]) -> None:
+        self._database, self._wanted = database, wanted
+        words = WORDS[database.kind]
+        self._columns = {name: words["hex"].format(name) for name in ("organization", "api_key", "member", "team")}
+        self._columns["provider_key"] = words["provider_key"]
+        self._hours = HOURS.format(organization=self._columns["organization"], hour=words["hour"].format(MOMENT))
+
+    def differences(self) -> Iterator[Difference]:
+        funds = UNLIKE.format(mine=FUNDED, theirs=BALANCES, unlike="<>")
+        yield from self._ask(funds, "ledger", "credit balance")
+        closed = bool(self._rows(ANY_ENTRY))
+        if closed:
+            yield from self._ask(self._hours + CLOSED, "ledger usage", "usage rows")
+        settled = SETTLED.format(kind="credits")
+        used = self._hours + UNLIKE.format(mine=USED, theirs=settled, unlike="<>")
+        yield from self._ask(used, "usage", "credits settled")
+        cleared = closed and bool(self._rows(f"{self._hours} SELECT 1 {CLEARED} LIMIT 1"))
+        counted = " UNION ALL ".join(COUNTED).format(**self._columns)
+        counters = SETTLED.format(kind="total")
+        sql = UNLIKE.format(
+            mine=f"SELECT id, nusd FROM ({counted}) r WHERE id <> ''",
+            theirs=counters,
+            unlike=">" if cleared else "<>",
+        )
+        yield from self._ask(sql, "usage rows", "counter", MARKED)
+        yield from self._ask(LEASED, "leased", "granted to workers")
+        for column in ("settled_nusd", "leased_nusd"):
+            yield from self._ask(NEGATIVE.format(column=column), column.removesuffix("_nusd"), "which is less than")
+
+    def _ask(self, sql: str, left: str, right: str, *params: str) -> Iterator[Difference]:
+        for subject, mine, theirs in self._rows(sql, *params):
+            yield Difference(subject, left, int(mine), right, int(theirs))
+
+    def _rows(self, sql: str, *params: str) -> list[tuple]:
+        if not self._wanted():
+            raise Unavailable("Nobody waits for this examination of the books any more.")
+        return self._database.execute(sql, params).fetchall()
+
+
+@contextmanager
+def _sorted_on_disk(database: Database) -> Iterator[None]:
+    """SQLite sorts what it sums up; of millions of rows that is better done outside of memory."""
+    if database.kind != "sqlite":
+        yield
         return
-    for ident, total in sorted(rows.items()):
-        if counters.get(ident, 0) < total:
-            yield f"{ident}: usage rows {format_usd(total)}, counter {format_usd(counters.get(ident, 0))}"
-
-
-def _check_leases(database: Database) -> Iterator[str]:
-    for ident, leased, granted in database.execute(LEASED).fetchall():
-        if leased != int(granted):
-            yield f"{ident}: leased {format_usd(leased)}, granted to workers {format_usd(int(granted))}"
-    for ident, settled, leased, _ in database.execute(OVERDRAWN).fetchall():
-        yield f"{ident}: a counter is negative: settled {format_usd(settled)}, leased {format_usd(leased)}"
-
-
-def _booked(database: Database) -> dict[tuple[str, int], int]:
-    """(organization, hour since the epoch) → what was spent by the ledger."""
-    found: dict[tuple[str, int], int] = {}
-    for organization, ref, amount in database.execute(BOOKED, (LATE_REFS,)).fetchall():
-        hour = ref.removeprefix(LATE).removeprefix(f"{organization}:").partition(":")[0]
-        place = (_hex(organization), _hour_number(hour))
-        found[place] = found.get(place, 0) - amount
-    return found
-
-
-def _hours(database: Database) -> dict[tuple[str, int], int]:
-    rows = database.execute(HOURS).fetchall()
-    return {(bytes(organization).hex(), int(hour)): int(total) for organization, hour, total in rows}
-
-
-def _hour_number(text: str) -> int:
-    """Hours since the epoch of "2026-01-31T14"."""
-    return from_datetime(datetime.strptime(text, "%Y-%m-%dT%H").replace(tzinfo=UTC)) // HOUR_US
-
-
-def _named(places: dict[tuple[str, int], int]) -> dict[str, int]:
-    return {f"{organization} hour {hour}": nusd for (organization, hour), nusd in places.items()}
-
-
-def _pairs(database: Database, sql: str, *params: str) -> dict[str, int]:
-    return {name: int(total or 0) for name, total in database.execute(sql, params).fetchall()}
-
-
-def _hex(ident: str) -> str:
-    return ident.rpartition("_")[2]
-
-
-def _compare(left: str, mine: dict[str, int], right: str, theirs: dict[str, int]) -> Iterator[str]:
-    for ident in sorted(mine.keys() | theirs.keys()):
-        one, other = mine.get(ident, 0), theirs.get(ident, 0)
-        if one != other:
-            yield f"{ident}: {left} {format_usd(one)}, {right} {format_usd(other)}"
+    database.execute("PRAGMA temp_store = file")
+    try:
+        yield
+    finally:
+        database.execute("PRAGMA temp_store = memory")

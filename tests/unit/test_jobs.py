@@ -82,6 +82,19 @@ def test_a_job_that_fails_is_run_again(make_jobs):
     _wait(lambda: len(runs) > 2)
 
 
+def test_a_job_that_finds_no_store_is_run_again_without_a_fuss(make_jobs, caplog):
+    runs = []
+
+    def fail(services):
+        runs.append(services)
+        raise errors.Unavailable("The store is away.")
+
+    make_jobs(Job("fail", 0.1, fail)).start()
+    _wait(lambda: len(runs) > 2)
+    told = [record for record in caplog.records if "store is away" in record.getMessage()]
+    assert told and not any(record.exc_info for record in told)
+
+
 def test_a_slow_job_never_runs_twice_at_once(make_jobs):
     running, most = [], []
 

@@ -2,7 +2,8 @@ import pytest
 from unit.engine.conftest import DOLLAR, attempt_at, target
 
 from gateway import ids
-from gateway.engine.doctor import doctor
+from gateway.engine.doctor import doctor, examine
+from gateway.errors import Unavailable
 
 
 @pytest.fixture
@@ -40,12 +41,44 @@ def test_one_nano_dollar_of_difference_is_told(one, sql):
     assert doctor(one.database)
 
 
+def test_a_difference_tells_both_sides(one, account):
+    sql = "UPDATE budget SET limit_nusd = limit_nusd + 1, leased_nusd = -2 WHERE kind = 'credits'"
+    one.database.write(lambda: one.database.execute(sql))
+    digits = account.organization.removeprefix("org_")
+    found = examine(one.database)
+    assert [(digits in str(line), line.nusd) for line in found if line.left == "ledger"] == [(True, 1)]
+    assert "ledger 1, credit balance 1.000000001" in str(found[0])
+    assert [line.left_nusd for line in found if line.left == "leased" and "less than" in line.right] == [-2]
+
+
+def test_an_examination_that_nobody_wants_ends_at_its_next_question(one):
+    asked = iter([True, True, False])
+    with pytest.raises(Unavailable):
+        examine(one.database, lambda: next(asked))
+    assert doctor(one.database) == []
+
+
 def test_closed_hours_agree_with_their_rows(one, account):
     hour = "2025-06-15T15"  # of the attempts that conftest makes
     one.ledger.close_hour(account.organization, hour, 20_000)
     assert doctor(one.database) == []
     one.ledger.close_hour(account.organization, hour, 20_001)
     assert any("hour" in line for line in doctor(one.database))
+
+
+def test_with_cleared_rows_a_counter_may_be_more_than_the_rows_left_and_never_less(one, account, used):
+    one.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
+    one.database.write(lambda: one.database.execute("DELETE FROM usage"))
+    settlement = one.admit(account)
+    late = attempt_at(target(), usage=used, finish="stop")
+    late.at_us += 7_200_000_000
+    settlement.begin(0, target())
+    settlement.settle(late)
+    settlement.close()
+    one.rest()
+    assert doctor(one.database) == []
+    one.database.write(lambda: one.database.execute("UPDATE budget SET settled_nusd = 19999 WHERE scope = 'key'"))
+    assert [line.partition(": ")[2] for line in doctor(one.database)] == ["usage rows 0.00002, counter 0.000019999"]
 
 
 def test_the_ledger_stands_for_rows_that_were_cleared(one, account):
