@@ -1,8 +1,9 @@
 """An upstream call under way: the discount on its price, and what it holds of its provider key's bound."""
 
-import dataclasses
 import sys
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gateway.accounts.discounts import Discounts
 from gateway.engine.context import RequestContext
@@ -52,7 +53,7 @@ def hold_bound(spending: Spending, context: RequestContext, target: Target, ask:
     """Reserve a call from its provider key's bound. `cap` is the output limit that other budgets set, with which it
     needs less. SpendingLimitReached (provider_key_limit_reached), Unavailable."""
     if cap is not None:
-        ask = dataclasses.replace(ask, max_output=min(ask.max_output, cap * ask.choices))
+        ask = replace(ask, max_output=min(ask.max_output, cap * ask.choices))
     organization = context.caller.organization_id
     payer = Payer("", "", organization, credits=False, provider_key_id=target.credential.ident)
     return spending.reserve(payer, ask)
