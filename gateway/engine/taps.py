@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from gateway.providers.protocol import Target
 
+BYOK = "byok"
 HIDDEN = b"[secret]"
 
 
@@ -12,7 +13,8 @@ class Tap:
     """Listens to one upstream call and keeps at most `room` bytes of its two bodies together.
 
     Headers are never kept, nor is the query of an address: credentials travel there. The credential itself is taken
-    out of the bodies, because some providers repeat it in their complaints.
+    out of the bodies, because some providers repeat it in their complaints. Of calls with the platform's credential
+    the address is not kept at all: where an operator's upstreams are is nobody else's business.
     """
 
     def __init__(self, target: Target, room: int) -> None:
@@ -26,8 +28,10 @@ class Tap:
         self.cut = False
 
     def sent(self, method: str, url: str, body: bytes) -> None:
-        parts = urlsplit(url)
-        self._method, self._url = method, f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self._method = method
+        if self._target.credential.source == BYOK:
+            parts = urlsplit(url)
+            self._url = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self._sent = self._take(body)
 
     def answered(self, status: int) -> None:

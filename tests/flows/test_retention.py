@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fakes.mint import Mint
 from gateways import LocalGateway, local_gateway
-from spending import BODIES, SECRETS, STREAMED, TOKEN_NUSD, query, until, write_mint
+from spending import BODIES, SECRETS, STREAMED, TOKEN_NUSD, pay, query, until, write_mint
 
 from gateway.accounts.organizations import set_policy
 from gateway.accounts.projects import ProjectChange, update_project
@@ -241,7 +241,7 @@ def test_debugging_keeps_what_went_upstream_without_secrets(gateway) -> None:
     send(gateway, "tokens:5 look", headers={"x-debug": "true"})
     [info] = logs(gateway)
     [exchange] = gateway.services.retention.read(info).raw
-    assert exchange["method"] == "POST" and exchange["url"].endswith("/v1/chat/completions")
+    assert (exchange["method"], exchange["provider"], exchange["url"]) == ("POST", "mint", "")
     assert json.loads(exchange["request"])["model"] == "coin" and "look" in exchange["request"]
     assert exchange["status"] == 200 and json.loads(exchange["response"])["usage"]["completion_tokens"] == 5
     assert "mint-key" not in json.dumps(exchange) and exchange["truncated"] is False
@@ -307,6 +307,29 @@ def test_a_killed_worker_leaves_neither_fee_nor_log(running, mint: Mint) -> None
     running.start()
     assert until(lambda: query(running, PAID) == [("interrupted", None)])
     assert query(running, KEPT) == [] and "The books agree." in running.manage("doctor")
+
+
+ONE_WITHOUT_THE_OTHER = (
+    "SELECT count(*) FROM usage u LEFT JOIN request_log l ON l.request = u.request "
+    "WHERE (u.storage_nusd IS NULL) <> (l.request IS NULL)"
+)
+
+
+def test_under_load_no_kill_parts_a_fee_from_its_log(running, mint: Mint) -> None:
+    def load(number: int) -> None:
+        while True:
+            pay(running, f"l{number}", "gap:0.002", stream=number % 2 == 0)
+
+    for _ in range(3):
+        callers = [gevent.spawn(load, number) for number in range(8)]
+        gevent.sleep(1)
+        running.kill()
+        gevent.killall(callers)
+        running.start()
+    assert until(lambda: len(query(running, "SELECT 1 FROM usage")) >= len(mint.calls))
+    assert query(running, ONE_WITHOUT_THE_OTHER) == [(0,)]
+    kept, called = len(query(running, KEPT)), len(mint.calls)
+    assert 20 < kept < called and "The books agree." in running.manage("doctor")
 
 
 def test_who_leaves_an_answer_that_another_waits_for_pays_and_is_kept(gateway, mint: Mint) -> None:

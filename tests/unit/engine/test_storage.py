@@ -7,8 +7,11 @@ from spending import until
 from unit.engine.conftest import DOLLAR, attempt_at, target
 
 from gateway.accounts.vault import Vault
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Model, Prices, Rates
 from gateway.engine.doctor import doctor
 from gateway.engine.payloads import MOST_BYTES
+from gateway.engine.rerate import rerate
 from gateway.engine.retention import Retention
 from gateway.engine.storage import fee_of
 from gateway.errors import Cancelled, OutOfCredits, Unavailable, UpstreamFailed
@@ -129,6 +132,16 @@ def test_the_end_told_twice_counts_once(one, account, used, retention):
         settlement.close()
     one.rest()
     assert spent(one, account)[2] == 20_000 + FEE and doctor(one.database) == []
+
+
+def test_pricing_again_leaves_the_fee_alone(one, account, used, retention):
+    payload, settlement = payload_of(one, account, retention)
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    payload.finish(200)
+    dear = dataclasses.replace(target().mapping, prices=(Prices(Rates(prompt=3000 * MILLION)),))
+    at = one.context.at_us
+    report = rerate(one.database, Catalogue([Model("m-1", mappings=(dear,))], [], {}, "v1"), at, at + 1, now_us=at)
+    assert report.owed() == {account.organization: 10 * 3000 - 20_000}
 
 
 def test_without_credits_for_the_fee_nothing_is_held(one, account, retention):

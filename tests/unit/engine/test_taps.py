@@ -8,8 +8,8 @@ from gateway.providers.protocol import Credential
 SECRET = "sk-1234567890"
 
 
-def tap(room: int = 1000) -> Tap:
-    return Tap(dataclasses.replace(target(), credential=Credential(SECRET)), room)
+def tap(room: int = 1000, source: str = "byok") -> Tap:
+    return Tap(dataclasses.replace(target(), credential=Credential(SECRET, source)), room)
 
 
 def test_an_exchange_is_kept_without_the_query_and_the_credential() -> None:
@@ -21,6 +21,12 @@ def test_an_exchange_is_kept_without_the_query_and_the_credential() -> None:
     shown = one.show()
     assert (shown["url"], shown["status"], shown["request"]) == ("https://api.example/v1/chat", 401, '{"a": 1}')
     assert shown["response"] == "Incorrect API key: [secret]." and shown["truncated"] is False
+
+
+def test_where_the_operators_own_upstreams_are_is_not_told() -> None:
+    one = tap(source="platform")
+    one.sent("POST", "http://inner.example:8000/v1/chat", b"{}")
+    assert one.show()["url"] == "" and one.show()["request"] == "{}"
 
 
 def test_both_bodies_share_the_room() -> None:
