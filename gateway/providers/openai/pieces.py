@@ -4,7 +4,7 @@ They are checked by their type alone and written again from it, so that a relaye
 Whatever holds anything else is no piece and is read in full.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType
 from msgspec.json import Decoder, Encoder
@@ -37,23 +37,35 @@ class Piece(Struct, gc=False):
     error: None = None
     service_tier: str | None = None
 
-    @property
-    def size(self) -> int:
-        return len(self.choices[0].delta.content)
+
+class Run(NamedTuple):
+    """Pieces that came one after the other: the `choices` of each as JSON in one line, the length of all their text,
+    and the last service tier that they name ("" for none)."""
+
+    ready: list[bytes]
+    size: int
+    tier: str
 
 
 DECODER = Decoder(Piece)
 ENCODER = Encoder()
 
 
-def read_piece(data: bytes) -> Piece | None:
-    """The piece that a chunk's JSON is; None for one that is anything else, or no JSON."""
+def read_run(events: list[tuple[str, bytes]], start: int) -> Run:
+    """The pieces from `start` on, up to the first event that is anything else."""
+    decode, encode = DECODER.decode, ENCODER.encode
+    ready: list[bytes] = []
+    size, tier = 0, ""
     try:
-        return DECODER.decode(data)
+        for name, data in events[start:] if start else events:
+            if name:
+                break
+            piece = decode(data)
+            choices = piece.choices
+            ready.append(encode(choices))
+            size += len(choices[0].delta.content)
+            if piece.service_tier:
+                tier = piece.service_tier
     except (DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def write_piece(piece: Piece) -> bytes:
-    """The chunk's `choices` as JSON, in one line."""
-    return ENCODER.encode(piece.choices)
+        pass  # of another kind, or no JSON: whoever reads it in full will say so
+    return Run(ready, size, tier)

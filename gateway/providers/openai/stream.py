@@ -30,7 +30,7 @@ from gateway.neutral.events import (
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.openai.pieces import read_piece, write_piece
+from gateway.providers.openai.pieces import Run, read_run
 from gateway.providers.openai.reply import (
     arguments_text,
     details_text,
@@ -124,25 +124,26 @@ class StreamReader:
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         """The neutral events of some wire events, and whether the last is terminal."""
         batch: Batch = []
-        pieces: NativeChunk | None = None
-        for name, data in events:
-            if self._texting and not name:
-                piece = read_piece(data)
-                if piece is not None:
-                    if pieces is None:
-                        pieces = NativeChunk(dialect.NAME, NO_BODY, True)
-                        batch.append(pieces)
-                    pieces.size += piece.size
-                    pieces.ready.append(write_piece(piece))
-                    self._tier = piece.service_tier or self._tier
-                    continue
+        place, end = 0, len(events)
+        while place < end:
+            if self._texting:
+                place += self._take_run(read_run(events, place), batch)
+                if place == end:
+                    break
                 self._texting = False
                 self._patience -= 1
-            pieces = None
-            last = self._take_chunk(name, data, batch)
+            last = self._take_chunk(*events[place], batch)
             if last is not None:
                 return self._end(batch, last), True
+            place += 1
         return batch, False
+
+    def _take_run(self, run: Run, batch: Batch) -> int:
+        """Add pieces of text that are relayed as they are; how many."""
+        if run.ready:
+            batch.append(NativeChunk(dialect.NAME, NO_BODY, True, run.size, ready=run.ready))
+            self._tier = run.tier or self._tier
+        return len(run.ready)
 
     def _take_chunk(self, name: str, data: bytes, batch: Batch) -> Finished | Failed | None:
         """Add what one wire event brings; the terminal event when it ends the stream."""
