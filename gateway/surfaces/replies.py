@@ -9,6 +9,7 @@ import orjson
 
 from gateway.dialects import anthropic, management, openai
 from gateway.errors import GatewayError, Internal
+from gateway.neutral.events import Batch
 from gateway.surfaces.exchange import Deprecated, Inbound, Outbound
 
 log = logging.getLogger("gateway")
@@ -42,6 +43,24 @@ def json_reply(
 def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | None = None) -> Outbound:
     """A server-sent event stream that proxies must not buffer."""
     return Outbound(200, [*SSE, *PRIVATE, *_identity(request_id), *(headers or ())], frames)
+
+
+def write_frames(
+    batches: Iterator[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
+) -> Iterator[bytes]:
+    """What `write` makes of each batch, one item a batch (none where it makes nothing), or `fail` of an error. The
+    batches are closed whatever ends it."""
+    try:
+        for batch in batches:
+            sent = write(batch)
+            if sent:
+                yield sent
+    except GatewayError as error:
+        yield fail(error)
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
 
 
 def error_reply(error: GatewayError, dialect: str, request_id: str = "") -> Outbound:

@@ -10,6 +10,7 @@ from gateway.neutral.usage import NOTHING, Usage
 from gateway.surfaces.anthropic.stream_blocks import BlockOrder, frame
 from gateway.surfaces.anthropic.writer import write_stop
 from gateway.surfaces.facts import Facts
+from gateway.surfaces.replies import write_frames
 
 PING = frame({"type": "ping"})
 STOP = frame({"type": "message_stop"})
@@ -19,17 +20,7 @@ def frames(batches: Iterator[Batch], facts: Facts) -> Iterator[bytes]:
     """Server-sent events, one item a batch. A whole answer ends in message_stop; a broken one in an `error` event
     with nothing behind it, so that no client takes it for whole."""
     stream = _Stream(facts)
-    try:
-        for batch in batches:
-            sent = stream.write(batch)
-            if sent:
-                yield sent
-    except GatewayError as error:
-        yield stream.fail(error)
-    finally:
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
+    return write_frames(batches, stream.write, stream.fail)
 
 
 class _Stream:

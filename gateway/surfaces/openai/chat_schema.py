@@ -1,12 +1,12 @@
 """The body of POST /v1/chat/completions: its shape, its limits, and what is said when it is wrong."""
 
-import re
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
+from gateway.surfaces.complaints import explain, invalid, unreadable
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]
@@ -294,10 +294,6 @@ class ChatBody(Shape, kw_only=True):
 
 
 DECODER = Decoder(ChatBody)
-PLACE = re.compile(r" - at `\$?([^`]*)`$")
-MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
-INDEX = re.compile(r"\[(\d+)\]")
-ENUM = re.compile(r"^Invalid (?:enum )?value ")
 # What may stand at a path (without its list indexes), for the message about a value that may not.
 CHOICES = {
     "messages.role": ("system", "developer", "user", "assistant", "tool"),
@@ -317,7 +313,6 @@ CHOICES = {
     "routing": ("auto", "price", "throughput", "latency"),
     "prompt_cache_retention": ("in_memory", "24h"),
 }
-JSON_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "object": "object"}
 
 
 def decode(body: bytes) -> ChatBody:
@@ -325,10 +320,9 @@ def decode(body: bytes) -> ChatBody:
     try:
         decoded = DECODER.decode(body)
     except ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise explain(str(error), CHOICES) from None
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InvalidRequest(f"The body is not valid JSON: {reason}.", code="invalid_json") from None
+        raise unreadable(error) from None
     _check_together(decoded)
     return decoded
 
@@ -360,35 +354,3 @@ def require_object(raw: Raw | UnsetType, param: str, *, optional: bool = False) 
     if start[:1] == b"{" or (optional and start == b"null"):
         return
     raise invalid(param, "expected an object with a JSON Schema")
-
-
-def invalid(param: str, reason: str) -> InvalidRequest:
-    """The error for a field with a wrong value; `param` is its dotted path."""
-    return InvalidRequest(f"Invalid value for '{param}': {reason}.", param=param)
-
-
-def _invalid(text: str) -> InvalidRequest:
-    """A checker's message ("Expected `str`, got `int` - at `$.messages[0].role`") as an error with a dotted path."""
-    found = PLACE.search(text)
-    path = INDEX.sub(r".\1", found[1]).strip(".") if found else ""
-    reason = text[: found.start()] if found else text
-    missing = MISSING.match(reason)
-    if missing:
-        param = f"{path}.{missing[1]}" if path else missing[1]
-        return InvalidRequest(f"The required field '{param}' is missing; add it.", param=param)
-    if not path:
-        return InvalidRequest("The body must be a JSON object.")
-    choices = CHOICES.get(re.sub(r"\.\d+", "", path))
-    if choices and ENUM.match(reason):
-        return invalid(path, f"{ENUM.sub('', reason)} is none of {_either(choices)}")
-    words = re.sub(r"`([^`]+)`", lambda match: _in_json_words(match[1]), reason)
-    return invalid(path, words[:1].lower() + words[1:])
-
-
-def _in_json_words(types: str) -> str:
-    """ "str | int | null" as "string, integer or null"."""
-    return _either(tuple(JSON_WORDS.get(word, word) for word in types.split(" | ")))
-
-
-def _either(words: tuple[str, ...]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -27,6 +27,7 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Foreign, Image, Reasoning, Refusal, Source, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_seal
+from gateway.surfaces.replies import write_frames
 
 KEEP_ALIVE = b": keep-alive\n\n"
 UNCITED = "Citations of documents have no form in chat completions and were left out."
@@ -159,17 +160,7 @@ def frames(batches: Iterator[Batch], facts: Facts) -> Iterator[bytes]:
     """Server-sent events, one item a batch. A whole answer ends in usage, metadata and [DONE]; a broken one in an
     `error` event and no [DONE], so that no client takes it for whole."""
     stream = _Stream(facts)
-    try:
-        for batch in batches:
-            sent = stream.write(batch)
-            if sent:
-                yield sent
-    except GatewayError as error:
-        yield error_frame(error)
-    finally:
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
+    return write_frames(batches, stream.write, error_frame)
 
 
 def error_frame(error: GatewayError) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.dialects.openai import REASONING_FORMATS, REASONING_MAKERS
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
-from gateway.surfaces.openai.chat_schema import invalid
+from gateway.surfaces.complaints import invalid
 
 TEXT, SUMMARY, SEALED = "reasoning.text", "reasoning.summary", "reasoning.encrypted"
 CONTENT_ID = "content"

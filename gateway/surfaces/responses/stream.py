@@ -9,6 +9,7 @@ from gateway.dialects import openai
 from gateway.errors import GatewayError
 from gateway.neutral.events import Batch, Failed, Finished, NativeChunk, Silent, Started, Warned
 from gateway.neutral.usage import Usage
+from gateway.surfaces.replies import write_frames
 from gateway.surfaces.responses import writer
 from gateway.surfaces.responses.assembler import INCOMPLETE, Assembler
 from gateway.surfaces.responses.reader import Turn
@@ -24,17 +25,7 @@ def frames(batches: Iterator[Batch], turn: Turn, facts: writer.Facts, keep: writ
     """Server-sent events, one item a batch. A whole answer ends in response.completed or response.incomplete; a broken
     one in response.failed and an `error` event, on which SDKs raise, so that no client takes it for whole."""
     stream = _Stream(turn, facts, keep)
-    try:
-        for batch in batches:
-            sent = stream.write(batch)
-            if sent:
-                yield sent
-    except GatewayError as error:
-        yield stream.fail(error, None)
-    finally:
-        close = getattr(batches, "close", None)
-        if close is not None:
-            close()
+    return write_frames(batches, stream.write, lambda error: stream.fail(error, None))
 
 
 class _Stream:
