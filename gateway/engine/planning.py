@@ -138,7 +138,7 @@ class Planner:
         catalogue, size = self._router.catalogue(), request.needs.prompt_bytes
         planned = self._recent.find(key, catalogue, size, context.started)
         if planned is not None and not self._may_rest(planned.plan):
-            return planned
+            return self._plan(context, request, explore=1.0) if self._router.explores(planned.plan) else planned
         planned = self._plan(context, request)
         if not self._may_rest(planned.plan):
             self._recent.keep(key, planned, planned.plan, catalogue, size, context.started)
@@ -148,7 +148,7 @@ class Planner:
         """The decision as data, without the random choice and without calling anybody. SpendingLimitReached when the
         provider keys that remain may spend no more."""
         request = with_defaults(context.caller, request)
-        plan = self._decide(context, request, explore=False)
+        plan = self._decide(context, request, explore=0.0)
         return write_record(self._bounds.sift(plan, request, context.at_us))
 
     def begun(self, target: Target) -> None:
@@ -205,8 +205,8 @@ class Planner:
         if attempt.first_at:
             self._counters.add("streams_cut_total", (provider,))
 
-    def _plan(self, context: RequestContext, request: ChatRequest) -> Planned:
-        plan = self._decide(context, request)
+    def _plan(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> Planned:
+        plan = self._decide(context, request, explore)
         return Planned(plan, tuple([self._targets(plan, place) for place in range(len(plan.order))]))
 
     def _may_rest(self, plan: Plan) -> bool:
@@ -217,7 +217,7 @@ class Planner:
         groups = (plan.ranked, plan.excluded)
         return any(rests.concern(one.candidate.provider.id) for group in groups for one in group)
 
-    def _decide(self, context: RequestContext, request: ChatRequest, explore: bool = True) -> Plan:
+    def _decide(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> Plan:
         caller = context.caller
         if caller.rules:
             check_address(caller.rules, context.ip)

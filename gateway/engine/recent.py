@@ -1,8 +1,8 @@
 """Plans made a moment ago, for requests that can be told apart from those neither by access, keys nor abilities.
 
-Decided against: keeping plans in which chance, a session or a turn of keys had a say, and keeping any whose
-providers may rest. What is kept lags behind health's successes by at most KEEP_S; a failure in this worker ends it at
-once.
+Decided against: keeping plans in which a random choice, a session or a turn of keys had a say, and keeping any whose
+providers may rest. Where a random choice is possible, each request that would get a kept plan has its own chance of
+one first. What is kept lags behind health's successes by at most KEEP_S; a failure in this worker ends it at once.
 """
 
 from collections.abc import Hashable
@@ -15,10 +15,13 @@ from gateway.providers.credentials import CREDITS
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import CHARACTERS_PER_TOKEN
 from gateway.routing.decision import Plan
-from gateway.routing.plan import PINNED, SINGLE
+from gateway.routing.plan import PINNED, PREFERRED, SINGLE, WEIGHTED
 from gateway.routing.score import LARGE_PROMPT_TOKENS
 
 T = TypeVar("T")
+
+# Of reasons: what catalogue, health and the project's own preference decided.
+STEADY = frozenset((PINNED, SINGLE, WEIGHTED, PREFERRED))
 
 KEEP_S = 0.05
 CAPACITY = 512
@@ -94,5 +97,5 @@ def ceiling_of(plan: Plan) -> int:
 def _is_steady(plan: Plan) -> bool:
     """Whether neither chance nor a turn of keys nor an organization's own provider had a say."""
     resolution = plan.resolution
-    fixed = plan.reason in (PINNED, SINGLE) and resolution.kind in ("pinned", "canonical") and resolution.offer is None
+    fixed = plan.reason in STEADY and resolution.kind in ("pinned", "canonical") and resolution.offer is None
     return fixed and all(len(one.credentials) == 1 for one in plan.order)

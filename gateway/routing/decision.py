@@ -25,7 +25,7 @@ class Ask(NamedTuple):
     operation: str = "chat"
     routes: CustomRoutes | None = None
     traffic: Traffic = GENERAL
-    explore: bool = True
+    explore: float = 0.0
 
 
 class Plan(NamedTuple):

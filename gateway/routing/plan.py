@@ -73,20 +73,21 @@ class Router:
         operation: str = "chat",
         routes: CustomRoutes | None = None,
         traffic: Traffic = GENERAL,
-        explore: bool = True,
+        explore: float | None = None,
     ) -> Plan:
         """Decide where a request goes. Changes nothing; after a success call `served`.
 
         `allowed` gives the reason why a mapping is denied (None: allowed), `usable` a mapping's credentials in the
         order in which to try them (() = none). `scope` (a project's id) keeps sessions and preferences apart.
-        `explore=False` leaves the random choice out: what an explanation shows.
+        `explore` is the chance of a random choice where one is allowed (None: the setting's; 0.0: an explanation's).
 
         Raises UnknownModel, InvalidRequest (options that do not go together, no credential), NotSupported (naming
         what is missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (all rest, with
         retry_after).
         """
+        chance = self._settings.exploration_rate if explore is None else explore
         ask = Ask(
-            asked, needs, options, allowed, usable, no_fallback, session, scope, operation, routes, traffic, explore
+            asked, needs, options, allowed, usable, no_fallback, session, scope, operation, routes, traffic, chance
         )
         table = self._tables.find(asked, routes)
         kind = table.resolution.kind
@@ -102,6 +103,14 @@ class Router:
     def catalogue(self) -> Catalogue:
         """The catalogue that plans are made from now; another object after a reload."""
         return self._tables.catalogue()
+
+    def explores(self, plan: Plan) -> bool:
+        """Whether chance has it that the next request like that of `plan` is sent elsewhere, to learn (`_select`)."""
+        ask = plan.ask
+        if plan.reason not in (WEIGHTED, PREFERRED) or not ask.explore:
+            return False
+        own_will = ask.no_fallback or ask.session or _has_strategy(ask.options)
+        return not own_will and self._random() < ask.explore
 
     def served(self, plan: Plan, chosen: Scored) -> None:
         """`chosen` of this plan answered: keep the session with it, and remember it for its project.
@@ -181,7 +190,7 @@ class Router:
             return best, WEIGHTED
         if _has_strategy(ask.options):
             return best, WEIGHTED
-        if ask.explore and not ask.no_fallback and self._random() < self._settings.exploration_rate:
+        if ask.explore and not ask.no_fallback and self._random() < ask.explore:
             return ranked[int(self._random() * len(ranked))], EXPLORED
         preferred = _find(ranked, self._sticky.preference_of(ask.scope, ask.asked))
         if preferred is not None and preferred is not best and _still_good(preferred, best):

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.engine.recent import KEEP_S, Recent, ceiling_of, key_of
 from gateway.neutral.chat import Needs, Options
-from gateway.routing.plan import EXPLORED, PINNED, SINGLE
+from gateway.routing.plan import EXPLORED, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
 from gateway.routing.score import LARGE_PROMPT_TOKENS
 
 
@@ -38,6 +38,16 @@ def request(options=None, **needs):
 
 def test_a_plan_serves_the_next_request_like_it():
     assert found(plan(), later_s=KEEP_S / 2) == "planned"
+
+
+@pytest.mark.parametrize("reason", [WEIGHTED, PREFERRED])
+def test_a_choice_among_providers_by_health_and_preference_serves_the_next_request_too(reason):
+    assert found(plan(reason, "canonical")) == "planned"
+
+
+@pytest.mark.parametrize("reason", [EXPLORED, SESSION, LOW_UPTIME])
+def test_what_chance_a_session_or_a_failing_provider_decided_is_planned_each_time(reason):
+    assert found(plan(reason, "canonical")) is None
 
 
 def test_a_plan_ends_after_a_moment():

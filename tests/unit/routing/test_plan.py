@@ -260,6 +260,23 @@ def test_requests_with_a_will_of_their_own_are_not_explored(trio, more):
     assert providers(world.plan(**more))[0] == "a"
 
 
+def test_each_request_of_a_kept_plan_has_its_own_chance_of_exploration(trio):
+    world = trio(exploration=0.01, rolls=[0.5, 0.005, 0.01, 0.9])
+    plan = world.plan()
+    assert [world.router.explores(plan), world.router.explores(plan)] == [True, False]
+
+
+@pytest.mark.parametrize("more", [{"no_fallback": True}, {"session": "s"}, {"options": Options(routing="price")}])
+def test_kept_plans_of_requests_with_a_will_of_their_own_are_never_explored(trio, more):
+    world = trio(exploration=1.0, rolls=[0.0, 0.0])
+    assert not world.router.explores(world.plan(**more))
+
+
+def test_a_chance_of_one_is_a_random_choice_whatever_the_setting(trio):
+    plan = trio(exploration=0.0, rolls=[0.9, 0.7]).plan(explore=1.0)
+    assert plan.reason == "random-exploration" and providers(plan)[0] == "c"
+
+
 def test_price_strategy_ignores_speed(world, mapping, key):
     made = world(mapping("a", price=10**9), mapping("b", price=1_010_000_000))
     for _ in range(3):

@@ -57,7 +57,7 @@ def outcome(step, *args, **more):
 
 
 def explain(made, *args, **more):
-    return write_record(made.plan(*args, explore=False, **more))
+    return write_record(made.plan(*args, explore=0.0, **more))
 
 
 def test_an_explanation_equals_the_provider_really_chosen_in_ten_thousand_cases(world, mapping):
