@@ -14,6 +14,7 @@ ALLOWED = re.compile(r"[A-Za-z0-9./-]{1,255}")
 CLAW = re.compile(r"[a-z0-9_-]*claw[a-z0-9_-]*")
 REMEMBERED = 4096
 CLIENTS = CONFIG / "catalogue" / "clients.toml"
+TELLING = ("x-source", "http-referer", "referer", "x-title", "x-openrouter-title", "user-agent")
 LONGEST = 1024  # characters of a header that are looked at
 
 
@@ -36,7 +37,7 @@ class Sources:
         self._clients = tuple(clients)
         self._ids = {name: client.id for client in self._clients for name in client.sources}
         self.labels = {client.id: client.label for client in self._clients}
-        self._seen: dict[tuple[str, ...], str] = {}
+        self._seen: dict[tuple[str | None, ...], str] = {}
 
     def source(self, headers: Mapping[str, str]) -> str:
         """The source of a request from its headers (lower-case names); remembered by their values.
@@ -44,12 +45,13 @@ class Sources:
         InvalidRequest when x-source has other characters than letters, digits, '.', '/' and '-'; a referer like that
         is ignored.
         """
-        title = headers.get("x-title") or headers.get("x-openrouter-title") or ""
-        found = (headers.get("x-source", ""), headers.get("http-referer") or headers.get("referer") or "")
-        seen = (*found, title, headers.get("user-agent", ""))
+        seen = tuple(map(headers.get, TELLING))
         known = self._seen.get(seen)
         if known is None:
-            known = self._resolve(*(value[:LONGEST].strip() for value in seen))
+            given, http_referer, referer, title, other_title, agent = (
+                (value or "")[:LONGEST].strip() for value in seen
+            )
+            known = self._resolve(given, http_referer or referer, title or other_title, agent)
             if len(self._seen) >= REMEMBERED:
                 self._seen.clear()
             self._seen[seen] = known

@@ -71,18 +71,22 @@ class Connection:
     def take_head(self) -> bytes | None:
         """The next request head with its blank line; None when the caller left. InvalidRequest: 408, 431."""
         searched = 0
+        if self._at == len(self._buffer) and not self._receive():
+            return None
         while True:
-            self._skip_blank_lines()
-            end = self._buffer.find(b"\r\n\r\n", max(self._at, searched - 3))
-            if end - self._at > HEAD_BYTES or (end < 0 and len(self._buffer) - self._at > HEAD_BYTES):
+            buffer = self._buffer
+            if buffer.startswith(b"\r\n", self._at):
+                self._skip_blank_lines()
+            at = self._at
+            end = buffer.find(b"\r\n\r\n", max(at, searched - 3) if searched else at)
+            if (end if end >= 0 else len(buffer)) - at > HEAD_BYTES:
                 raise InvalidRequest("The request head is too large.", code="headers_too_large", status=431)
             if end >= 0:
-                head = self._buffer[self._at : end + 4]
                 self._at = end + 4
-                return head
+                return buffer[at : end + 4]
             if self.phase == IDLE and self.surplus:
                 self.phase, self.since = READING, self.pulse.tick
-            searched = len(self._buffer) - self._at
+            searched = len(buffer) - at
             if not self._receive():
                 return self._end_head()
 
@@ -171,7 +175,7 @@ class Connection:
         data = self.socket.recv(RECEIVE_BYTES)
         if not data:
             return False
-        self._buffer = self._buffer[self._at :] + data if self.surplus else data
+        self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
         self._at = 0
         self._take_turns()
         return True

@@ -16,7 +16,10 @@ METADATA_LIMIT = 16
 
 def token_of(inbound: Inbound) -> str:
     """The API key: `Authorization: Bearer`, else `x-api-key`, else ""."""
-    scheme, _, value = inbound.header("authorization").partition(" ")
+    given = inbound.headers.get("authorization", "")
+    if given.startswith("Bearer "):
+        return given[7:].strip() or inbound.header("x-api-key")
+    scheme, _, value = given.strip().partition(" ")
     token = value.strip()
     return token if token and scheme.lower() == "bearer" else inbound.header("x-api-key")
 
@@ -56,10 +59,9 @@ def context_of(
         inbound.payload = context.payload = services.retention.begin(context, inbound.path, inbound.body)
     if not OWN_HEADERS.isdisjoint(inbound.headers):
         _read_wishes(context, inbound)
-    for name in inbound.headers:
-        if name.startswith(METADATA_PREFIX):
-            context.metadata = _metadata(inbound)
-            break
+    # One search over all names instead of a question to each: nearly no request has any.
+    if METADATA_PREFIX in "\n".join(inbound.headers):
+        context.metadata = _metadata(inbound)
     return context
 
 
