@@ -48,10 +48,8 @@ class Sources:
         seen = tuple(map(headers.get, TELLING))
         known = self._seen.get(seen)
         if known is None:
-            given, http_referer, referer, title, other_title, agent = (
-                (value or "")[:LONGEST].strip() for value in seen
-            )
-            known = self._resolve(given, http_referer or referer, title or other_title, agent)
+            source, http_referer, referer, title, other_title, agent = [(one or "")[:LONGEST].strip() for one in seen]
+            known = self._resolve(source, http_referer or referer, title or other_title, agent)
             if len(self._seen) >= REMEMBERED:
                 self._seen.clear()
             self._seen[seen] = known

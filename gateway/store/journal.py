@@ -50,7 +50,7 @@ class _Batch:
     __slots__ = ("entries", "done", "stir", "watched")
 
     def __init__(self) -> None:
-        self.entries: list[_Entry] = []
+        self.entries: list[Ticket] = []
         self.done = threading.Event()
         self.stir = threading.Event()
         self.watched = False
@@ -60,21 +60,14 @@ class _Batch:
         self.stir.set()
 
 
-class _Entry:
-    __slots__ = ("rows", "error")
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = rows
-        self.error: Exception | None = None
-
-
 class Ticket:
     """The promise of one append."""
 
-    __slots__ = ("_batch", "_entry")
+    __slots__ = ("_batch", "rows", "error")
 
-    def __init__(self, batch: _Batch, entry: _Entry) -> None:
-        self._batch, self._entry = batch, entry
+    def __init__(self, batch: _Batch, rows: Sequence[Row]) -> None:
+        self._batch, self.rows = batch, rows
+        self.error: Exception | None = None
 
     def wait(self, timeout_s: float) -> None:
         """Return once the rows are durable. Unavailable when they were refused or `timeout_s` passed; after a
@@ -86,12 +79,12 @@ class Ticket:
             timeout_s -= STIR_S
         if not batch.done.is_set() and not batch.done.wait(timeout_s):
             raise errors.Unavailable("The record could not be written in time; try again.")
-        if self._entry.error is not None:
-            raise errors.Unavailable("The record could not be written.") from self._entry.error
+        if self.error is not None:
+            raise errors.Unavailable("The record could not be written.") from self.error
 
     def posted(self) -> bool:
         """Whether the rows are durable now."""
-        return self._batch.done.is_set() and self._entry.error is None
+        return self._batch.done.is_set() and self.error is None
 
     def settled(self) -> bool:
         """Whether the rows are durable now or were refused for good."""
@@ -131,10 +124,11 @@ class Journal:
             # Only the first of a batch has somebody to wake: the writer empties the queue before it sleeps.
             self._idle.clear()
             self._wake.set()
-        batch, entry = queue[-1], _Entry(rows)
-        batch.entries.append(entry)
+        batch = queue[-1]
+        ticket = Ticket(batch, rows)
+        batch.entries.append(ticket)
         self.pending += 1
-        return Ticket(batch, entry)
+        return ticket
 
     def flush(self, timeout_s: float) -> None:
         """Wait until everything appended so far is settled. Unavailable when `timeout_s` passes first."""
@@ -173,7 +167,7 @@ class Journal:
                     batch.stir.set()
                 batch.watched = True
 
-    def _post(self, entries: list[_Entry]) -> bool:
+    def _post(self, entries: list[Ticket]) -> bool:
         """Write a group, halving it around a bad entry; False when closing gave up on an absent store."""
         self._seq += 1
         try:
@@ -191,7 +185,7 @@ class Journal:
         self.largest_batch = max(self.largest_batch, len(entries))
         return True
 
-    def _persist(self, seq: int, entries: list[_Entry]) -> bool:
+    def _persist(self, seq: int, entries: list[Ticket]) -> bool:
         """Commit a group, waiting as long as it takes for the store; False when closing gave up."""
         delay_s = BACKOFF_S
         while True:
@@ -208,7 +202,7 @@ class Journal:
             self.commit_s = self._clock.monotonic() - start
             return True
 
-    def _execute(self, seq: int, entries: list[_Entry]) -> None:
+    def _execute(self, seq: int, entries: list[Ticket]) -> None:
         mark = self._database.execute(MARK, (self._writer, seq, self._clock.now_us()))
         if not mark.rowcount:
             return
