@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 from typing import Protocol as Interface
 
@@ -12,6 +13,7 @@ from gateway.neutral.events import Batch, Silent
 from gateway.providers.failures import explain_object, stream_failure
 from gateway.providers.protocol import Reply
 
+EVENT_BREAK = b"\n\ndata: "
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 comes in one line
 
 
@@ -69,16 +71,15 @@ class EventReader:
         if b"\r" in piece:
             # A CR at the very end may be the first half of a CRLF: it is held with the rest.
             piece = piece.replace(b"\r\n", b"\n")
-        *blocks, rest = piece.split(b"\n\n")
-        if rest:
+        if piece[-2:] != b"\n\n":
+            whole, blank, rest = piece.rpartition(b"\n\n")
             self._hold(rest)
-        events: list[tuple[str, bytes]] = []
-        for block in blocks:
-            if block[:6] == b"data: " and b"\n" not in block:
-                events.append(("", block[6:]))
-            elif block:
-                self._add(block, events)
-        return events
+            piece = whole + blank
+        inner = piece.count(EVENT_BREAK)
+        if piece[:6] == b"data: " and piece.count(b"\n") == 2 * inner + 2:
+            # Every line feed belongs to a break between two events of one line, or to the end: no line is looked at.
+            return list(zip(repeat(""), piece[6:-2].split(EVENT_BREAK), strict=False))
+        return self._read(piece)
 
     def finish(self) -> list[tuple[str, bytes]]:
         """Events that only lacked their closing blank line when the stream ended cleanly."""
@@ -87,6 +88,15 @@ class EventReader:
         events: list[tuple[str, bytes]] = []
         if block:
             self._add(block, events)
+        return events
+
+    def _read(self, piece: bytes) -> list[tuple[str, bytes]]:
+        events: list[tuple[str, bytes]] = []
+        for block in piece.split(b"\n\n"):
+            if block[:6] == b"data: " and b"\n" not in block:
+                events.append(("", block[6:]))
+            elif block:
+                self._add(block, events)
         return events
 
     def _hold(self, piece: bytes) -> None:

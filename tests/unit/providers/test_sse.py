@@ -57,3 +57,12 @@ def test_event_without_end_is_stopped():
 def test_whole_events_do_not_count_against_the_limit():
     reader = EventReader(limit=100)
     assert sum(len(reader.feed(b"data: xxxxxxxxxx\n\n" * 9)) for _ in range(20)) == 180
+
+
+LINES = [b"data: a", b"data: b", b"event: e\ndata: c", b": note", b"data:d", b"data: e\ndata: f", b"", b"\ndata: g"]
+
+
+@given(st.lists(st.sampled_from(LINES)))
+def test_events_of_one_line_and_others_are_told_apart_in_any_company(blocks):
+    alone = [event for block in blocks for event in EventReader().feed(block + b"\n\n")]
+    assert EventReader().feed(b"".join(block + b"\n\n" for block in blocks)) == alone
