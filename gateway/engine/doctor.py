@@ -84,6 +84,11 @@ SELECT id, leased_nusd, granted FROM (
         WHERE l.budget = b.id AND l.generation = b.generation), 0) AS granted FROM budget b
 ) x WHERE leased_nusd <> granted ORDER BY id
 """
+# Callers reserve from the budgets of teams that are marked to have limits, and from no others.
+UNMARKED = """
+SELECT t.id, MAX(b.limit_nusd), 0 FROM team t JOIN budget b ON b.scope_id = t.id
+WHERE b.limit_nusd IS NOT NULL AND NOT t.limited GROUP BY t.id ORDER BY t.id
+"""
 NEGATIVE = "SELECT id, {column}, 0 FROM budget WHERE {column} < 0 ORDER BY id"
 
 
@@ -154,6 +159,7 @@ class Examination:
         )
         yield from self._ask(sql, "usage rows", "counter", MARKED)
         yield from self._ask(LEASED, "leased", "granted to workers")
+        yield from self._ask(UNMARKED, "limit", "limit that its members meet")
         for column in ("settled_nusd", "leased_nusd"):
             yield from self._ask(NEGATIVE.format(column=column), column.removesuffix("_nusd"), "which is less than")
 

@@ -78,3 +78,13 @@ def test_everything_that_was_done_is_in_a_chain_that_verifies(gateway: LocalGate
     assert [one["action"] for one in entries[:3]] == ["api_key.delete", "provider_key.create", "api_key.create"]
     assert key["token"] not in str(entries) and "sk-a-secret" not in str(entries)
     assert desk("GET", f"/orgs/{organization}/audit/verify")["valid"] is True
+
+
+def test_the_log_of_requests_holds_no_token_of_an_invitation(process: Callable[..., GatewayProcess]) -> None:
+    running = process(GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD, GATEWAY_SERVER_ACCESS_LOG="true")
+    desk = Desk(running.address)
+    organization = desk("GET", "/orgs")["organizations"][0]["id"]
+    made = desk("POST", f"/orgs/{organization}/invitations", {"email": "new@example.com"})["invitation"]
+    page = requests.get(made["link"], timeout=20)
+    assert page.status_code == 200 and page.url == f"{running.address}/connect/invitation"
+    assert "/connect/invitation" in running.log() and made["token"] not in running.log()

@@ -4,6 +4,12 @@ from unit.engine.conftest import DOLLAR, attempt_at, target
 from gateway import ids
 from gateway.engine.doctor import doctor, examine
 from gateway.errors import Unavailable
+from gateway.limits.budgets import Limits
+
+ORGANIZATION = (
+    "INSERT INTO organization (id, name, status, policy, created_at, updated_at) VALUES (?, '', '', '', 1, 1)"
+)
+TEAM = "INSERT INTO team (id, organization_id, name, created_at, limited) VALUES (?, ?, '', 1, ?)"
 
 
 @pytest.fixture
@@ -85,3 +91,14 @@ def test_the_ledger_stands_for_rows_that_were_cleared(one, account):
     one.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
     one.database.write(lambda: one.database.execute("DELETE FROM usage"))
     assert doctor(one.database) == []
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_team_whose_limits_bind_nobody_is_told(one, marked):
+    organization, team = ids.new("org"), ids.new("team")
+    run = one.database.execute
+    one.database.write(lambda: (run(ORGANIZATION, (organization,)), run(TEAM, (team, organization, marked))))
+    assert doctor(one.database) == []
+    one.budgets.set_limits("team", team, Limits(total_nusd=DOLLAR))
+    told = [] if marked else [f"{team}: limit 1, limit that its members meet 0"]
+    assert doctor(one.database) == told
