@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
+import orjson
+
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of, state_on
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
@@ -50,27 +52,57 @@ def write_entries(
     catalogue: Catalogue, models: Iterable[Model], query: Query, at_us: int, refuse: Predicate | None
 ) -> Iterator[dict[str, Any]]:
     """The entries (service.md "Model list") of the models of one catalogue that pass the query's filters and rules."""
-    day = day_of(at_us)
     for model in models:
-        mappings = [m for m in model.mappings if _is_listed(catalogue, m, query, day, refuse)]
-        if not mappings:
-            continue
+        mappings = _allowed(catalogue, _listed(catalogue, model, query, day_of(at_us)), refuse)
         if query.mapped:
             yield from (_mapped_entry(catalogue, model, mapping, at_us) for mapping in mappings)
-        elif not (query.exclude_deprecated and state_on(model, day) != "active"):
+        elif mappings:
             yield _model_entry(catalogue, model, mappings, at_us)
 
 
-def _is_listed(catalogue: Catalogue, mapping: Mapping, query: Query, day: str, refuse: Predicate | None) -> bool:
+def serialise_entries(
+    catalogue: Catalogue, query: Query, at_us: int, refuse: Predicate | None, known: dict[str, bytes]
+) -> Iterator[bytes]:
+    """All entries of a catalogue as `write_entries` has them, in JSON. `known` holds, and gets, those that no rule
+    touches, by their ids: it belongs to this catalogue, day and query."""
+    day = day_of(at_us)
+    for model in catalogue.models.values():
+        listed = _listed(catalogue, model, query, day)
+        mappings = _allowed(catalogue, listed, refuse)
+        if query.mapped:
+            for mapping in mappings:
+                if mapping.key not in known:
+                    known[mapping.key] = orjson.dumps(_mapped_entry(catalogue, model, mapping, at_us))
+                yield known[mapping.key]
+        elif mappings and len(mappings) < len(listed):
+            yield orjson.dumps(_model_entry(catalogue, model, mappings, at_us))
+        elif mappings:
+            if model.id not in known:
+                known[model.id] = orjson.dumps(_model_entry(catalogue, model, mappings, at_us))
+            yield known[model.id]
+
+
+def _listed(catalogue: Catalogue, model: Model, query: Query, day: str) -> list[Mapping]:
+    """The model's mappings that pass the query's filters."""
+    if query.exclude_deprecated and not query.mapped and state_on(model, day) != "active":
+        return []
+    return [mapping for mapping in model.mappings if _is_listed(catalogue, mapping, query, day)]
+
+
+def _allowed(catalogue: Catalogue, mappings: list[Mapping], refuse: Predicate | None) -> list[Mapping]:
+    if refuse is None:
+        return mappings
+    providers = catalogue.providers
+    return [mapping for mapping in mappings if refuse(mapping, providers[mapping.provider]) is None]
+
+
+def _is_listed(catalogue: Catalogue, mapping: Mapping, query: Query, day: str) -> bool:
     state = state_on(mapping, day)
     if state == "deactivated" and not query.include_deactivated:
         return False
     if state != "active" and query.exclude_deprecated and query.mapped:
         return False
-    provider = catalogue.providers[mapping.provider]
-    if query.no_training and provider.data_policy.api_training is not False:
-        return False
-    return refuse is None or refuse(mapping, provider) is None
+    return not query.no_training or catalogue.providers[mapping.provider].data_policy.api_training is False
 
 
 def _model_entry(catalogue: Catalogue, model: Model, mappings: list[Mapping], at_us: int) -> dict[str, Any]:

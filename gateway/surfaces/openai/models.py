@@ -1,7 +1,7 @@
 """`GET /v1/models`, whole or one: the catalogue and the organization's own models as a caller may see them."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from gateway.errors import NotFound
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
-from gateway.surfaces.openai.model_entries import Query, pseudo_entries, write_entries
+from gateway.surfaces.openai.model_entries import Query, pseudo_entries, serialise_entries, write_entries
 
 DAY_US = 86_400_000_000
 JSON = ("Content-Type", "application/json")
@@ -88,22 +88,30 @@ def _matching(catalogue: Catalogue, asked: str, at_us: int, audience: Audience) 
 
 def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, bytes]:
     """The ETag and the serialised list: what all callers under equal rules see, made once for each catalogue, day and
-    query, with the organization's own models before it, made once for each of its changes."""
+    query, with the organization's own models before it, made once for each of its changes. Entries that no rule touches
+    are written once for all rules."""
     at_us = services.clock.now_us()
     holder = services.catalogue
     catalogue = holder.current()
-    key = ("model list", catalogue.version, at_us // DAY_US, query, audience.rules)
-    tag, shared = holder.remember(
-        key, lambda: _serialise([*pseudo_entries(query), *_all_entries(catalogue, query, at_us, audience)])
-    )
+    place = (catalogue.version, at_us // DAY_US, query)
+    known: dict[str, bytes] = holder.remember(("model entries", *place), dict)
+
+    def make() -> tuple[str, bytes]:
+        pseudo = map(orjson.dumps, pseudo_entries(query))
+        return _serialise([*pseudo, *serialise_entries(catalogue, query, at_us, audience.refuse, known)])
+
+    key = ("model list", *place, audience.rules)
+    tag, shared = holder.remember(key, make)
     if audience.own is None or not audience.own.current().models:
         return tag, shared
-    own_tag, own = audience.own.remember(key, lambda: _serialise(list(_own_entries(catalogue, query, at_us, audience))))
+    own_tag, own = audience.own.remember(
+        key, lambda: _serialise(map(orjson.dumps, _own_entries(catalogue, query, at_us, audience)))
+    )
     return _tag(tag.encode() + own_tag.encode()), _join(own, shared)
 
 
-def _serialise(entries: list[dict[str, Any]]) -> tuple[str, bytes]:
-    body = orjson.dumps({"object": "list", "data": entries})
+def _serialise(entries: Iterable[bytes]) -> tuple[str, bytes]:
+    body = LIST_HEAD + b",".join(entries) + LIST_END
     return _tag(body), body
 
 
@@ -115,10 +123,6 @@ def _join(first: bytes, second: bytes) -> bytes:
     """One serialised list of two."""
     former, latter = first[len(LIST_HEAD) : -len(LIST_END)], second[len(LIST_HEAD) : -len(LIST_END)]
     return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END
-
-
-def _all_entries(catalogue: Catalogue, query: Query, at_us: int, audience: Audience) -> Iterator[dict[str, Any]]:
-    return write_entries(catalogue, catalogue.models.values(), query, at_us, audience.refuse)
 
 
 def _own_entries(

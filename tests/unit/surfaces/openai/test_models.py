@@ -241,6 +241,15 @@ def test_a_list_is_serialised_once_and_again_after_a_swap(services):
     assert "both" not in entries(services)
 
 
+def test_lists_under_other_rules_made_before_change_nothing_of_ones_own(services):
+    queries = ("", "mapped=true", "no_training=true", "include_deactivated=true", "exclude_deprecated=true")
+    fresh = {query: entries(services, query) for query in queries}
+    services.catalogue.swap(CATALOGUE)
+    for query in queries:
+        entries(services, query, authorization="Bearer good")
+        assert entries(services, query) == fresh[query]
+
+
 def model_of(services, ident: str, **headers) -> dict:
     inbound = ask(**headers)
     inbound.params = {"model": ident}
