@@ -1,4 +1,4 @@
-"""Who calls and what they may use: organizations, projects, members, keys, rules, provider keys and the audit trail.
+"""Who calls and what they may use: organizations, projects, members, keys, rules, provider keys, discounts, the audit.
 
 May not know limits, metering, surfaces or any framework: spending limits are rows of `limits`, replies are written by
 the surfaces. Rows never leave the package; functions return frozen values. A change goes through `changes.commit`,

@@ -54,6 +54,12 @@ class Walk(Struct, eq=False):
             return self._next_key() or self._next_mapping(spent=1)
         return self._next_mapping(spent=1)
 
+    @property
+    def may_skip(self) -> bool:
+        """Whether `skip` has a target."""
+        more = self.mappings_left > 0 and self.place + 1 < len(self.groups)
+        return more or self.key + 1 < len(self.groups[self.place])
+
     def skip(self) -> Target | None:
         """The next target where nothing may be sent to the one at hand: that counts as no attempt at all."""
         return self._next_key() or self._next_mapping(spent=0)

@@ -49,11 +49,13 @@ def discount_of(discounts: Discounts, context: RequestContext, target: Target) -
     return discounts.fraction(*place, context.at_us)
 
 
-def hold_bound(spending: Spending, context: RequestContext, target: Target, ask: Ask, cap: int | None) -> Reservation:
+def hold_bound(
+    spending: Spending, context: RequestContext, target: Target, ask: Ask, cap: int | None, patient: bool
+) -> Reservation:
     """Reserve a call from its provider key's bound. `cap` is the output limit that other budgets set, with which it
-    needs less. SpendingLimitReached (provider_key_limit_reached), Unavailable."""
+    needs less. SpendingLimitReached (provider_key_limit_reached), at once unless `patient`; Unavailable."""
     if cap is not None:
         ask = replace(ask, max_output=min(ask.max_output, cap * ask.choices))
     organization = context.caller.organization_id
     payer = Payer("", "", organization, credits=False, provider_key_id=target.credential.ident)
-    return spending.reserve(payer, ask)
+    return spending.reserve(payer, ask, patient)

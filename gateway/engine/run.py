@@ -74,7 +74,7 @@ class Run(Struct, eq=False):
         number = len(self.outcome.attempts)
         while target.credential.bounded:
             try:
-                self.settlement.begin(number, target, self._ask_of(target))
+                self.settlement.begin(number, target, self._ask_of(target), patient=not self.walk.may_skip)
                 break
             except SpendingLimitReached as error:
                 target = self._pass_over(target, error)

@@ -190,16 +190,16 @@ class Settlement:
         """Where the caller stands with its rate limits, for the headers of the answer."""
         return self._standings
 
-    def begin(self, attempt: int, target: Target, ask: Ask | None = None) -> None:
+    def begin(self, attempt: int, target: Target, ask: Ask | None = None, patient: bool = True) -> None:
         """Leave word outside of this process, just before the first upstream byte.
 
         A provider key with a bound has the most that the call can cost reserved from it: `ask`, where less than what
         the request as a whole may cost. SpendingLimitReached (provider_key_limit_reached) when that does not fit;
-        nothing was call then, and another target may do. Unavailable when the leases ran out meanwhile or the word
-        cannot be left.
+        nothing was begun then, and another target may do (`patient` False: there is one, so nobody waits for what other
+        workers hold). Unavailable when the leases ran out meanwhile or the word cannot be left.
         """
         ask = ask or self._ask
-        own = self._hold_bound(target, ask) if target.credential.bounded else None
+        own = self._hold_bound(target, ask, patient) if target.credential.bounded else None
         try:
             self._reservation.check()
             discounts, context = self._house.discounts, self._terms.context
@@ -318,8 +318,8 @@ class Settlement:
                 return short.error(mid_stream=True)
         return None
 
-    def _hold_bound(self, target: Target, ask: Ask) -> Reservation:
-        return hold_bound(self._house.spending, self._terms.context, target, ask, self.output_cap)
+    def _hold_bound(self, target: Target, ask: Ask, patient: bool) -> Reservation:
+        return hold_bound(self._house.spending, self._terms.context, target, ask, self.output_cap, patient)
 
     def _narrow(self, call: Call, own: Reservation) -> None:
         """The provider key's bound may pay for less than the other budgets do."""

@@ -68,14 +68,15 @@ class Spending:
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
         self._tending = threading.Lock()
 
-    def reserve(self, payer: Payer, ask: Ask) -> Reservation:
-        """Reserve the bound of `ask` from every budget of `payer`, or from none.
+    def reserve(self, payer: Payer, ask: Ask, patient: bool = True) -> Reservation:
+        """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what
+        other workers hold of it and do not use.
 
         SpendingLimitReached or OutOfCredits (402) tell the limit, what is left and when it resets. Unavailable when
         the leases ran out or the store cannot be asked.
         """
         found = self._try(payer, ask, self._control.check())
-        return found or self._reserve_slowly(payer, ask)
+        return found or self._reserve_slowly(payer, ask, PATIENCE_ROUNDS if patient else 0)
 
     def owns(self, epoch: int) -> bool:
         """Whether what was leased under `epoch` is surely still this worker's."""
@@ -146,8 +147,8 @@ class Spending:
             return None
         return Reservation(self, purse, Need(full, None))
 
-    def _reserve_slowly(self, payer: Payer, ask: Ask) -> Reservation:
-        for left in range(PATIENCE_ROUNDS, -1, -1):
+    def _reserve_slowly(self, payer: Payer, ask: Ask, rounds: int) -> Reservation:
+        for left in range(rounds, -1, -1):
             outcome = self._claim(payer, ask)
             if isinstance(outcome, Reservation):
                 return outcome

@@ -108,6 +108,16 @@ def test_a_bound_that_is_raised_or_removed_is_in_force_at_once(gateway: LocalGat
     assert gateway.services.budgets.status(key.id).usage_nusd == CALL_NUSD
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_bound_counts_in_a_project_that_keeps_payloads(gateway: LocalGateway, stream: bool) -> None:
+    services = gateway.services
+    project = services.authentication.caller(gateway.key).project_id
+    update_project(services.database, services.control, project, ProjectChange(retention="retain"), actor="operator")
+    key = add_key(gateway, CALL_NUSD + ROOM)
+    assert [pay(gateway, f"r{number}", stream=stream).status for number in range(2)] == [200, 402]
+    assert services.budgets.status(key.id).usage_nusd == CALL_NUSD
+
+
 def test_a_stream_that_outgrows_its_keys_bound_ends_with_a_typed_error(gateway: LocalGateway, mint: Mint) -> None:
     add_key(gateway, CALL_NUSD + CALL_NUSD // 2)
     told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)

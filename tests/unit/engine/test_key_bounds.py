@@ -87,6 +87,19 @@ def test_calls_at_once_never_pass_the_bound_together(one, account):
         begun(one, account)
 
 
+def test_who_has_another_target_waits_for_no_other_worker(house, account):
+    first, second = house(), house()
+    first.ledger.grant(account.organization, DOLLAR, "start")
+    bind(first, 310_000)
+    held, settlement = begun(first, account), second.admit(account)
+    start = second.clock.monotonic()
+    with pytest.raises(SpendingLimitReached):
+        settlement.begin(0, own(), patient=False)
+    assert second.clock.monotonic() - start < 0.25
+    for one in (settlement, held):
+        one.close()
+
+
 def test_a_key_without_a_bound_has_no_budget(one, account):
     settlement = begun(one, account, own(bounded=False))
     settlement.settle(attempt_at(own(bounded=False), usage=USED, finish="stop"))
