@@ -131,11 +131,19 @@ def write_row(row: PayloadRow) -> Row:
 
 def list_logs(database: Database, places: Sequence[Place], wanted: Wanted, limit: int) -> list[LogInfo]:
     """The newest first, at most `limit` of those that have not expired."""
-    condition, params = _condition(database, places, wanted)
-    if not condition:
-        return []
-    sql = f"SELECT {SHOWN} FROM request_log WHERE {condition} ORDER BY at DESC, request DESC LIMIT ?"
-    return database.report(lambda: _with_usage(database, database.execute(sql, (*params, limit)).fetchall()))
+
+    def read() -> list[LogInfo]:
+        found: list[tuple] = []
+        for place in places:
+            # Project by project, for each is read from its index in order and no further than needed.
+            for project_id in place.project_ids:
+                condition, params = _condition(database, project_id, place.member_id, wanted)
+                sql = f"SELECT {SHOWN} FROM request_log WHERE {condition} ORDER BY at DESC, request DESC LIMIT ?"
+                found += database.execute(sql, (*params, limit)).fetchall()
+        logs = sorted((_read_info(row) for row in found), key=lambda log: (log.at, log.request), reverse=True)
+        return _with_usage(database, logs[:limit])
+
+    return database.report(read)
 
 
 def find_log(database: Database, request_id: str) -> LogInfo | None:
@@ -145,7 +153,11 @@ def find_log(database: Database, request_id: str) -> LogInfo | None:
     except ValueError:
         return None
     sql = f"SELECT {SHOWN} FROM request_log WHERE request = ? AND expires_at > {database.moment_sql()}"
-    found = database.read(lambda: _with_usage(database, database.execute(sql, (request,)).fetchall()))
+
+    def read() -> list[LogInfo]:
+        return _with_usage(database, [_read_info(row) for row in database.execute(sql, (request,)).fetchall()])
+
+    found = database.read(read)
     return found[0] if found else None
 
 
@@ -178,20 +190,10 @@ def purge(database: Database) -> int:
     return gone
 
 
-def _condition(database: Database, places: Sequence[Place], wanted: Wanted) -> tuple[str, list]:
-    clauses, params = [], []
-    for place in places:
-        if place.project_ids:
-            clause = f"project IN ({', '.join('?' * len(place.project_ids))})"
-            params += [raw_id(project_id) for project_id in place.project_ids]
-            if place.member_id:
-                clause += " AND member = ?"
-                params.append(raw_id(place.member_id))
-            clauses.append(f"({clause})")
-    if not clauses:
-        return "", []
-    parts = [f"({' OR '.join(clauses)})", f"expires_at > {database.moment_sql()}"]
+def _condition(database: Database, project_id: str, member_id: str, wanted: Wanted) -> tuple[str, list]:
+    parts, params = ["project = ?", f"expires_at > {database.moment_sql()}"], [raw_id(project_id)]
     given = (
+        ("member = ?", (raw_id(member_id),) if member_id else ()),
         ("api_key = ?", (raw_id(wanted.api_key_id),) if wanted.api_key_id else ()),
         ("(asked = ? OR served = ?)", (wanted.model, wanted.model) if wanted.model else ()),
         ("at >= ?", () if wanted.from_us is None else (wanted.from_us,)),
@@ -205,9 +207,13 @@ def _condition(database: Database, places: Sequence[Place], wanted: Wanted) -> t
     return " AND ".join(parts), params
 
 
-def _with_usage(database: Database, rows: Sequence[tuple]) -> list[LogInfo]:
-    """Rows of SHOWN with what their usage rows tell."""
-    logs = [LogInfo(*(bytes(cell) if isinstance(cell, memoryview) else cell for cell in row)) for row in rows]
+def _read_info(row: tuple) -> LogInfo:
+    """A row of SHOWN, as either driver gives it."""
+    return LogInfo(*(bytes(cell) if isinstance(cell, memoryview) else cell for cell in row))
+
+
+def _with_usage(database: Database, logs: Sequence[LogInfo]) -> list[LogInfo]:
+    """With what their usage rows tell."""
     if not logs:
         return []
     used: dict[bytes, LogInfo] = {log.request: log for log in logs}

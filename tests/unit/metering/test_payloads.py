@@ -86,6 +86,13 @@ def test_logs_of_one_moment_are_paged_without_a_gap(database) -> None:
     assert payloads.list_logs(database, [Place(())], Wanted(), 3) == []
 
 
+def test_logs_of_several_projects_come_in_one_order(database) -> None:
+    projects = [ids.new("proj") for _ in range(3)]
+    fill(database, [row(at=at, project=raw_id(projects[at % 3])) for at in range(9)])
+    found = payloads.list_logs(database, [Place((projects[0], projects[2])), Place((projects[1],))], Wanted(), 5)
+    assert [log.at for log in found] == [8, 7, 6, 5, 4]
+
+
 def test_an_expired_or_malformed_log_is_not_found(database) -> None:
     gone = row(expires_at=1)
     fill(database, [gone])
