@@ -22,14 +22,19 @@ def ask_for(request: ChatRequest, mappings: tuple[Mapping, ...], default_output:
     media = needs.media > 0 or needs.audio or needs.image_output
     searches = SEARCHES if needs.web_search else 0
     fixed = rate = longest = 0
+    hour, tier = at_us // HOUR_US, request.options.service_tier
     for mapping in mappings:
-        rates = _dearest(_Priced(mapping), at_us // HOUR_US, request.options.service_tier, media, searches)
-        fixed = max(fixed, rates.fixed - (-tokens * rates.input // MILLION))
-        rate = max(rate, rates.output)
-        longest = max(longest, mapping.max_output)
+        rates = _dearest(_Priced(mapping), hour, tier, media, searches)
+        prompt = rates.fixed - (-tokens * rates.input // MILLION)
+        if prompt > fixed:
+            fixed = prompt
+        if rates.output > rate:
+            rate = rates.output
+        if mapping.max_output > longest:
+            longest = mapping.max_output
     explicit = needs.max_tokens is not None
     output = needs.max_tokens if explicit else longest or default_output
-    return Ask(fixed, rate, output * needs.n, explicit, choices=needs.n, input_tokens=tokens)
+    return Ask(fixed, rate, output * needs.n, explicit, needs.n, tokens)
 
 
 class _Priced:

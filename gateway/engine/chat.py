@@ -144,7 +144,7 @@ class ChatEngine:
             outcome=Outcome(
                 request,
                 planned.plan.resolution.provider or None,
-                warnings=planned.warnings,
+                warnings=planned.warnings if planned.adapts else [],
                 standings=settlement.standings,
             ),
             planned=planned,

@@ -36,8 +36,10 @@ PASSING = (Started, Warned, Progress, Silent)
 def wanted_of(request: ChatRequest) -> ResponseFormat | None:
     """The format to heal answers into; None when that was not asked for, or cannot be done: the text of several
     streamed answers would have to be held back at once. Raises InvalidRequest for what is wrong in the conversation."""
+    if not request.options.heal:
+        return None
     needs = request.needs
-    if not request.options.heal or not (needs.json_object or needs.json_schema) or (needs.stream and needs.n > 1):
+    if not (needs.json_object or needs.json_schema) or (needs.stream and needs.n > 1):
         return None
     return request.conversation().response_format
 

@@ -24,6 +24,7 @@ from gateway.routing.decision import Plan
 from gateway.routing.health import Health
 from gateway.routing.plan import Router, remembers
 from gateway.routing.record import write_record
+from gateway.routing.resolve import AUTO
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -31,7 +32,8 @@ class Planned:
     """`groups`: for each mapping, best first, its targets (one a key). `plan` is routing's own decision.
 
     `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
-    who answers is remembered, for the session or the project.
+    who answers is remembered, for the session or the project. `adapts`: a target may get another request than the
+    caller's, or the caller is to be warned.
     """
 
     plan: Plan
@@ -39,12 +41,14 @@ class Planned:
     mappings: tuple[Mapping, ...] = field(init=False)
     platform_paid: bool = field(init=False)
     remembered: bool = field(init=False)
+    adapts: bool = field(init=False)
 
     def __post_init__(self) -> None:
         # Here and not when asked for: a plan may serve many requests.
         self.platform_paid = any(target.credential.source == PLATFORM for group in self.groups for target in group)
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
         self.remembered = remembers(self.plan)
+        self.adapts = self.plan.downgrades_tool_choice or self.plan.resolution.kind == AUTO
 
     def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
         """The request as `mapping` gets it: with the effort that an automatic choice sends, and a forced tool choice
@@ -52,6 +56,8 @@ class Planned:
 
         A changed request has no native body: what changes is said in the neutral form alone.
         """
+        if not self.adapts:
+            return request
         effort = self.plan.effort_for(mapping)
         downgrade = self.plan.downgrades_tool_choice
         if not effort and not downgrade:
@@ -212,7 +218,7 @@ class Planner:
     def _may_rest(self, plan: Plan) -> bool:
         """Whether a rest of any of the plan's providers could change it."""
         rests = self._health.rests
-        if not rests:
+        if not rests.providers:
             return False
         groups = (plan.ranked, plan.excluded)
         return any(rests.concern(one.candidate.provider.id) for group in groups for one in group)

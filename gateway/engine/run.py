@@ -50,7 +50,9 @@ class Run(Struct, eq=False):
 
     def request_for(self, target: Target) -> ChatRequest:
         """The request as `target` gets it, with cache marks by the project's policy where its format has them."""
-        request = self.planned.adapt(self.request, target.mapping)
+        planned, request = self.planned, self.request
+        if planned.adapts:
+            request = planned.adapt(request, target.mapping)
         if not self.upstreams.takes_marks(target):
             return request
         return apply_policy(request, self.context.caller.cache_markers)

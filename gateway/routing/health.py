@@ -103,7 +103,7 @@ class Health:
             if tokens > 0 and duration_ms > 0:
                 tally.tokens += tokens
                 tally.token_ms += round(duration_ms)
-            if self.rests:
+            if self.rests.providers:
                 self._recover(mapping, credential)
         elif error.blame == "provider":
             if not (_is_own(credential) and isinstance(error, UpstreamRefused | UpstreamRateLimited)):
@@ -115,7 +115,7 @@ class Health:
 
     def begin(self, mapping: Mapping, credential: Credential | None) -> None:
         """An attempt starts: call it just before the upstream call, so that only one request probes after a rest."""
-        if self.rests:
+        if self.rests.providers:
             for key in _keys_of(mapping, credential):
                 self.rests.begin(key)
 

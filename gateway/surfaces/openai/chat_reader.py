@@ -14,6 +14,8 @@ REASONING_WORD, CACHE_CONTROL_WORD = b'"reasoning', b'cache_control"'
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
 NOTHING: frozenset[type] = frozenset()
+# Their content aside, these hold nothing that only a gateway takes.
+PLAIN_MESSAGES = frozenset((schema.SystemMessage, schema.DeveloperMessage, schema.UserMessage))
 READ_OPTIONS = attrgetter(
     "routing",
     "free_models_only",
@@ -71,7 +73,7 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
         body.model,
         _needs(body, survey, effort) if special or survey.media else _plain_needs(body, survey),
         lambda: decode_conversation(body, effort),
-        _options(body, raw),
+        _options(body, not survey.plain and BREAKPOINT_WORD in raw),
         _native(body, raw, survey, effort, special),
         body.user or "",
     )
@@ -82,9 +84,10 @@ def _survey(messages: schema.Messages) -> "_Survey":
     text = 0
     for message in messages:
         content = message.content
-        if type(content) is str and content and type(message) is not schema.AssistantMessage:
+        if type(content) is str and content and type(message) in PLAIN_MESSAGES:
             text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
         else:
+            survey.plain = False
             _settle(message)
             survey.add(message)
     survey.text += text
@@ -105,10 +108,11 @@ def _settle(message: schema.Message) -> None:
 class _Survey:
     """What one pass over the messages shows, without decoding any."""
 
-    __slots__ = ("text", "images", "audio", "files", "moved")
+    __slots__ = ("text", "images", "audio", "files", "moved", "plain")
 
     def __init__(self) -> None:
         self.text = self.images = self.audio = self.files = 0
+        self.plain = True  # every message is one text of the system, the developer or the user
         self.moved = False  # media where OpenAI takes none: a tool's result, a system or assistant message
 
     @property
@@ -196,11 +200,11 @@ def _forced(choice: object) -> str:
     return "required" if choice == "required" else "tool"
 
 
-def _options(body: schema.ChatBody, raw: bytes) -> Options:
-    if BREAKPOINT_WORD not in raw and not any(READ_OPTIONS(body)):
+def _options(body: schema.ChatBody, breakpoints: bool) -> Options:
+    if not breakpoints and not any(READ_OPTIONS(body)):
         return NO_OPTIONS
     extra: dict[str, Any] = {}
-    if BREAKPOINT_WORD in raw:
+    if breakpoints:
         extra[BREAKPOINT] = True  # tells targets without them that there may be some to take out of the messages
     if body.prompt_cache_options is not None:
         options = body.prompt_cache_options
@@ -231,7 +235,8 @@ def _native(body: schema.ChatBody, raw: bytes, survey: _Survey, effort: str, spe
     """The body for an OpenAI-shaped upstream, or None when it holds what such an upstream would refuse."""
     if survey.moved or (special and _foreign(body)):
         return None
-    if (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw) and any(_extended(message) for message in body.messages):
+    words = not survey.plain and (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw)
+    if words and any(_extended(message) for message in body.messages):
         return None
     native: dict[str, Any] = {"messages": body.messages}
     if body.temperature is not None:
