@@ -76,8 +76,8 @@ class Settlements:
 
         The limits of key, member and teams count the inference cost of both modes; the organization's credits count
         only what a credential of the platform served (`credits`: some target may), and the fee of a payload that is
-        kept (engine/storage.py). `asked` is the model as the caller
-        wrote it. RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
+        kept (engine/storage.py). `asked` is the model as the caller wrote it. RateLimited, SpendingLimitReached,
+        OutOfCredits; Unavailable when the store cannot be asked.
         """
         caller = context.caller
         slot = self.rates.enter(caller.organization_id, caller.project_id, caller.key_id, asked, prompt_bytes)
