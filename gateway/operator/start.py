@@ -8,6 +8,7 @@ import click
 from gateway import money
 from gateway.engine.administration import KEY_NAME, FirstKey
 from gateway.operator.installation import address_of, opened
+from gateway.settings import ROOT
 from gateway.store import migrations
 
 MANAGE = "python -m gateway.manage"
@@ -48,7 +49,9 @@ def serve(arguments: tuple[str, ...]) -> None:
         click.echo(line)
     # The server replaces this process: signals reach it directly and nothing opened here is inherited.
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "gunicorn", "wsgi:app", *arguments])
+    folder = ROOT / "launch" if (ROOT / "launch").is_dir() else ROOT
+    chosen = ("-c", str(folder / "gunicorn.conf.py"), "--pythonpath", str(folder))
+    os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *chosen, "wsgi:app", *arguments])
 
 
 def prepare() -> list[str]:

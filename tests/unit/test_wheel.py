@@ -13,10 +13,14 @@ LIST = """
 import json, os
 from distutils.core import run_setup
 command = run_setup("setup.py", stop_after="init").get_command_obj("build_py")
+command.distribution.script_name = "-c"  # as an isolated build has it
 command.build_lib = "wheel"
 command.ensure_finalized()
 print(json.dumps([os.path.relpath(path, "wheel") for path in command.get_outputs(include_bytecode=False)]))
 """
+
+# How paths in the wheel begin that are elsewhere in a checkout.
+MOVED = {"gateway/launch/": "", "gateway/config/": "config/", "gateway/migrations/": "migrations/"}
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +48,11 @@ def test_settings_catalogue_and_migrations_are_inside_of_the_package(inside: set
     assert {f"gateway/{path.relative_to(ROOT)}" for path in found} <= inside
 
 
+def test_what_gunicorn_starts_from_is_inside(inside: set[str]) -> None:
+    launched = {path for path in inside if path.startswith("gateway/launch/")}
+    assert launched == {"gateway/launch/wsgi.py", "gateway/launch/gunicorn.conf.py"}
+
+
 def test_nothing_else_is_inside(inside: set[str]) -> None:
     assert {path.split("/")[0] for path in inside} == {"gateway"}
     kinds = {Path(path).suffix for path in inside}
@@ -55,10 +64,10 @@ def test_an_installed_package_finds_its_files(inside: set[str], tmp_path: Path) 
     for path in inside:
         place = tmp_path / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        source = path.removeprefix("gateway/") if path.startswith(("gateway/config/", "gateway/migrations/")) else path
-        place.symlink_to(ROOT / source) if not path.endswith("settings.py") else place.write_bytes(
-            (ROOT / source).read_bytes()
+        source = next(
+            (path.replace(prefix, there, 1) for prefix, there in MOVED.items() if path.startswith(prefix)), path
         )
+        place.write_bytes((ROOT / source).read_bytes())
     code = "from gateway import settings; settings.load({}); print(settings.ROOT)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == str(tmp_path / "gateway"), done.stderr
