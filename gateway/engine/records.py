@@ -1,10 +1,10 @@
 """Usage records and intents from what the engine knows of an attempt; estimates where the upstream told nothing."""
 
-import dataclasses
 from operator import attrgetter
 from typing import NamedTuple
 
 import orjson
+from msgspec import structs
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, reduced
@@ -24,7 +24,7 @@ PROVIDER_KEY, BOUNDED = "provider_key", "bounded"  # of a row's `extra`
 HUNG_UP = "client_disconnect"
 BASIS = {name: number for number, name in enumerate(BASES)}
 COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis"}
-RARE_UNITS = tuple(f.name for f in dataclasses.fields(Usage) if f.name not in COLUMN_UNITS)
+RARE_UNITS = tuple(name for name in Usage.__struct_fields__ if name not in COLUMN_UNITS)
 COLUMN_PARTS = {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h"}
 RARE_PARTS = tuple(name for name in COMPONENTS if name not in COLUMN_PARTS)
 READ_RARE_UNITS, READ_RARE_PARTS = attrgetter(*RARE_UNITS), attrgetter(*RARE_PARTS)
@@ -79,7 +79,7 @@ def estimate(terms: Terms, attempt: Attempt) -> Usage:
         return Usage(input=-(-terms.prompt_bytes // BYTES_PER_TOKEN), output=output, basis="estimated")
     if told.output_total >= output:
         return told
-    return dataclasses.replace(told, output=told.output + output - told.output_total, basis="estimated")
+    return structs.replace(told, output=told.output + output - told.output_total, basis="estimated")
 
 
 def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:

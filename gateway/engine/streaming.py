@@ -1,7 +1,8 @@
 """Streamed answers: events held back until the first content, so that failures before it stay invisible."""
 
-import dataclasses
 from collections.abc import Iterator
+
+from msgspec import structs
 
 from gateway.engine.outcome import Attempt
 from gateway.engine.run import Run
@@ -168,7 +169,7 @@ def _drain(run: Run, attempt: Attempt, answering: Answering, batches: Pump[Batch
             observe(attempt, batch, run.outcome.warnings)
             last = batch[-1]
             if type(last) in (Finished, Failed):
-                attempt.usage = last.usage and dataclasses.replace(last.usage, basis="drained")
+                attempt.usage = last.usage and structs.replace(last.usage, basis="drained")
                 break
             if run.clock.monotonic() > until:
                 break

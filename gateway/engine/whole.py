@@ -1,6 +1,6 @@
 """Whole answers: one upstream call after the other until one brings a result."""
 
-import dataclasses
+from msgspec import structs
 
 from gateway.engine.outcome import Attempt
 from gateway.engine.run import Run
@@ -58,7 +58,7 @@ def _drain(run: Run, attempt: Attempt, job: Job[ChatResult]) -> None:
     try:
         result = job.result(run.longest_drain_s())
         describe(attempt, result)
-        attempt.usage = result.usage and dataclasses.replace(result.usage, basis="drained")
+        attempt.usage = result.usage and structs.replace(result.usage, basis="drained")
     except (GatewayError, TimeoutError):
         job.stop()  # what is known until here is what can be billed
     finally:

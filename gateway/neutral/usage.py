@@ -1,13 +1,13 @@
 """Counts of what was used, in disjoint buckets."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 UsageBasis = Literal["provider", "drained", "estimated", "interrupted"]
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Usage:
+class Usage(Struct, frozen=True, gc=False):
     """Disjoint counts: no unit is in two buckets, except `reasoning` ⊂ `output`.
 
     Tokens in: `input` (text, uncached), `cache_read`, `cache_write` (5 minutes), `cache_write_1h`, `input_audio`,

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Protocol as Interface
 
-from gateway.errors import NotSupported
+from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Silent, Started, Warned
 from gateway.providers.protocol import Call, Protocol, Reply, Target
@@ -158,10 +158,10 @@ class Upstreams:
     def send(self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None = None) -> ChatResult:
         """The whole answer. Errors as Protocol.failure, the transport's, and NotSupported."""
         protocol, call, relayed = self._prepare(request, target)
-        pending = self._send(call, target, deadline, tap)
-        reply = pending.wait()
+        reply = self._send(call, target, deadline, tap).wait()
         try:
-            _require_success(protocol, reply, target)
+            if not 200 <= reply.status < 300:
+                raise _failure(protocol, reply, target)
             result = protocol.read(reply, relayed)
             if THINK_TAGS in target.quirks:
                 result = split_result(result)
@@ -205,7 +205,8 @@ class Upstreams:
             yield [Silent()]
             reply = pending.wait(self._heartbeat_s)
         answering.answered(reply)
-        _require_success(protocol, reply, target)
+        if not 200 <= reply.status < 300:
+            raise _failure(protocol, reply, target)
         batches = protocol.read_stream(reply, relayed)
         if THINK_TAGS in target.quirks:
             batches = split_batches(batches)
@@ -214,12 +215,10 @@ class Upstreams:
         yield from _with_warnings(batches, call.warnings) if call.warnings else batches
 
 
-def _require_success(protocol: Protocol, reply: Reply, target: Target) -> None:
-    if 200 <= reply.status < 300:
-        return
+def _failure(protocol: Protocol, reply: Reply, target: Target) -> GatewayError:
     error = protocol.failure(reply, target)
     error.upstream_status = reply.status
-    raise error
+    return error
 
 
 def _with_warnings(batches: Iterator[Batch], warnings: tuple[str, ...]) -> Iterator[Batch]:

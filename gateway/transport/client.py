@@ -1,7 +1,7 @@
 """The HTTP client: opens calls to upstreams within deadlines, over guarded and pooled connections."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from urllib.parse import urljoin
 
@@ -111,12 +111,7 @@ class Transport:
         end = min(deadline, now + patience.total_s)
         message = head.with_body(body)
         connection = self._send(head, message, now, end)
-        resend = None
-        if head.method in RESENT_METHODS:
-
-            def resend() -> Connection:
-                return self._send(head, message, self._clock.monotonic(), end, fresh=True)
-
+        resend = self._resender(head, message, end) if head.method in RESENT_METHODS else None
         return Pending(connection, patience, now, end, resend)
 
     def request(
@@ -189,6 +184,9 @@ class Transport:
                 raise UpstreamTimeout(f"{origin.host} did not take the request in time.") from None
             raise
         return connection
+
+    def _resender(self, head: Head, message: bytes, end: float) -> Callable[[], Connection]:
+        return lambda: self._send(head, message, self._clock.monotonic(), end, fresh=True)
 
     def _find_pool(self, origin: Origin, now: float) -> Pool:
         if now >= self._trim_at:

@@ -25,11 +25,21 @@ original_poll = get_original("select", "poll")
 
 def read_fields(fields: tuple[tuple[bytes, bytes], ...]) -> dict[str, str]:
     """Header fields by lower-case name, repeated ones joined (RFC 9110, section 5.2)."""
+    if not fields:
+        return {}
+    # All at once, since an answer may have thirty.
+    names, values = zip(*fields, strict=True)
+    keys = b"\n".join(names).decode("latin-1").lower().split("\n")
+    texts = b"\n".join(values).decode("latin-1").split("\n")
+    headers = dict(zip(keys, texts, strict=False))
+    return headers if len(headers) == len(texts) == len(fields) else _join_repeated(fields)
+
+
+def _join_repeated(fields: tuple[tuple[bytes, bytes], ...]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in fields:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        known = headers.get(key)
-        headers[key] = text if known is None else f"{known}, {text}"
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
 
 
