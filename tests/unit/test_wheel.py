@@ -36,8 +36,9 @@ def files(folder: str, pattern: str) -> set[Path]:
     return {path for path in (ROOT / folder).rglob(pattern) if "__pycache__" not in path.parts and path.is_file()}
 
 
-def test_every_module_and_template_is_inside(inside: set[str]) -> None:
-    found = files("gateway", "*.py") | files("gateway/console/templates", "*")
+def test_every_file_of_the_package_is_inside(inside: set[str]) -> None:
+    found = files("gateway", "*")
+    assert len(found) > 200
     assert {str(path.relative_to(ROOT)) for path in found} <= inside
 
 
@@ -55,8 +56,6 @@ def test_what_gunicorn_starts_from_is_inside(inside: set[str]) -> None:
 
 def test_nothing_else_is_inside(inside: set[str]) -> None:
     assert {path.split("/")[0] for path in inside} == {"gateway"}
-    kinds = {Path(path).suffix for path in inside}
-    assert kinds == {".py", ".html", ".toml", ".gz"}
     assert not [path for path in inside if "test" in Path(path).name and not path.startswith("gateway/config/")]
 
 
