@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from collections.abc import Iterator
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,18 +40,12 @@ class Stream:
     """
 
     def __init__(self, first: Batch, rest: Iterator[Batch], outcome: Outcome) -> None:
-        self._first: Batch | None = first
+        self._batches = chain((first,), rest)
         self._rest = rest
         self.outcome = outcome
 
     def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
-        return next(self._rest)
+        return self._batches
 
     def close(self) -> None:
         self._rest.close()

@@ -22,6 +22,7 @@ from gateway.neutral.events import (
 from gateway.providers.upstream import Answering
 from gateway.threads import Pump, spawn
 
+ENDS = (Finished, Failed)
 LATE = "The provider began no answer in time."
 TRUNCATED = "The provider's answer ended before it was complete."
 
@@ -61,8 +62,10 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
         if run.drains(target):
             answering.batches = Pump(answering.batches)
         for batch in _hold(run, attempt, answering.batches):
-            if type(batch[-1]) not in (Finished, Failed):
-                _watch_budget(run, attempt)
+            if type(batch[-1]) not in ENDS:
+                if attempt.output_bytes > run.settlement.output_bytes_foreseen:
+                    # The answer outgrew what is surely paid for: more is reserved, or there is an end of it.
+                    run.settlement.foresee(attempt)
                 yield batch
                 continue
             if len(batch) > 1:
@@ -118,7 +121,7 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             yield held
         elif len(batch) == 1 and type(batch[0]) is Silent:
             yield batch
-    if not attempt.first_at or type(batch[-1]) not in (Finished, Failed):
+    if not attempt.first_at or type(batch[-1]) not in ENDS:
         raise StreamTruncated(TRUNCATED)
 
 
@@ -145,12 +148,6 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
     return content
 
 
-def _watch_budget(run: Run, attempt: Attempt) -> None:
-    """Extend the reservation when the answer outgrew what it surely covers; raises when nothing is left."""
-    if attempt.output_bytes > run.settlement.output_bytes_foreseen:
-        run.settlement.foresee(attempt)
-
-
 def _hung_up(run: Run, attempt: Attempt, answering: Answering | None) -> None:
     """The caller is gone: end the upstream call, or read on for its usage where that is the policy."""
     if answering is not None and isinstance(answering.batches, Pump):
@@ -168,7 +165,7 @@ def _drain(run: Run, attempt: Attempt, answering: Answering, batches: Pump[Batch
         for batch in batches:
             observe(attempt, batch, run.outcome.warnings)
             last = batch[-1]
-            if type(last) in (Finished, Failed):
+            if type(last) in ENDS:
                 attempt.usage = last.usage and structs.replace(last.usage, basis="drained")
                 break
             if run.clock.monotonic() > until:

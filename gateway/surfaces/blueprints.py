@@ -6,6 +6,7 @@ from flask import Blueprint, Response, request
 
 from gateway.engine.idempotency import Keyed, Reply
 from gateway.errors import GatewayError
+from gateway.metering.counters import Count
 from gateway.services import Services
 from gateway.surfaces import auth, replies, retained
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
@@ -20,7 +21,8 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its dialect; nothing escapes."""
     handler, dialect, paid = operation.handler, operation.dialect, operation.paid
-    count, name = services.counters.add, f"{operation.method} {operation.path}"
+    count, name = services.counters.count, f"{operation.method} {operation.path}"
+    answers: dict[int, Count] = {}
     notices = replies.deprecation_headers(operation.deprecated) if operation.deprecated else []
 
     def handle(inbound: Inbound) -> Outbound:
@@ -36,7 +38,10 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
             raise
         if paid and inbound.payload is not None:
             outbound = retained.keep(inbound, outbound, dialect)
-        count("requests_total", (name, str(outbound.status)))
+        status = outbound.status
+        if status not in answers:
+            answers[status] = count("requests_total", (name, str(status)))
+        answers[status].value += 1
         if notices:
             outbound.headers = [*outbound.headers, *notices]
         return outbound
