@@ -251,6 +251,7 @@ class Settlement:
             self._end(call, record.cost_nusd)
             self._release_slot(attempt.usage)
         ticket.wait(self._house.wait_s)
+        self._house.reap()
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:

@@ -56,6 +56,8 @@ class _Batch:
         self.watched = False
 
     def settle(self) -> None:
+        for ticket in self.entries:
+            ticket.rows = ()  # tickets may be kept for a while, their rows need not
         self.done.set()
         self.stir.set()
 
@@ -101,6 +103,7 @@ class Journal:
         self._database, self._clock, self._capacity = database, clock, capacity
         self._writer, self._seq = ids.new_hex(), 0
         self._queue: deque[_Batch] = deque()
+        self._filling: _Batch | None = None  # the last of the queue
         self._writing: _Batch | None = None
         self._wake, self._idle = threading.Event(), threading.Event()
         self._idle.set()
@@ -118,13 +121,9 @@ class Journal:
             raise errors.Unavailable("The gateway is shutting down.")
         if self.pending >= self._capacity:
             raise errors.Unavailable("Too many records wait for the database; try again.")
-        queue = self._queue
-        if not queue or len(queue[-1].entries) >= BATCH:
-            queue.append(_Batch())
-            # Only the first of a batch has somebody to wake: the writer empties the queue before it sleeps.
-            self._idle.clear()
-            self._wake.set()
-        batch = queue[-1]
+        batch = self._filling
+        if batch is None or len(batch.entries) >= BATCH:
+            batch = self._begin_batch()
         ticket = Ticket(batch, rows)
         batch.entries.append(ticket)
         self.pending += 1
@@ -145,12 +144,28 @@ class Journal:
         if self.pending:
             raise errors.Unavailable(f"{self.pending} records were not written: the database is away.")
 
+    def _begin_batch(self) -> _Batch:
+        batch = self._filling = _Batch()
+        self._queue.append(batch)
+        # Only the first of a batch has somebody to wake: the writer empties the queue before it sleeps.
+        self._idle.clear()
+        self._wake.set()
+        return batch
+
+    def _take_batch(self) -> _Batch:
+        self._writing = batch = self._queue.popleft()
+        if batch is self._filling:
+            self._filling = None
+        return batch
+
     def _run(self) -> None:
         while self._queue or not self._closing:
             self._wake.wait()
             self._wake.clear()
             while self._queue:
-                self._writing = batch = self._queue.popleft()
+                # Whoever is about to append does so first: no time passes, and a commit costs much more than a row.
+                pause(0)
+                batch = self._take_batch()
                 if not self._post(batch.entries):
                     return
                 self.pending -= len(batch.entries)
