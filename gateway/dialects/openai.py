@@ -110,11 +110,12 @@ def read_usage(wire: Any) -> Usage | None:
     """
     if not isinstance(wire, dict) or ("prompt_tokens" not in wire and "completion_tokens" not in wire):
         return None
-    prompt, output = _count(wire.get("prompt_tokens")), _count(wire.get("completion_tokens"))
+    prompt, output = wire.get("prompt_tokens"), wire.get("completion_tokens")
     details_in, details_out = wire.get("prompt_tokens_details"), wire.get("completion_tokens_details")
-    told = (details_in and _tells(details_in)) or (details_out and _tells(details_out))
-    if not told and USUAL_COUNTS.issuperset(wire):
+    usual = type(prompt) is int and type(output) is int and prompt >= 0 and output >= 0
+    if usual and USUAL_COUNTS.issuperset(wire) and not _tells(details_in) and not _tells(details_out):
         return Usage(input=prompt, output=output)
+    prompt, output = _count(prompt), _count(output)
     read, write, write_1h, audio_in = _split_prompt(wire, details_in if isinstance(details_in, dict) else {}, prompt)
     spent = details_out if isinstance(details_out, dict) else {}
     reasoning = _count(spent.get("reasoning_tokens")) or _count(wire.get("reasoning_tokens"))
@@ -138,7 +139,7 @@ def read_usage(wire: Any) -> Usage | None:
 
 def _tells(details: Any) -> bool:
     """Whether any of the details is more than nothing."""
-    return isinstance(details, dict) and any(details.values())
+    return type(details) is dict and any(details.values())
 
 
 def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) -> tuple[int, int, int, int]:

@@ -163,7 +163,7 @@ class Upstreams:
             if not 200 <= reply.status < 300:
                 raise _failure(protocol, reply, target)
             result = protocol.read(reply, relayed)
-            if THINK_TAGS in target.quirks:
+            if not relayed and THINK_TAGS in target.quirks:
                 result = split_result(result)
             if call.renamed:
                 result = restore_result(result, call.renamed)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gateway.clock import Clock
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
-from gateway.transport.codings import find_unpacker
+from gateway.transport.codings import Unpacker, find_unpacker
 from gateway.transport.connections import Connection, read_fields
 
 MB = 1024 * 1024
@@ -101,27 +101,23 @@ class Pending:
 class Reply:
     """An upstream's answer whose head is there: the Reply of providers/protocol.py."""
 
-    __slots__ = (
-        "_connection", "_end", "_fields", "_headers", "_host", "_open", "_patience", "_silent_s", "_unpacker", "_whole",
-        "status",
-    )  # fmt: skip
+    # What most replies never change is not set for each.
+    _headers: dict[str, str] | None = None
+    _unpacker: Unpacker | None = None
+    _silent_s = 0.0
+    _open = True
+    _whole = False
 
     def __init__(self, connection: Connection, patience: Patience, end: float) -> None:
         self.status = connection.status
         self._connection = connection
-        self._host = connection.host
         self._patience = patience
         self._end = end
-        self._open = True
-        self._whole = False
-        self._silent_s = 0.0
-        self._headers: dict[str, str] | None = None
         self._fields = fields = connection.fields
-        self._unpacker = None
         # Asked of all names at once: an answer may have thirty fields, and hardly any is ever looked at.
         if b"content-encoding" in b"\n".join(dict(fields)).lower():
             try:
-                self._unpacker = find_unpacker(self.headers, self._host)
+                self._unpacker = find_unpacker(self.headers, connection.host)
             except UpstreamFailed:
                 self.close()
                 raise
@@ -135,10 +131,11 @@ class Reply:
 
     def read_all(self, limit: int = BODY_LIMIT) -> bytes:
         """The whole body, at most `limit` bytes (else UpstreamFailed, code response_too_large)."""
-        if self._open and self._unpacker is None and self._connection.done:
-            data = self._connection.take()
-            self._whole = True
-            self.close()
+        connection = self._connection
+        if connection.done and self._open and self._unpacker is None:
+            self._open, self._whole = False, True
+            data = connection.take()
+            connection.pool.take_back(connection)
             self._check_size(len(data), limit)
             return data
         parts, size = [], 0
@@ -177,7 +174,9 @@ class Reply:
 
     def _check_size(self, size: int, limit: int) -> None:
         if size > limit:
-            raise UpstreamFailed(f"{self._host} answered with more than {limit} bytes.", code="response_too_large")
+            raise UpstreamFailed(
+                f"{self._connection.host} answered with more than {limit} bytes.", code="response_too_large"
+            )
 
     def _read(self, heartbeat_s: float) -> Iterator[bytes]:
         while not self._whole:
@@ -205,10 +204,10 @@ class Reply:
         patience = self._patience
         left = self._end - patience.clock.monotonic()
         if left <= 0:
-            raise too_late(self._host)
+            raise too_late(self._connection.host)
         silence = patience.silence_s - self._silent_s
         if silence <= 0:
-            raise UpstreamTimeout(f"{self._host} fell silent for {patience.silence_s:g} seconds.")
+            raise UpstreamTimeout(f"{self._connection.host} fell silent for {patience.silence_s:g} seconds.")
         seconds = min(left, silence, heartbeat_s)
         try:
             self._connection.receive(seconds)
@@ -216,7 +215,7 @@ class Reply:
             self._silent_s += seconds
             return False
         if self._connection.lost:
-            raise StreamTruncated(f"{self._host} closed the connection before its answer was complete.")
+            raise StreamTruncated(f"{self._connection.host} closed the connection before its answer was complete.")
         self._silent_s = 0.0
         return True
 
