@@ -6,6 +6,8 @@ Decided against geventhttpclient, measured in this client's place on one core (C
 three rounds each): 39 a call against 24 here, streams of 53 events alike (213 both). Beside that it waits without
 limit at its cap of connections, gives no bytes before n have come, and connects by name, so that an address could
 not be checked and pinned. Parsing stays with httptools, a C parser; what is ours is sockets and time.
+Decided against receiving before waiting: an upstream needs its time, so the attempt is nearly always a system call
+and an exception in vain. One wait with one timer for each receive also gives the other greenlets their turn.
 Decided against redirects, cookies, proxies and automatic repetition: a request that may have left is never sent
 again by itself (GET and HEAD apart), because a provider may charge for both.
 """

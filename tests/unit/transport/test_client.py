@@ -286,3 +286,20 @@ def test_reset_in_a_body_is_a_truncated_stream(make_transport):
         server.start()
         with pytest.raises(StreamTruncated):
             call(make_transport(), f"http://127.0.0.1:{server.server_port}/").read_all()
+
+
+def test_prepared_head_serves_calls_with_bodies_of_any_length(upstream, make_transport):
+    transport = make_transport()
+    head = transport.prepare("POST", upstream.url, {"authorization": "Bearer k"}, trusted=False)
+    for body in (b"{}", b"", b"x" * 70_000):
+        upstream.answer(OK)
+        reply = transport.transmit(head, body, False, time.monotonic() + 5).wait()
+        assert reply.read_all() == b"ok"
+        sent, _, rest = upstream.requests[-1].partition(b"\r\n\r\n")
+        assert sent.endswith(b"content-length: %d" % len(body)) and rest == body
+        assert b"\r\nauthorization: Bearer k\r\n" in sent
+
+
+def test_prepared_head_never_shows_its_headers(upstream, make_transport):
+    head = make_transport().prepare("POST", upstream.url, {"authorization": "Bearer secret"}, trusted=False)
+    assert "secret" not in repr(head)
