@@ -2,10 +2,12 @@
 
 `worker` is what gunicorn runs; `connection`, `http1` and `reply` are one connection, the reading of requests and the
 writing of answers; `pulse` is the beat of a worker, `sweeper` notices callers that hung up; `drain` is the end of a
-worker; `express` answers the hot operations without Flask dispatch.
+worker; `heads` are request heads that came before; `express` answers the hot operations without Flask dispatch; `pages`
+are of memory.
 
-May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry three attributes, all
-optional: `max_body` (bytes), `draining` (called with True when a worker begins to leave) and `close` (called last).
+May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry four attributes, all
+optional: `max_body` (bytes), `express` (the lane before it), `draining` (called with True when a worker begins to
+leave) and `close` (called last).
 
 Decided against: a timer or watcher a request (one sweep four times a second serves all), HTTP/2 (a proxy's task), and
 letting the C parser read bodies (it cannot stop between pipelined requests).
