@@ -4,7 +4,6 @@ Wire facts: Anthropic API reference, "Messages" and "Errors"; `param` and `code`
 that its SDKs ignore.
 """
 
-import dataclasses
 from typing import Any
 
 from gateway.errors import GatewayError
@@ -105,13 +104,14 @@ def _read_counts(wire: dict[str, Any]) -> Usage:
 
 def _add(one: Usage, other: Usage) -> Usage:
     """Both together; of `other` the tokens alone."""
-    return dataclasses.replace(
-        one,
+    return Usage(
         input=one.input + other.input,
         cache_read=one.cache_read + other.cache_read,
         cache_write=one.cache_write + other.cache_write,
         cache_write_1h=one.cache_write_1h + other.cache_write_1h,
         output=one.output + other.output,
+        reasoning=one.reasoning,
+        searches=one.searches,
     )
 
 
