@@ -11,6 +11,7 @@ from gateway.engine.chat import ChatEngine
 from gateway.engine.decisions import Decisions
 from gateway.engine.drift import Drift
 from gateway.engine.exchange import Exchange
+from gateway.engine.hours import Hours
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.management import Management
 from gateway.engine.own_models import OwnModels
@@ -69,6 +70,7 @@ class Services:
     settlements: Settlements
     idempotency: Idempotency
     retention: Retention
+    hours: Hours
     drift: Drift
     ledger: LedgerBook
     budgets: Budgets

@@ -21,6 +21,7 @@ from gateway.engine.chat import ChatEngine
 from gateway.engine.decisions import Decisions
 from gateway.engine.drift import Drift
 from gateway.engine.exchange import Board, Exchange, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
+from gateway.engine.hours import Hours
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.management import Management
@@ -129,6 +130,7 @@ def build(settings: Settings) -> Services:
     money = _open_money(base, accounts)
     retention = _open_retention(base)
     cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
+    ledger = LedgerBook(base.database, base.control)
     return Services(
         settings=settings,
         clock=base.clock,
@@ -151,7 +153,8 @@ def build(settings: Settings) -> Services:
         counters=routing.counters,
         spending=money.spending,
         settlements=money.settlements,
-        ledger=LedgerBook(base.database, base.control),
+        ledger=ledger,
+        hours=Hours(base.database, base.documents, ledger),
         drift=Drift(base.database, base.documents, base.clock),
         budgets=accounts.budgets,
         chat=_open_chat(base, routing, money, cache),

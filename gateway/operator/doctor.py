@@ -16,8 +16,11 @@ from gateway.operator.output import print_table, read_time
 @click.command()
 @click.pass_context
 def doctor(ctx: click.Context) -> int:
-    """Compare ledger, balances, counters, leases and usage rows; status 1 on any difference."""
-    differences = examine(ctx.with_resource(opened()).database)
+    """Close the hours that are over, then compare ledger, balances, counters, leases and usage rows; status 1 on any
+    difference."""
+    installation = ctx.with_resource(opened())
+    installation.hours.close()
+    differences = examine(installation.database)
     for line in differences:
         click.echo(line)
     click.echo(f"{len(differences)} differences." if differences else "The books agree.")

@@ -10,12 +10,14 @@ from gateway.accounts.vault import Vault
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.administration import Administration, Grant
+from gateway.engine.hours import Hours
 from gateway.errors import Conflict
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
+from gateway.store.documents import Documents
 from gateway.store.installation import Secrets, load_secrets
 from gateway.threads import Threads
 
@@ -69,6 +71,10 @@ class Installation:
     @cached_property
     def ledger(self) -> LedgerBook:
         return LedgerBook(self.database, self.control)
+
+    @cached_property
+    def hours(self) -> Hours:
+        return Hours(self.database, Documents(self.database), self.ledger)
 
     @property
     def grant(self) -> Grant:

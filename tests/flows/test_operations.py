@@ -54,7 +54,7 @@ def test_readiness_ends_when_the_worker_drains(gateway: LocalGateway) -> None:
 
 def test_metrics_count_what_was_asked_and_used(gateway: LocalGateway, client: OpenAI) -> None:
     client.chat.completions.create(model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "x"}])
-    gateway.app.jobs.run("ledger-drift")
+    gateway.app.jobs.run("books")
     text = get(gateway, "/metrics").text
     assert "llmgateway_ledger_drift_usd 0.0" in text and "llmgateway_ledger_drift_age_seconds " in text
     assert 'llmgateway_attempts_total{outcome="succeeded",provider="openai"} 1.0' in text
