@@ -1,13 +1,22 @@
 """What the engine knows of a request beside its body."""
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
 from gateway.accounts.authentication import Caller
+from gateway.providers.protocol import Target
 
-if TYPE_CHECKING:
-    from gateway.engine.payloads import Payload
+
+class Kept(Protocol):
+    """What a request tells of itself where its project retains payloads; see engine/payloads."""
+
+    fee_nusd: int
+
+    def asks(self, model: str, streamed: bool) -> None: ...
+    def tap(self, target: Target) -> Any: ...
+    def forget(self) -> None: ...
+    def admit(self, house: Any, terms: Any, ask: Any, reservation: Any, slot: Any) -> Any: ...
 
 
 class RequestContext(Struct, eq=False):
@@ -34,7 +43,7 @@ class RequestContext(Struct, eq=False):
     debug: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     idempotency_key: str = ""
-    payload: "Payload | None" = None
+    payload: Kept | None = None
 
     @property
     def shown_id(self) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -24,9 +24,6 @@ from gateway.providers.protocol import Target
 from gateway.store.journal import Row, Ticket
 from gateway.threads import Job, spawn
 
-if TYPE_CHECKING:
-    from gateway.engine.retention import Retention
-
 DAY_US = 86_400 * SECOND_US
 # What is kept of each body; the rest is cut off and marked.
 MOST_BYTES = 4 << 20
@@ -39,6 +36,16 @@ INLINE_BYTES = 32 << 10
 log = logging.getLogger("gateway")
 
 Post = Callable[[Row | None], Ticket]
+
+
+class House(Protocol):
+    """What writes payloads: the Retention of a worker."""
+
+    wait_s: float
+
+    def pack(self, payload: "Payload", native: bool) -> Row | None: ...
+    def append(self, row: Row) -> Ticket: ...
+    def posted(self, ticket: Ticket, row: Row) -> None: ...
 
 
 class Payload:
@@ -55,7 +62,7 @@ class Payload:
         *("_served", "_status", "_pieces", "_size", "_taps", "_post", "_awaited", "_open", "_ended", "_done"),
     )
 
-    def __init__(self, house: "Retention", context: RequestContext, path: str, sent: bytes) -> None:
+    def __init__(self, house: House, context: RequestContext, path: str, sent: bytes) -> None:
         self._house, self._context, self._path = house, context, path
         self.sent, self.sent_bytes = sent[:MOST_BYTES], len(sent)
         self.fee_nusd = self.kept_bytes = self._status = self._size = 0

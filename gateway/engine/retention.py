@@ -120,6 +120,6 @@ class Retention:
 
     def _count_waiting(self) -> int:
         waiting = self._waiting
-        while waiting and (waiting[0][0].posted() or waiting[0][0].refused()):
+        while waiting and waiting[0][0].settled():
             self._waiting_bytes -= waiting.popleft()[1]
         return self._waiting_bytes

@@ -1,7 +1,8 @@
 """The settlement of a request whose payload is kept: it waits for the answer, and pays for keeping it."""
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gateway.engine.calls import Call
 from gateway.engine.outcome import Attempt
@@ -18,15 +19,24 @@ from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 from gateway.store.journal import Row, Ticket
 
-if TYPE_CHECKING:
-    from gateway.engine.payloads import Payload
-
 # Nano-dollars for each token in or out: 0.01 USD per million (HTTP reference, 6.2), so that nothing is ever rounded.
 FEE_NUSD = 10
 SHORT = (
     "This project retains the payloads of its requests, which its organization's credits pay for "
     "(0.01 USD per million tokens), and they do not suffice: add credits, or set the project's retention to none."
 )
+
+
+class Held(Protocol):
+    """What a payload is to its settlement."""
+
+    fee_nusd: int
+
+    def open(self) -> None: ...
+    def hold(
+        self, post: Callable[[Row | None], Ticket], served: str, fee_nusd: int, awaited: bool
+    ) -> Ticket | None: ...
+    def close(self) -> None: ...
 
 
 def fee_of(usage: Usage | None) -> int:
@@ -40,7 +50,7 @@ def fee_ask(ask: Ask) -> Ask:
 
 
 def admit(
-    payload: "Payload", house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot
+    payload: Held, house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot
 ) -> "StorageSettlement":
     """The second half of an admission: the fee is reserved from the organization's credits, in every mode of the
     project, and counts for no limit of a key or member. OutOfCredits, Unavailable; then nothing is held any more."""
@@ -72,7 +82,7 @@ class StorageSettlement(Settlement):
         ask: Ask,
         reservation: Reservation,
         slot: Slot,
-        payload: "Payload",
+        payload: Held,
         storage: Reservation,
     ) -> None:
         self._payload, self._storage, self._held = payload, storage, False
