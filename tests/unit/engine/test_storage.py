@@ -16,6 +16,7 @@ from gateway.engine.retention import Retention
 from gateway.engine.storage import fee_of
 from gateway.errors import Cancelled, OutOfCredits, Unavailable, UpstreamFailed
 from gateway.limits.spending import Ask
+from gateway.metering.payloads import pack
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 
@@ -196,3 +197,20 @@ def test_an_answer_that_cannot_be_settled_in_time_is_told(one, account, used, th
         payload.finish(200)
     one.rest()
     assert stored(one, retention) == (b"", FEE) and doctor(one.database) == []
+
+
+def test_payloads_count_as_waiting_until_they_are_written(one, account, used, threads):
+    size = len(pack(VAULT, b"asked")) + len(pack(VAULT, b""))
+    retention = Retention(one.database, one.journal, VAULT, threads, 5.0, most_waiting=2 * size)
+    ids, leaving = [], []
+    for _ in range(3):
+        payload, settlement = payload_of(one, account, retention)
+        ids.append(one.context.request_id)
+        settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+        leaving.append(gevent.spawn(payload.finish, 200))
+    gevent.joinall(leaving, raise_error=True)
+    assert [retention.find(ident) is not None for ident in ids] == [True, True, False]
+    payload, settlement = payload_of(one, account, retention)
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    payload.finish(200)
+    assert stored(one, retention) == (b"", FEE)
