@@ -1,9 +1,11 @@
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import orjson
 import pytest
 
+from gateway.metering.counters import Counters
 from gateway.surfaces import openapi, replies, table
 from gateway.surfaces.blueprints import guard
 from gateway.surfaces.exchange import Deprecated, Inbound, Operation
@@ -76,8 +78,8 @@ def test_a_deprecated_operation_says_so_with_its_dates() -> None:
     assert list(dict(replies.deprecation_headers(Deprecated("2026-01-31")))) == ["Deprecation"]
 
 
-def test_every_answer_of_a_deprecated_operation_carries_the_notice() -> None:
-    services = SimpleNamespace(counters=SimpleNamespace(add=lambda *given: None))
+def test_every_answer_of_a_deprecated_operation_carries_the_notice(tmp_path: Path) -> None:
+    services = SimpleNamespace(counters=Counters(tmp_path))
     for handler in (lambda s, i: replies.json_reply({}), lambda s, i: 1 / 0):
         operation = Operation("GET", "/old", handler, deprecated=Deprecated("2026-01-31"))
         answer = guard(services, operation)(Inbound("GET", "/old", {}))
