@@ -55,10 +55,16 @@ def start_relay(port: int, mock: int, folder: Path) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def start_gateway(port: int, mock: int, folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Target]:
+def start_gateway(
+    port: int,
+    mock: int,
+    folder: Path,
+    more: Mapping[str, str] | None = None,
+    settings: Path = ROOT / "gunicorn.conf.py",
+) -> Iterator[Target]:
     """The whole gateway in an empty data folder, with its defaults: authentication, limits, usage and ledger on.
 
-    `more` are further variables of its environment.
+    `more` are further variables of its environment, `settings` those of gunicorn.
     """
     environment = clean_environment() | {
         "HOST": "127.0.0.1",
@@ -73,7 +79,7 @@ def start_gateway(port: int, mock: int, folder: Path, more: Mapping[str, str] | 
         **(more or {}),
     }
     command = [sys.executable, "-m", "gateway.manage", "serve", "--", "--chdir", str(ROOT)]
-    command += ["-c", str(ROOT / "gunicorn.conf.py")]
+    command += ["-c", str(settings)]
     with running("gateway", command, TARGET_CORE, folder, environment) as process:
         yield Target("gateway", port, process, wait_until_ready(process, port, "/readyz"))
 

@@ -1,0 +1,56 @@
+"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream]`.
+
+A measure that no noise touches, for work on the hot path on a machine with other work. It leaves out what the
+interpreter does not do itself: C code, system calls, memory. One warm request is traced in a gateway under load.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.processes import BenchError, refuse_taken, running, wait_for_port
+from bench.run import BUILD, PHASES, build, run_load
+from bench.targets import MOCK_PORTS, start_gateway
+
+SECONDS = 3.0
+ROUNDS = 10
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when a request was traced; 1 with a reason when not."""
+    parser = argparse.ArgumentParser(prog="python -m bench.steps", description=__doc__.partition("\n")[0])
+    parser.add_argument("--stream", action="store_true", help="trace a stream of 50 events")
+    parser.add_argument("--port", type=int, default=19_480, help="first of four ports (default %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        print(trace(options.stream, options.port), end="")
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def trace(stream: bool, port: int) -> str:
+    """The tree of one request. BenchError when none was traced."""
+    build()
+    own = port + MOCK_PORTS
+    for one in range(port, own + 1):
+        refuse_taken(one)
+    phase = next(phase for phase in PHASES if phase.stream is stream and not phase.rate)
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        tree, settings = folder / "tree", Path(__file__).with_name("steps.conf.py")
+        more = {"BENCH_STEPS": str(tree)}
+        with running("mock", [str(BUILD / "mock"), str(port)], 1, folder) as mock:
+            wait_for_port(mock, port)
+            with start_gateway(own, port, folder, more, settings) as target:
+                for _ in range(ROUNDS):
+                    run_load(phase, target, SECONDS, folder)
+                    if tree.exists():
+                        return tree.read_text()
+    raise BenchError("no request was traced")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

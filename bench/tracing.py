@@ -1,0 +1,94 @@
+"""Within a worker: the bytecodes of one request, counted and written down as a tree of calls."""
+
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import greenlet
+
+from gateway.server.connection import Connection
+
+# By then memories are filled and the interpreter has specialised what runs often.
+WARM_REQUESTS = 2_000
+LEAST = 8
+
+
+class Step:
+    """A function at one place of the tree: its own bytecodes, how often it was called, what it called."""
+
+    __slots__ = ("name", "own", "calls", "below")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.own, self.calls = name, 0, 0
+        self.below: dict[CodeType, Step] = {}
+
+    @property
+    def all(self) -> int:
+        return self.own + sum(step.all for step in self.below.values())
+
+    def write(self, depth: int = 0) -> str:
+        """Lines of "all (own) xcalls name", the dearest first, without what is small."""
+        lines = [f"{'  ' * depth}{self.all:6d} ({self.own}) x{self.calls} {self.name}\n"]
+        below = sorted(self.below.values(), key=lambda step: -step.all)
+        return "".join(lines + [step.write(depth + 1) for step in below if step.all >= LEAST])
+
+
+class Tracer:
+    """Counts in the greenlet that made it, from `begin` to `end`; others that run meanwhile are left out."""
+
+    def __init__(self) -> None:
+        self.root = Step("request")
+        self._greenlet = greenlet.getcurrent()
+        self._stack: list[tuple[FrameType, Step]] = []
+
+    def begin(self) -> None:
+        sys.settrace(self._enter)
+
+    def end(self) -> Step:
+        sys.settrace(None)
+        return self.root
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if greenlet.getcurrent() is not self._greenlet:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        while self._stack and self._stack[-1][0] is not frame.f_back:
+            self._stack.pop()
+        above = self._stack[-1][1] if self._stack else self.root
+        step = above.below.get(frame.f_code)
+        if step is None:
+            step = above.below[frame.f_code] = Step(name_of(frame.f_code))
+        step.calls += 1
+        self._stack.append((frame, step))
+
+        def count(frame: FrameType, event: str, argument: Any) -> Any:
+            step.own += event == "opcode"
+            return count
+
+        return count
+
+
+def name_of(code: CodeType) -> str:
+    """Where it stands, from the last folder on, and what it is called."""
+    path = Path(code.co_filename)
+    return f"{path.parent.name}/{path.name}:{code.co_firstlineno} {code.co_qualname}"
+
+
+def install(target: Path) -> None:
+    """Trace the first request of a connection that comes after the warm ones: from its head to the next one's."""
+    take_head, seen, tracers = Connection.take_head, 0, {}
+
+    def traced(connection: Connection) -> bytes | None:
+        nonlocal seen
+        seen += 1
+        tracer = tracers.get(connection)
+        if tracer is not None:
+            target.write_text(tracer.end().write())
+            Connection.take_head = take_head
+        elif seen > WARM_REQUESTS and not tracers:
+            tracers[connection] = Tracer()
+            tracers[connection].begin()
+        return take_head(connection)
+
+    Connection.take_head = traced
