@@ -27,7 +27,7 @@ MARK = (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity: rows are grouped by it in each commit
 class Statement:
     """SQL with `?` placeholders. `ordered`: rows run sorted, so that writers lock shared rows in one order (their
     params must compare with each other). `exact`: each row must change exactly one, else its entry fails.
