@@ -163,8 +163,6 @@ class Journal:
             self._wake.wait()
             self._wake.clear()
             while self._queue:
-                # Whoever is about to append does so first: no time passes, and a commit costs much more than a row.
-                pause(0)
                 batch = self._take_batch()
                 if not self._post(batch.entries):
                     return
