@@ -4,6 +4,9 @@ import time
 from datetime import UTC, datetime
 
 SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
+DAY_US = 24 * HOUR_US
 
 
 class Clock:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from gateway.accounts.authentication import Authentication
 from gateway.catalogue.catalogue import Current
-from gateway.clock import SECOND_US, Clock
+from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.chat import ChatEngine
 from gateway.engine.decisions import Decisions
@@ -40,9 +40,6 @@ from gateway.transport import Transport
 log = logging.getLogger("gateway")
 
 FLUSH_S = 5.0
-SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
-WRITERS_KEPT_US = 7 * 24 * 3600 * SECOND_US
-MIGRATE = "python -m gateway.manage migrate"
 
 
 @dataclass(slots=True)

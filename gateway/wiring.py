@@ -14,7 +14,7 @@ from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.vault import Vault
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Current
-from gateway.clock import SECOND_US, Clock
+from gateway.clock import DAY_US, Clock
 from gateway.control import Control
 from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache
 from gateway.engine.chat import ChatEngine
@@ -60,7 +60,7 @@ from gateway.threads import Threads
 from gateway.transport import Transport
 
 SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
-WRITERS_KEPT_US = 7 * 24 * 3600 * SECOND_US
+WRITERS_KEPT_US = 7 * DAY_US
 
 
 @dataclass(frozen=True, slots=True)

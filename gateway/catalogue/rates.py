@@ -6,9 +6,8 @@ from datetime import date
 from decimal import Decimal
 
 from gateway.catalogue.entries import Mapping, Prices, Rates
+from gateway.clock import DAY_US, MINUTE_US
 
-DAY_US = 86_400_000_000
-MINUTE_US = 60_000_000
 EPOCH = date(1970, 1, 1).toordinal()
 UNPRICED = Rates()
 

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Dearest, dearest
+from gateway.clock import HOUR_US
 from gateway.limits.asks import Ask
 from gateway.money import MILLION
 from gateway.neutral.chat import ChatRequest
@@ -11,7 +12,6 @@ from gateway.neutral.chat import ChatRequest
 MESSAGE_TOKENS = 8  # roles and separators around each message
 MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
 SEARCHES = 5  # what one answer may look up where the caller sets no number
-HOUR_US = 3_600_000_000
 REMEMBERED = 8192
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from gateway.clock import HOUR_US
 from gateway.engine.records import BOUNDED
 from gateway.errors import Unavailable
 from gateway.limits.ledger import LATE
@@ -14,7 +15,6 @@ from gateway.metering.models import CREDITS
 from gateway.money import format_usd
 from gateway.store.database import Database
 
-HOUR_US = 3_600_000_000
 # The 32 hex digits of an id, whatever its prefix: budgets and the ledger have it as text, usage rows as bytes.
 DIGITS = "substr({0}, length({0}) - 31)"
 LATE_REF = f"substr(ref, 1, {len(LATE)}) = '{LATE}'"

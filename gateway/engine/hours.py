@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gateway.clock import SECOND_US
+from gateway.clock import HOUR_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.limits.ledger import LedgerBook
 from gateway.metering.models import CREDITS
@@ -11,7 +11,6 @@ from gateway.metering.recorder import raw_id
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
-HOUR_US = 3600 * SECOND_US
 # Attempts that began in an hour may be recorded so long after its end; what comes later still is an adjustment.
 GRACE_US = HOUR_US
 # Rows recorded so long before the last round are looked at again: their hour may have been open then, and a row may
@@ -44,19 +43,19 @@ class Hours:
         since = int(kept) - AGAIN_US if kept else 0
         until = (now - GRACE_US) // HOUR_US * HOUR_US
         found = self._database.report(lambda: self._database.execute(TOUCHED, (since, until)).fetchall())
+        owners = {raw_id(ident): ident for (ident,) in self._database.read(self._select_owners)}
         booked = 0
         for (hour,) in sorted(found):
             if not wanted():
                 raise Unavailable("The closing of hours was interrupted.")
-            booked += self._close(int(hour) * HOUR_US)
+            booked += self._close(int(hour) * HOUR_US, owners)
         self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
         return booked
 
-    def _close(self, start_us: int) -> int:
+    def _close(self, start_us: int, owners: dict[bytes, str]) -> int:
         params = (start_us, start_us, start_us + HOUR_US)
         sums = self._database.report(lambda: self._database.execute(SUMS, params).fetchall())
         name = datetime.fromtimestamp(start_us / SECOND_US, UTC).strftime("%Y-%m-%dT%H")
-        owners = {raw_id(ident): ident for (ident,) in self._database.read(self._select_owners)}
         return sum(
             [
                 self._ledger.close_hour(owners[bytes(raw)], name, int(spent), int(storage))

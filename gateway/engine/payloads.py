@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import orjson
 
 from gateway.accounts.vault import Vault
-from gateway.clock import SECOND_US
+from gateway.clock import DAY_US
 from gateway.engine import storage
 from gateway.engine.context import RequestContext
 from gateway.engine.records import Terms
@@ -24,7 +24,6 @@ from gateway.providers.protocol import Target
 from gateway.store.journal import Row, Ticket
 from gateway.threads import Job, spawn
 
-DAY_US = 86_400 * SECOND_US
 # What is kept of each body; the rest is cut off and marked.
 MOST_BYTES = 4 << 20
 # What is kept of all upstream exchanges of a request together (x-debug).

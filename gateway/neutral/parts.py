@@ -64,6 +64,10 @@ class Media:
     data: str = ""
     file_id: str = ""
 
+    def inline(self, usual_type: str) -> str:
+        """`data` as an address of its own (RFC 2397), of `usual_type` where none is known."""
+        return f"data:{self.media_type or usual_type};base64,{self.data}"
+
 
 @dataclass(frozen=True, slots=True)
 class Image:

@@ -82,6 +82,14 @@ class Explanation:
     shaped: bool = False
 
 
+def read_refusal(reply: Reply) -> bytes:
+    """The body of an answer other than 2xx; empty when it broke off, for what its status says holds all the same."""
+    try:
+        return reply.read_all()
+    except GatewayError:
+        return b""
+
+
 def upstream_failure(reply: Reply, target: Target) -> GatewayError:
     """The error that an answer other than 2xx stands for. Reads the body; never raises.
 
@@ -89,11 +97,7 @@ def upstream_failure(reply: Reply, target: Target) -> GatewayError:
     credential or an unknown model. The caller's, with the original status: every other 4xx. `retry_after` (seconds)
     is for health and pacing and must not be forwarded.
     """
-    try:
-        body = reply.read_all()
-    except GatewayError:
-        body = b""
-    said = explain(body, (target.credential.secret,))
+    said = explain(read_refusal(reply), (target.credential.secret,))
     return classify(reply.status, said, target, retry_after(reply.headers))
 
 

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gateway.catalogue.entries import Mapping, Model, Provider
-from gateway.clock import Clock, to_iso
+from gateway.clock import DAY_US, Clock, to_iso
 from gateway.routing.candidates import Candidate, has_ended, make_candidate
 from gateway.routing.resolve import Catalogue, CustomRoutes, Resolution, is_common, resolve
 
-DAY_US = 86_400_000_000
 DEPENDABLE = ("stable", "beta")
 CAPACITY = 4_000  # callers choose the texts; each entry is small
 

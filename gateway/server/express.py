@@ -6,7 +6,7 @@ from typing import Any
 from gateway import ids
 from gateway.server.heads import Handler, Head
 from gateway.surfaces.exchange import Inbound, Outbound
-from gateway.surfaces.wsgi import MAX_BODY, StartResponse, read_inbound, start
+from gateway.surfaces.wsgi import MAX_BODY, StartResponse, read_inbound, read_peer, start
 
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
@@ -59,8 +59,7 @@ class ExpressLane:
 
     def answer(self, handler: Handler, head: Head, body: bytes, peer: str, scheme: str) -> Outbound:
         """The answer to a request that the worker read itself; `peer` is the address of the socket's other end."""
-        if self._ip_header:
-            peer = head.headers.get(self._ip_header, "").partition(",")[0].strip() or peer
+        peer = read_peer(peer, head.headers, self._ip_header)
         base_url = self._public_url or f"{scheme}://{head.host}"
         return self._handle(
             handler,

@@ -46,9 +46,12 @@ class Head:
             del environ["HTTP_TRANSFER_ENCODING"]
         if length or body:
             environ["CONTENT_LENGTH"] = str(len(body))
-        if self.secure and environ["gateway.trusted_peer"]:
-            environ["wsgi.url_scheme"] = "https"
+        environ["wsgi.url_scheme"] = self.scheme(base)
         return environ
+
+    def scheme(self, base: Mapping[str, Any]) -> str:
+        """How the caller came: by the connection's own scheme, or by TLS where a proxy of ours says so."""
+        return "https" if self.secure and base["gateway.trusted_peer"] else base["wsgi.url_scheme"]
 
 
 class Heads:

@@ -104,7 +104,7 @@ class GatewayWorker(GeventWorker):
         self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
         self._lane = getattr(self.wsgi, "express", None)
         self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
-        self._keepalive, self._scheme = self.cfg.keepalive > 0, "https" if self.cfg.is_ssl else "http"
+        self._keepalive = self.cfg.keepalive > 0
         self._logs_access = self.cfg.accesslog is not None
         self._environs = {listener: self._make_environ(listener) for listener in self.sockets}
 
@@ -114,7 +114,7 @@ class GatewayWorker(GeventWorker):
         host, port = name[:2] if isinstance(name, tuple) else (name, "")
         return base_environ(self.cfg) | {
             "wsgi.multithread": True,
-            "wsgi.url_scheme": self._scheme,
+            "wsgi.url_scheme": "https" if self.cfg.is_ssl else "http",
             "SCRIPT_NAME": "",
             "SERVER_NAME": host,
             "SERVER_PORT": str(port),
@@ -218,9 +218,7 @@ class GatewayWorker(GeventWorker):
         try:
             # The express lane takes no GET with a body and nothing else without one.
             if head.handler is not None and (head.method == "GET") is not bool(body):
-                secure = head.secure and base["gateway.trusted_peer"]
-                scheme = "https" if secure else self._scheme
-                outbound = self._lane.answer(head.handler, head, body, base["REMOTE_ADDR"], scheme)
+                outbound = self._lane.answer(head.handler, head, body, base["REMOTE_ADDR"], head.scheme(base))
                 result = outbound.body
                 reply.answer(outbound)
             else:

@@ -52,7 +52,7 @@ def read_inbound(
         headers=headers,
         body=body,
         query=environ.get("QUERY_STRING", ""),
-        peer=read_peer(environ, headers, ip_header),
+        peer=read_peer(environ.get("REMOTE_ADDR", ""), headers, ip_header),
         base_url=public_url.rstrip("/") or read_base_url(environ),
         params={} if params is None else params,
     )
@@ -185,13 +185,13 @@ def read_path(environ: Environ) -> str:
     return path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
 
 
-def read_peer(environ: Environ, headers: Mapping[str, str], ip_header: str) -> str:
-    """The caller's address: the first entry of the configured header, else the socket's."""
+def read_peer(address: str, headers: Mapping[str, str], ip_header: str) -> str:
+    """The caller's address: the first entry of the configured header, else `address`, the socket's."""
     if ip_header:
         named = headers.get(ip_header, "").partition(",")[0].strip()
         if named:
             return named
-    return environ.get("REMOTE_ADDR", "")
+    return address
 
 
 def read_base_url(environ: Environ) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from contract import cases_chat, cases_messages, cases_responses, views
-from contract.cases import GO_ON, Case
+from contract.cases import Case
 from contract.makers import MAKERS
+from contract.play import play
 from contract.stage import Stage
 
 FOLDER = Path(__file__).resolve().parent.parent / "samples" / "contract"
@@ -26,21 +27,6 @@ WAYS = [
 ]
 Json = dict[str, Any]
 STREAMING = ("stream", "stream_options")
-
-
-def play(stage: Stage, surface: str, maker: str, case: Case, streamed: bool = False) -> list[Json]:
-    """What the caller sees of each turn."""
-    stage.script(maker, *case.says)
-    body = case.body | {"model": f"fake-{maker}/{maker}-able"} | ({"stream": True} if streamed else {})
-    seen = []
-    for _ in [1] if case.says[0].broken else case.says:
-        status, raw = stage.ask(surface, body)
-        reply = views.fold(surface, raw)
-        seen.append(views.view(surface, status, reply))
-        if "error" in reply and reply["error"]:
-            break
-        body = GO_ON[surface](body, reply, case.result)
-    return seen
 
 
 def sent(stage: Stage, maker: str) -> list[Json]:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from contract import cases_chat, cases_messages, cases_responses, views
-from contract.cases import GO_ON, Case
+from contract.cases import Case
+from contract.play import play
 from contract.stage import PATHS, Stage
 from werkzeug.test import Client
 
@@ -71,19 +72,7 @@ def rebuilt(stage: Stage) -> Iterator[Callable[[], None]]:
 
 def shown(stage: Stage, surface: str, case: Case, streamed: bool) -> list[Any]:
     """What a caller sees, turn for turn; of usage what was made."""
-    maker = HOMES[surface]
-    stage.script(maker, *case.says)
-    body = case.body | {"model": f"fake-{maker}/{maker}-able"} | ({"stream": True} if streamed else {})
-    seen = []
-    for _ in [1] if case.says[0].broken else case.says:
-        status, raw = stage.ask(surface, body)
-        reply = views.fold(surface, raw)
-        view = views.view(surface, status, reply)
-        seen.append(_shared(view))
-        if reply.get("error"):
-            break
-        body = GO_ON[surface](body, reply, case.result)
-    return views.plain(seen)
+    return views.plain([_shared(view) for view in play(stage, surface, HOMES[surface], case, streamed)])
 
 
 def _shared(view: dict[str, Any]) -> dict[str, Any]:

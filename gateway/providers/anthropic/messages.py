@@ -16,7 +16,7 @@ from gateway.providers.anthropic.reply import read_result
 from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body
 from gateway.providers.anthropic.stream import StreamReader
 from gateway.providers.anthropic.thinking import ADAPTIVE, LEAST_BUDGET, forms_of
-from gateway.providers.failures import classify, diagnose, explain, retry_after
+from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.protocol import Call, Reply, Target
 
 # What a 400 of this format says when the account, not the request, is at fault.
@@ -67,11 +67,7 @@ class AnthropicMessages:
 
     def failure(self, reply: Reply, target: Target) -> GatewayError:
         """As every protocol's; a 400 about the account is the provider's fault, one about content a refusal."""
-        try:
-            body = reply.read_all()
-        except GatewayError:
-            body = b""
-        said = explain(body, (target.credential.secret,))
+        said = explain(read_refusal(reply), (target.credential.secret,))
         if reply.status in (400, 403) and ACCOUNT.search(said.message or said.text):
             message = "The provider refused the gateway's account."
             return UpstreamRefused(message, details=diagnose(said, target), upstream_status=reply.status)

@@ -14,7 +14,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.providers.bedrock.eventstream import Frame
-from gateway.providers.failures import Explanation, classify, diagnose, explain, retry_after
+from gateway.providers.failures import Explanation, classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.protocol import Reply, Target
 
 STATUSES = {
@@ -37,10 +37,7 @@ QUOTA = ("servicequotaexceededexception", "throttlingexception", "modelnotreadye
 
 def http_failure(reply: Reply, target: Target) -> GatewayError:
     """The error that an answer other than 2xx stands for. Reads the body; never raises."""
-    try:
-        body = reply.read_all()
-    except GatewayError:
-        body = b""
+    body = read_refusal(reply)
     secrets = (target.credential.secret, *target.credential.secret.split(":"))
     said = explain(body, secrets)
     kind = reply.headers.get("x-amzn-errortype", "").partition(":")[0] or said.kind.rpartition("#")[2]

@@ -11,7 +11,7 @@ from gateway.neutral.events import Batch
 from gateway.providers.cohere.reply import read_result
 from gateway.providers.cohere.request import write_body
 from gateway.providers.cohere.stream import StreamReader
-from gateway.providers.failures import classify, explain, retry_after
+from gateway.providers.failures import classify, explain, read_refusal, retry_after
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, Reply, Target
 
@@ -50,9 +50,5 @@ class CohereChat:
 
     def failure(self, reply: Reply, target: Target) -> GatewayError:
         """As every protocol's; an error body is {id, message}."""
-        try:
-            body = reply.read_all()
-        except GatewayError:
-            body = b""
-        said = explain(body, (target.credential.secret,))
+        said = explain(read_refusal(reply), (target.credential.secret,))
         return classify(STATUSES.get(reply.status, reply.status), said, target, retry_after(reply.headers))

@@ -104,7 +104,7 @@ def _write_part(part: Part) -> Wire:
         case Text() | Refusal():
             return {"type": "text", "text": part.text}
         case Image(media=media) if media.url or media.data:
-            image = {"url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
+            image = {"url": media.url or media.inline("image/png")}
             if part.detail:
                 image["detail"] = part.detail
             return {"type": "image_url", "image_url": image}

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.providers.failures import RETRY_LIMIT_S, classify, diagnose, explain, retry_after
+from gateway.providers.failures import RETRY_LIMIT_S, classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.protocol import Reply, Target
 
 DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
@@ -21,10 +21,7 @@ def read_failure(reply: Reply, target: Target) -> GatewayError:
 
     `details` may hold ErrorInfo.reason (API_KEY_INVALID …) and RetryInfo.retryDelay ("34.5s"); see AIP-193.
     """
-    try:
-        body = reply.read_all()
-    except GatewayError:
-        body = b""
+    body = read_refusal(reply)
     error = _error_of(body)
     said = explain(body, (target.credential.secret,))
     status = error.get("status")

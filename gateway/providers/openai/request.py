@@ -260,7 +260,7 @@ def write_part(part: Part) -> dict[str, Any]:
         case Text() | Refusal():
             return {"type": "text", "text": part.text}
         case Image(media=media) if media.url or media.data:
-            image = {"url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
+            image = {"url": media.url or media.inline("image/png")}
             if part.detail:
                 image["detail"] = part.detail
             return {"type": "image_url", "image_url": image}
@@ -270,9 +270,8 @@ def write_part(part: Part) -> dict[str, Any]:
         case File(media=media) if media.file_id:
             return {"type": "file", "file": {"file_id": media.file_id}}
         case File(media=media) if media.data:
-            kind = media.media_type or "application/pdf"
             name = part.filename or part.title or "file"
-            return {"type": "file", "file": {"filename": name, "file_data": f"data:{kind};base64,{media.data}"}}
+            return {"type": "file", "file": {"filename": name, "file_data": media.inline("application/pdf")}}
         case _:
             name = type(part).__name__.lower()
             raise NotSupported(f"This provider does not take a part of type {name} in this form.", param="messages")

@@ -156,13 +156,13 @@ def write_part(part: Part) -> Item:
             image: Item = {"type": "input_image", "detail": part.detail or "auto"}
             if media.file_id:
                 return image | {"file_id": media.file_id}
-            return image | {"image_url": media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"}
+            return image | {"image_url": media.url or media.inline("image/png")}
         case File(media=media) if media.file_id:
             return {"type": "input_file", "file_id": media.file_id}
         case File(media=media) if media.url:
             return {"type": "input_file", "file_url": media.url}
         case File(media=media) if media.data:
-            data = f"data:{media.media_type or 'application/pdf'};base64,{media.data}"
+            data = media.inline("application/pdf")
             return {"type": "input_file", "filename": part.filename or part.title or "file", "file_data": data}
         case _:
             name = type(part).__name__.lower()

@@ -6,11 +6,10 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from gateway.clock import from_datetime, to_datetime
+from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Span
 
-HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000
 QUARTER_US = HOUR_US // 4  # every zone's offset is a multiple of a quarter of an hour
 RANGES = {"1h": 1, "4h": 4, "24h": 24, "7d": 7, "30d": 30, "365d": 365}
 DEFAULT_DAYS = 7

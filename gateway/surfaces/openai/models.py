@@ -9,13 +9,13 @@ import orjson
 
 from gateway.accounts.access import Level, Predicate, predicate
 from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.openai.model_entries import Query, pseudo_entries, serialise_entries, write_entries
 
-DAY_US = 86_400_000_000
 JSON = ("Content-Type", "application/json")
 HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key"))
 LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"

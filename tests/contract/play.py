@@ -1,0 +1,22 @@
+"""A case played: what the caller sees of each turn of its conversation."""
+
+from typing import Any
+
+from contract import views
+from contract.cases import GO_ON, Case, Json
+from contract.stage import Stage
+
+
+def play(stage: Stage, surface: str, maker: str, case: Case, streamed: bool = False) -> list[Json]:
+    """What the caller sees of each turn."""
+    stage.script(maker, *case.says)
+    body: Any = case.body | {"model": f"fake-{maker}/{maker}-able"} | ({"stream": True} if streamed else {})
+    seen = []
+    for _ in [1] if case.says[0].broken else case.says:
+        status, raw = stage.ask(surface, body)
+        reply = views.fold(surface, raw)
+        seen.append(views.view(surface, status, reply))
+        if "error" in reply and reply["error"]:
+            break
+        body = GO_ON[surface](body, reply, case.result)
+    return seen
