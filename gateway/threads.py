@@ -22,6 +22,17 @@ class Threads:
         """Call `work` in a native thread and wait for its result; its exception is raised here."""
         return self._pool.apply(work, args, kwargs)
 
+    def finish(self, work: Callable[[], T], after: Callable[[], object]) -> T:
+        """Like `run`, for work that must not raise; `after` is called when it is done, or was never begun, also when
+        the caller is killed while waiting."""
+        try:
+            result = self._pool.spawn(work)
+        except BaseException:
+            after()
+            raise
+        result.rawlink(lambda _: after())
+        return result.get()
+
     def close(self) -> None:
         self._pool.kill()
 
@@ -34,6 +45,12 @@ def spawn(work: Callable[..., object], *args: object) -> gevent.Greenlet:
 def pause(seconds: float) -> None:
     """Sleep cooperatively."""
     gevent.sleep(seconds)
+
+
+def wait_until_idle(most_s: float) -> None:
+    """Return once no other greenlet and no socket is ready to go on, after `most_s` at the latest."""
+    with gevent.Timeout(most_s, False):
+        gevent.idle()
 
 
 class Job(Generic[T]):

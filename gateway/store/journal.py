@@ -10,13 +10,15 @@ from typing import Any
 from gateway import errors, ids
 from gateway.clock import Clock
 from gateway.store.database import Database
-from gateway.threads import pause, spawn
+from gateway.threads import pause, spawn, wait_until_idle
 
 CAPACITY = 20_000
 BATCH = 500
 BACKOFF_S, BACKOFF_CAP_S = 0.05, 1.0
 # A batch that waits for so long (twice this at most) makes its waiters take timers.
 STIR_S = 0.5
+# A busy process gathers for so long at most: what is ready to run joins the commit, which costs the same for many.
+LINGER_S = 0.005
 # First in each transaction: no row changes when this very group was committed before, although the answer to that
 # commit was lost; a commit still in flight on a lost connection is waited for, since it holds the row.
 MARK = (
@@ -94,9 +96,10 @@ class Ticket:
 
 
 class Journal:
-    """Appends of all greenlets of a process, written by one greenlet without linger: a batch is whatever queued
-    while the previous one was committed. Each group of rows is written exactly once, also when the answer to a
-    commit is lost. List the statements of an entry in the same order everywhere: they lock in that order.
+    """Appends of all greenlets of a process, written by one greenlet: a batch is whatever queued while the previous one
+    was committed and while others were ready to run; an idle process commits at once. Each group of rows is written
+    exactly once, also when the answer to a commit is lost. List the statements of an entry in the same order
+    everywhere: they lock in that order.
     """
 
     def __init__(self, database: Database, clock: Clock, capacity: int = CAPACITY) -> None:
@@ -163,6 +166,8 @@ class Journal:
             self._wake.wait()
             self._wake.clear()
             while self._queue:
+                if not self._closing:
+                    wait_until_idle(LINGER_S)
                 batch = self._take_batch()
                 if not self._post(batch.entries):
                     return

@@ -10,7 +10,7 @@ from gateway import errors, settings
 from gateway.clock import Clock
 from gateway.store.pool import PooledSqlite
 from gateway.store.turnstile import Turnstile
-from gateway.threads import Threads, spawn
+from gateway.threads import Threads
 
 T = TypeVar("T")
 
@@ -116,27 +116,18 @@ class Sqlite:
 
     def _shield(self, threads: Threads, work: Callable[[], T], finish: Callable[[], None]) -> T:
         """Run in a native thread to the end, even when the asking greenlet is killed while it waits."""
-        outcome: list[Any] = []
 
-        def attempt() -> None:
+        def attempt() -> tuple[T | None, BaseException | None]:
             # Carried over by hand: the thread pool would print every exception, a duplicate key too.
             try:
-                outcome.extend((work(), None))
+                return work(), None
             except BaseException as error:
-                outcome.extend((None, error))
+                return None, error
 
-        def run() -> None:
-            try:
-                threads.run(attempt)
-            finally:
-                finish()
-
-        spawn(run).join()
-        if not outcome:
-            raise errors.Unavailable("The database is closing.")
-        if outcome[1] is not None:
-            raise outcome[1]
-        return outcome[0]
+        result, error = threads.finish(attempt, finish)
+        if error is not None:
+            raise error
+        return result
 
 
 def _prepare_file(config: settings.Database) -> Path:

@@ -5,6 +5,7 @@ import orjson
 import pytest
 
 from gateway import ids
+from gateway.errors import Unavailable
 from gateway.metering.recorder import RECORD, UsageRecord, find, known, raw_id, write_row
 from gateway.store.journal import Journal
 
@@ -48,6 +49,22 @@ def test_a_record_is_found_by_its_request_id_at_once(database, journal):
     journal.append(write_row(second), write_row(first)).wait(5)
     assert find(database, first.request_id) == [first, second]
     assert first.details["units"] == {"searches": 2}
+
+
+@pytest.mark.parametrize("more", [{}, {"label": "mine"}, {"storage_nusd": 0}, {"discount_ppm": 1, "discount_nusd": 7}])
+def test_a_record_is_read_as_it_was_written(database, journal, more):
+    one = record(**more)
+    journal.append(write_row(one)).wait(5)
+    assert find(database, one.request_id) == [one]
+
+
+def test_a_second_row_of_an_attempt_is_refused_whatever_it_carries(database, journal):
+    one = record()
+    journal.append(write_row(one)).wait(5)
+    for again in (one, one._replace(label="again")):
+        with pytest.raises(Unavailable):
+            journal.append(write_row(again)).wait(5)
+    assert find(database, one.request_id) == [one]
 
 
 def test_an_unknown_or_malformed_request_id_finds_nothing(database):

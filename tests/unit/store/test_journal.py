@@ -37,9 +37,10 @@ class Fickle:
     def __init__(self, database):
         self._database = database
         self.away = False
-        self.lose_answers = 0
+        self.lose_answers = self.asked = 0
 
     def write(self, work):
+        self.asked += 1
         if self.away:
             raise errors.Unavailable()
         result = self._database.write(work)
@@ -77,6 +78,26 @@ def test_appends_during_a_commit_share_the_next_one(store, journal):
     assert _sum(store) == 300
     assert journal.commits <= 2
     assert journal.pending == 0
+
+
+def test_those_who_are_ready_to_run_join_the_commit(store, journal):
+    def work(number):
+        for _ in range(20):
+            gevent.sleep(0)
+        journal.append((INSERT, (number, 1))).wait(2)
+
+    first = journal.append((INSERT, (0, 1)))
+    gevent.joinall([gevent.spawn(work, number) for number in range(1, 9)])
+    assert first.posted() and _sum(store) == 9
+    assert journal.commits == 1
+
+
+def test_a_process_that_is_never_idle_commits_all_the_same(fickle, shaky):
+    fickle.away = True
+    shaky.append((INSERT, (1, 1)))
+    with gevent.Timeout(5):
+        while not fickle.asked:
+            gevent.sleep(0)
 
 
 def test_a_bad_entry_sinks_alone(store, journal):
