@@ -13,7 +13,7 @@ from gateway.clock import Clock
 from gateway.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.settings import Security, Timeouts
 from gateway.transport.addresses import Resolver, check_public, resolve
-from gateway.transport.connections import Connection, Pool
+from gateway.transport.connections import SHORTEST_S, Connection, Pool
 from gateway.transport.messages import Head, Origin, Place, read_url, write_head
 from gateway.transport.replies import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
 
@@ -23,7 +23,6 @@ IDLE_PER_ORIGIN = 256
 IDLE_S = 50.0  # below the 60 s at which common load balancers drop a silent connection
 ORIGINS_KEPT = 1000
 PLACES_KEPT = 1000
-SHORTEST_S = 0.001
 REDIRECTS = 5
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 RESENT_METHODS = frozenset({"GET", "HEAD"})  # RFC 9110, section 9.2.2: harmless to ask twice
@@ -49,7 +48,7 @@ class Transport:
     ) -> None:
         self._connect_s = timeouts.connect_s
         self._guarded = not security.allow_private_upstreams
-        self._clock = clock = clock or Clock()
+        self._now = now = (clock or Clock()).monotonic
         self._given_tls = tls
         self._resolve = resolver
         self._per_origin = per_origin
@@ -57,9 +56,9 @@ class Transport:
         self._places: dict[tuple[str, bool], Place] = {}
         self._trim_at = 0.0
         silence_s, heartbeat_s = timeouts.silence_s, timeouts.heartbeat_s
-        self._streamed = Patience(clock, timeouts.stream_s, silence_s, silence_s, heartbeat_s)
+        self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s)
         # A plain answer is silent while the model thinks, however long that is: only its deadline bounds it.
-        self._plain = Patience(clock, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s)
+        self._plain = Patience(now, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s)
 
     def open(
         self,
@@ -107,12 +106,15 @@ class Transport:
     def transmit(self, head: Head, body: bytes, stream: bool, deadline: float) -> Pending:
         """As `send`, with a head that was prepared."""
         patience = self._streamed if stream else self._plain
-        now = self._clock.monotonic()
-        end = min(deadline, now + patience.total_s)
+        now = self._now()
+        end = now + patience.total_s
+        if deadline < end:
+            end = deadline
         message = head.with_body(body)
         connection = self._send(head, message, now, end)
+        first = now + patience.first_s
         resend = self._resender(head, message, end) if head.method in RESENT_METHODS else None
-        return Pending(connection, patience, now, end, resend)
+        return Pending(connection, patience, first if first < end else end, end, resend)
 
     def request(
         self,
@@ -126,7 +128,7 @@ class Transport:
         trusted: bool = False,
     ) -> Answer:
         """A whole exchange for background work: status, headers, body. Raises as `open`, and beyond `max_bytes`."""
-        deadline = self._clock.monotonic() + timeout_s
+        deadline = self._now() + timeout_s
         reply = self.open(method, url, headers, body, deadline=deadline, trusted=trusted)
         return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
 
@@ -135,7 +137,7 @@ class Transport:
 
         Raises as `open`; UpstreamFailed for too many redirects (too_many_redirects) or bytes (response_too_large).
         """
-        deadline = self._clock.monotonic() + timeout_s
+        deadline = self._now() + timeout_s
         for _ in range(REDIRECTS + 1):
             reply = self.open("GET", url, NOTHING, deadline=deadline)
             if reply.status not in REDIRECT_STATUSES or "location" not in reply.headers:
@@ -167,10 +169,8 @@ class Transport:
         pool = self._pools.get(origin)
         if pool is None or now >= self._trim_at:
             pool = self._find_pool(origin, now)
-        pool.enter(min(left, self._connect_s), origin.host)
-        connection = None
+        connection = pool.borrow(now, left if left < self._connect_s else self._connect_s, fresh)
         try:
-            connection = None if fresh else pool.pop(now)
             if connection is None:
                 connection = self._connect(pool, origin, end)
             while not connection.send(message, head.method == "HEAD", left):
@@ -186,14 +186,14 @@ class Transport:
         return connection
 
     def _resender(self, head: Head, message: bytes, end: float) -> Callable[[], Connection]:
-        return lambda: self._send(head, message, self._clock.monotonic(), end, fresh=True)
+        return lambda: self._send(head, message, self._now(), end, fresh=True)
 
     def _find_pool(self, origin: Origin, now: float) -> Pool:
         if now >= self._trim_at:
             self._trim(now)
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = Pool(self._per_origin, IDLE_PER_ORIGIN, IDLE_S, self._clock)
+            pool = self._pools[origin] = Pool(origin.host, self._per_origin, IDLE_PER_ORIGIN, IDLE_S, self._now)
         return pool
 
     def _trim(self, now: float) -> None:
@@ -205,7 +205,7 @@ class Transport:
 
     def _connect(self, pool: Pool, origin: Origin, end: float) -> Connection:
         """A new connection to an address that was looked up and checked here: no second look-up can change it."""
-        now = self._clock.monotonic()
+        now = self._now()
         if now >= end:
             raise too_late(origin.host)
         end = min(end, now + self._connect_s)
@@ -213,7 +213,7 @@ class Transport:
         failure: Exception = UpstreamUnreachable(f"The name {origin.host} has no address.")
         for index, address in enumerate(addresses):
             # Each address gets its share of what is left, so that a dead first one cannot use it up.
-            seconds = (end - self._clock.monotonic()) / (len(addresses) - index)
+            seconds = (end - self._now()) / (len(addresses) - index)
             try:
                 return self._dial(pool, origin, address, max(seconds, SHORTEST_S))
             except (UpstreamUnreachable, UpstreamTimeout) as error:
@@ -221,7 +221,7 @@ class Transport:
         raise failure
 
     def _look_up(self, origin: Origin, end: float) -> list[str]:
-        seconds = max(end - self._clock.monotonic(), SHORTEST_S)
+        seconds = max(end - self._now(), SHORTEST_S)
         try:
             with gevent.Timeout(seconds, TimeoutError):
                 addresses = self._resolve(origin.host, origin.port)
@@ -233,16 +233,16 @@ class Transport:
 
     def _dial(self, pool: Pool, origin: Origin, address: str, seconds: float) -> Connection:
         host = origin.host
-        end = self._clock.monotonic() + seconds
+        end = self._now() + seconds
         family = sockets.AF_INET6 if ":" in address else sockets.AF_INET
         sock = sockets.socket(family, sockets.SOCK_STREAM)
         try:
             sock.settimeout(seconds)
             sock.connect((address, origin.port))
             if origin.scheme == "https":
-                sock.settimeout(max(end - self._clock.monotonic(), SHORTEST_S))
+                sock.settimeout(max(end - self._now(), SHORTEST_S))
                 sock = self._tls.wrap_socket(sock, server_hostname=host)
-            return Connection(sock, host, pool)
+            return Connection(sock, host, pool, self._now)
         except BaseException as error:
             sock.close()
             if isinstance(error, OSError):

@@ -1,6 +1,8 @@
 """One socket with its HTTP parser, and the keep-alive pool of one origin."""
 
+import math
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -8,14 +10,17 @@ from gevent import get_hub, getcurrent
 from gevent.lock import BoundedSemaphore
 from gevent.monkey import get_original
 from gevent.socket import IPPROTO_TCP, TCP_NODELAY, socket
-from gevent.ssl import SSLWantReadError, SSLWantWriteError
+from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 
-from gateway.clock import Clock
 from gateway.errors import UpstreamFailed, UpstreamUnreachable
+from gateway.transport.fields import END, find_head, read_fields
 
 RECEIVE_BYTES = 65536
 NOISE_LIMIT = 65536  # bytes in a row that bring neither a head nor a body: heads, trailers, chunk extensions
 POLLIN = READ = 1
+NEVER = math.inf
+SHORTEST_S = 0.001
+LATE = object()  # what a wait gives whose time is up
 # A socket that was readable and still gives nothing: a false alarm, or records of TLS's own.
 WANTING = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
 
@@ -23,61 +28,50 @@ WANTING = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
 original_poll = get_original("select", "poll")
 
 
-def read_fields(fields: tuple[tuple[bytes, bytes], ...]) -> dict[str, str]:
-    """Header fields by lower-case name, repeated ones joined (RFC 9110, section 5.2)."""
-    if not fields:
-        return {}
-    # All at once, since an answer may have thirty.
-    names, values = zip(*fields, strict=True)
-    keys = b"\n".join(names).decode("latin-1").lower().split("\n")
-    texts = b"\n".join(values).decode("latin-1").split("\n")
-    headers = dict(zip(keys, texts, strict=False))
-    return headers if len(headers) == len(texts) == len(fields) else _join_repeated(fields)
-
-
-def _join_repeated(fields: tuple[tuple[bytes, bytes], ...]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in fields:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return headers
-
-
 class Connection:
     """A socket to an upstream, and the state of the answer that it carries.
 
-    The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until a final head is there, whose
-    `fields` are as they came; `done` says that the answer is whole, `keep` then that another request may follow it,
+    The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until a final head is there, with which
+    `received` begins then; `done` says that the answer is whole, `keep` then that another request may follow it,
     `lost` that the peer closed, `pieces` holds body bytes not yet taken, `fresh` that this is its first request.
+    `poll(0)` of an idle connection tells of data or an end waiting in it: then it is no longer good. `since` is when
+    its pool got it back. `now` gives monotonic seconds.
     """
 
     __slots__ = (
-        "_bodiless", "_hub", "_incoming", "_noise", "_parser", "_poll", "_readable", "_sock", "done", "fields", "fresh",
-        "host", "keep", "lost", "on_body", "pieces", "pool", "status",
+        "_alarm", "_bodiless", "_loop", "_noise", "_now", "_parser", "_readable", "_receive", "_rings_at", "_send",
+        "_sock", "_switch", "_until", "_waiting", "_watched", "done", "fresh", "host", "keep", "lost", "on_body",
+        "pieces", "poll", "pool", "received", "since", "status",
     )  # fmt: skip
 
-    def __init__(self, sock: socket, host: str, pool: "Pool") -> None:
+    def __init__(self, sock: socket, host: str, pool: "Pool", now: Callable[[], float]) -> None:
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-        sock.settimeout(0.0)  # the waiting is done here: once, and with one timer
+        sock.settimeout(0.0)  # the waiting is done here: once, and without a timer for each
         self._sock = sock
-        self._hub = get_hub()
-        self._readable = self._hub.loop.io(sock.fileno(), READ)
-        self._poll = original_poll()
-        self._poll.register(sock.fileno(), POLLIN)
+        # The C functions themselves, where no layer of TLS lies between.
+        direct = sock if isinstance(sock, SSLSocket) else sock._sock
+        self._receive, self._send = direct.recv, direct.send
+        hub = get_hub()
+        self._loop, self._switch, self._now = hub.loop, hub.switch, now
+        self._readable = self._loop.io(sock.fileno(), READ)
+        self._watched = False
+        self._waiting: Any = None
+        self._alarm: Any = None
+        self._rings_at = NEVER
+        self._until = 0.0
+        poll = original_poll()
+        poll.register(sock.fileno(), POLLIN)
+        self.poll = poll.poll
         self.host = host
         self.pool = pool
+        self.since = 0.0
         self.status = self._noise = 0
-        self.fields: tuple[tuple[bytes, bytes], ...] = ()
-        self._incoming: list[tuple[bytes, bytes]] = []
+        self.received = b""
         self.pieces: list[bytes] = []
         self.on_body = self.pieces.append  # called for each chunk of a stream, so without a frame of ours
         self._bodiless = self.done = self.keep = self.lost = False
         self.fresh = True
         self._parser: Any = httptools.HttpResponseParser(self)
-
-    def is_quiet(self) -> bool:
-        """Whether an idle socket is still good: data or an end waiting in it means that it is not."""
-        return not self._poll.poll(0)
 
     @property
     def untouched(self) -> bool:
@@ -93,10 +87,10 @@ class Connection:
         self.status = 0
         self.done = False
         self._bodiless = bodiless
-        self._incoming.clear()
+        self.received = b""
         self.pieces.clear()
         try:
-            sent = self._sock.send(message)
+            sent = self._send(message)
         except BlockingIOError:
             sent = 0
         except OSError:
@@ -105,33 +99,43 @@ class Connection:
             self._send_rest(memoryview(message)[sent:], seconds)
         return True
 
-    def receive(self, seconds: float) -> None:
+    def receive(self, until: float) -> bool:
         """Wait for what one receive brings; an end sets `lost`, or `done` when it is the frame of the answer.
 
-        TimeoutError when nothing came in `seconds`, UpstreamFailed for what is not HTTP/1.x. Other greenlets always
-        get their turn, so that a fast stream cannot starve its neighbours.
+        False when nothing came before `until` (monotonic), UpstreamFailed for what is not HTTP/1.x. Other greenlets
+        always get their turn, so that a fast stream cannot starve its neighbours.
         """
-        # A receive before the wait would nearly always be in vain, and gevent's own wait makes a Timeout for each.
-        timer = self._hub.loop.timer(seconds)
-        timer.start(getcurrent().throw, TimeoutError, update=True)
+        # A receive before the wait would nearly always be in vain.
+        if until < self._rings_at:
+            self._set_alarm(until)
+        self._until = until
+        if not self._watched:
+            self._watched = True
+            self._readable.start(self._wake)
+        self._waiting = getcurrent()
         try:
-            self._hub.wait(self._readable)
-            data = self._sock.recv(RECEIVE_BYTES)
-        except TimeoutError:
+            while (came := self._switch()) is not self:  # a switch from elsewhere is not meant for this wait
+                if came is LATE:
+                    return False
+        except BaseException:
+            self._waiting = None
             raise
+        try:
+            data: bytes | None = self._receive(RECEIVE_BYTES)
         except WANTING:
             data = self._receive_slowly()
         except OSError:
             self.lost = True
-            return
-        finally:
-            timer.close()
+            return True
+        if data is None:
+            return False
         self._take_in(data)
+        return True
 
     def glance(self) -> None:
         """Take in what is there already, without waiting."""
         try:
-            self._take_in(self._sock.recv(RECEIVE_BYTES))
+            self._take_in(self._receive(RECEIVE_BYTES))
         except (OSError, UpstreamFailed):
             return
 
@@ -142,10 +146,47 @@ class Connection:
         return data
 
     def close(self) -> None:
+        """End it; who waits for its answer finds it lost."""
         self._parser = None  # it holds us: without this only the collector would free both
         self.keep = False
-        self._hub.cancel_wait(self._readable, ConnectionAbortedError(), True)
+        self._receive = self._send = _refuse
+        self._readable.close()
+        self._watched = False
+        if self._alarm is not None:
+            self._alarm.close()
+            self._alarm, self._rings_at = None, NEVER
+        if self._waiting is not None:
+            self._loop.run_callback(self._wake)
         self._sock.close()
+
+    def _wake(self) -> None:
+        """Something can be received. Called in the hub."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.switch(self)
+        elif self._watched:
+            # Nobody reads now: what lies there would call again at once, and for ever.
+            self._watched = False
+            self._readable.stop()
+
+    def _set_alarm(self, at: float) -> None:
+        """One timer serves all waits until it rings, which one request after the other may put off."""
+        if self._alarm is not None:
+            self._alarm.close()
+        self._alarm = self._loop.timer(max(at - self._now(), 0.0))
+        self._alarm.start(self._ring, update=True)
+        self._rings_at = at
+
+    def _ring(self) -> None:
+        """The alarm, which may have been set for an earlier wait. Called in the hub."""
+        self._rings_at = NEVER
+        if self._waiting is None:
+            return
+        if self._now() < self._until:
+            self._set_alarm(self._until)
+            return
+        waiting, self._waiting = self._waiting, None
+        waiting.switch(LATE)
 
     def _send_rest(self, rest: memoryview, seconds: float) -> None:
         self._sock.settimeout(seconds)
@@ -157,15 +198,14 @@ class Connection:
             return
         self._sock.settimeout(0.0)
 
-    def _receive_slowly(self) -> bytes:
-        """A receive with gevent's own waiting, which knows what TLS may want; the timer around it still runs."""
-        self._sock.settimeout(None)
+    def _receive_slowly(self) -> bytes | None:
+        """A receive with gevent's own waiting, which knows what TLS may want; None when the time was up."""
+        self._sock.settimeout(max(self._until - self._now(), SHORTEST_S))
         try:
             return self._sock.recv(RECEIVE_BYTES)
-        except TimeoutError:
-            raise
-        except OSError:
-            return b""
+        except OSError as error:
+            # The system's own time-out of a connection has a number.
+            return None if isinstance(error, TimeoutError) and error.errno is None else b""
         finally:
             self._sock.settimeout(0.0)
 
@@ -175,6 +215,9 @@ class Connection:
             self.done = self._ends_by_close()
             self.lost = not self.done
             return
+        if not self.status:
+            # The parser passes over empty lines before a head.
+            self.received = self.received + data if self.received else data.lstrip(b"\r\n")
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -192,7 +235,7 @@ class Connection:
         """Whether the end of the connection is the end of the answer (RFC 9112, section 6.3)."""
         if not self.status:
             return False
-        headers = read_fields(self.fields)
+        headers = read_fields(find_head(self.received))
         coding = headers.get("transfer-encoding", "").lower()
         return not coding.endswith("chunked") and (bool(coding) or "content-length" not in headers)
 
@@ -202,18 +245,15 @@ class Connection:
             self.keep = False
             self.pieces = self.pieces.copy()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._incoming.append((name, value))
-
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
         if self.done:
             return
+        status = self._parser.get_status_code()
         if status < 200:
-            self._incoming.clear()
+            # An interim answer has no body (RFC 9112, section 6.3): what follows is the next head.
+            self.received = self.received.partition(END)[2].lstrip(b"\r\n")
             return
         self.status = status
-        self.fields = tuple(self._incoming)
         self._noise = -RECEIVE_BYTES  # the receive that brought the head does not count
         if self._bodiless:
             self.done = True
@@ -229,35 +269,35 @@ class Connection:
 class Pool:
     """Connections to one origin: at most `size` at once, the last used given out first, old ones dropped.
 
-    Who has a connection holds one of the places, and gives both back with `take_back` or `drop`, once.
+    Who has a connection holds one of the places, and gives both back with `take_back` or `drop`, once. `now` gives
+    monotonic seconds.
     """
 
-    def __init__(self, size: int, idle_size: int, idle_s: float, clock: Clock) -> None:
+    def __init__(self, host: str, size: int, idle_size: int, idle_s: float, now: Callable[[], float]) -> None:
+        self._host = host
         self._size = size
         self._idle_size = idle_size
         self._idle_s = idle_s
-        self._clock = clock
+        self._now = now
         self._slots = BoundedSemaphore(size)
-        self._idle: deque[tuple[float, Connection]] = deque()
+        self._idle: deque[Connection] = deque()
 
     @property
     def unused(self) -> bool:
         return not self._idle and self._slots.counter == self._size
 
-    def enter(self, seconds: float, host: str) -> None:
-        """Take one of the places. UpstreamUnreachable (with retry_after) when none came free within `seconds`."""
+    def borrow(self, now: float, seconds: float, fresh: bool) -> Connection | None:
+        """Take one of the places, and the freshest idle connection that is still good, unless none or only a `fresh`
+        one will do; bad ones are closed on the way.
+
+        UpstreamUnreachable (with retry_after) when no place came free within `seconds`.
+        """
         if not self._slots.acquire(False) and not self._slots.acquire(timeout=seconds):
-            raise UpstreamUnreachable(f"All {self._size} connections to {host} are in use.", retry_after=1)
-
-    def leave(self) -> None:
-        self._slots.release()
-
-    def pop(self, now: float) -> Connection | None:
-        """The freshest idle connection that is still good; bad ones are closed on the way."""
+            raise UpstreamUnreachable(f"All {self._size} connections to {self._host} are in use.", retry_after=1)
         idle = self._idle
-        while idle:
-            since, connection = idle.pop()
-            if now - since < self._idle_s and connection.is_quiet():
+        while idle and not fresh:
+            connection = idle.pop()
+            if now - connection.since < self._idle_s and not connection.poll(0):
                 return connection
             connection.close()
         return None
@@ -268,10 +308,11 @@ class Pool:
             self.drop(connection)
             return
         connection.fresh = False
+        connection.since = self._now()
         idle = self._idle
-        idle.append((self._clock.monotonic(), connection))
+        idle.append(connection)
         if len(idle) > self._idle_size:
-            idle.popleft()[1].close()
+            idle.popleft().close()
         self._slots.release()
 
     def drop(self, connection: Connection | None) -> None:
@@ -282,9 +323,14 @@ class Pool:
 
     def trim(self, now: float) -> None:
         """Close what has been idle for too long."""
-        while self._idle and now - self._idle[0][0] >= self._idle_s:
-            self._idle.popleft()[1].close()
+        while self._idle and now - self._idle[0].since >= self._idle_s:
+            self._idle.popleft().close()
 
     def clear(self) -> None:
         while self._idle:
-            self._idle.pop()[1].close()
+            self._idle.pop().close()
+
+
+def _refuse(_: object) -> Any:
+    """What a closed connection has in place of the socket's functions."""
+    raise ConnectionAbortedError

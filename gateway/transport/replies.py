@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gateway.clock import Clock
+from msgspec import Struct
+
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.transport.codings import Unpacker, find_unpacker
-from gateway.transport.connections import Connection, read_fields
+from gateway.transport.connections import Connection
+from gateway.transport.fields import find_head, read_fields
 
 MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
@@ -20,63 +22,56 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Patience(NamedTuple):
-    """How long to wait, in seconds: for everything, for the head, between two bytes, and until a heartbeat."""
+class Patience(Struct, frozen=True):
+    """How long to wait, in seconds: for everything, for the head, between two bytes, and until a heartbeat; `now`
+    gives monotonic seconds."""
 
-    clock: Clock
+    now: Callable[[], float]
     total_s: float
     first_s: float
     silence_s: float
     heartbeat_s: float
 
 
-class Pending:
-    """A request that was sent, to be answered until `end` (monotonic). `wait()` for its answer, or `close()` it."""
+class Pending(Struct, eq=False):
+    """A request that was sent. `wait()` for its answer, or `close()` it.
 
-    __slots__ = ("_connection", "_end", "_patience", "_resend", "_until")
+    Its head must be there at `_until`, all of it at `_end` (monotonic); `_resend` sends it again, if that does no harm.
+    """
 
-    def __init__(
-        self,
-        connection: Connection,
-        patience: Patience,
-        now: float,
-        end: float,
-        resend: Callable[[], Connection] | None,
-    ) -> None:
-        self._connection: Connection | None = connection
-        self._patience = patience
-        self._end = end
-        self._until = min(end, now + patience.first_s)
-        self._resend = resend
+    _connection: Connection | None
+    _patience: Patience
+    _until: float
+    _end: float
+    _resend: Callable[[], Connection] | None
 
     def wait(self, seconds: float | None = None) -> "Reply | None":
         """The reply once its head is there, or None when `seconds` passed first; then call again.
 
         Raises UpstreamTimeout, UpstreamUnreachable, UpstreamFailed; the request is closed then.
         """
-        connection = self._connection
+        connection, until = self._connection, self._until
         if connection is None:
             raise UpstreamUnreachable("The request was closed before its answer came.")
-        clock, until = self._patience.clock, self._until
         if seconds is not None:
-            until = min(until, clock.monotonic() + seconds)
+            until = min(until, self._patience.now() + seconds)
         try:
             while not connection.status:
-                left = until - clock.monotonic()
-                if left <= 0:
+                if not connection.receive(until):
                     self._refuse_late(connection.host)
                     return None
-                try:
-                    connection.receive(left)
-                except TimeoutError:
-                    continue
                 if connection.lost:
                     connection = self._recover(connection)
         except BaseException:
             self.close()
             raise
         self._connection = None
-        return Reply(connection, self._patience, self._end)
+        received = connection.received
+        reply = Reply(connection.status, connection, self._patience, self._end, received)
+        # Asked of all names at once: an answer may have thirty fields, and hardly any is ever looked at.
+        if b"content-encoding" in find_head(received).lower():
+            reply.unpack()
+        return reply
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -84,7 +79,7 @@ class Pending:
             connection.pool.drop(connection)
 
     def _refuse_late(self, host: str) -> None:
-        now = self._patience.clock.monotonic()
+        now = self._patience.now()
         if now >= self._end:
             raise too_late(host)
         if now >= self._until:
@@ -98,35 +93,33 @@ class Pending:
         return self._connection
 
 
-class Reply:
+class Reply(Struct, eq=False):
     """An upstream's answer whose head is there: the Reply of providers/protocol.py."""
 
-    # What most replies never change is not set for each.
+    status: int
+    _connection: Connection
+    _patience: Patience
+    _end: float
+    _received: bytes  # begins with the head
     _headers: dict[str, str] | None = None
     _unpacker: Unpacker | None = None
-    _silent_s = 0.0
-    _open = True
-    _whole = False
+    _silent_s: float = 0.0
+    _open: bool = True
+    _whole: bool = False
 
-    def __init__(self, connection: Connection, patience: Patience, end: float) -> None:
-        self.status = connection.status
-        self._connection = connection
-        self._patience = patience
-        self._end = end
-        self._fields = fields = connection.fields
-        # Asked of all names at once: an answer may have thirty fields, and hardly any is ever looked at.
-        if b"content-encoding" in b"\n".join(dict(fields)).lower():
-            try:
-                self._unpacker = find_unpacker(self.headers, connection.host)
-            except UpstreamFailed:
-                self.close()
-                raise
+    def unpack(self) -> None:
+        """Unpack the body if its head says that it is packed. UpstreamFailed for an unknown way, and closed then."""
+        try:
+            self._unpacker = find_unpacker(self.headers, self._connection.host)
+        except UpstreamFailed:
+            self.close()
+            raise
 
     @property
     def headers(self) -> dict[str, str]:
         """Values by lower-case name; they describe the plain body."""
         if self._headers is None:
-            self._headers = read_fields(self._fields)
+            self._headers = read_fields(find_head(self._received))
         return self._headers
 
     def read_all(self, limit: int = BODY_LIMIT) -> bytes:
@@ -202,16 +195,15 @@ class Reply:
     def _receive(self, heartbeat_s: float) -> bool:
         """Whether something came; False after the heartbeat time. Only time spent waiting counts as silence."""
         patience = self._patience
-        left = self._end - patience.clock.monotonic()
+        now = patience.now()
+        left = self._end - now
         if left <= 0:
             raise too_late(self._connection.host)
         silence = patience.silence_s - self._silent_s
         if silence <= 0:
             raise UpstreamTimeout(f"{self._connection.host} fell silent for {patience.silence_s:g} seconds.")
         seconds = min(left, silence, heartbeat_s)
-        try:
-            self._connection.receive(seconds)
-        except TimeoutError:
+        if not self._connection.receive(now + seconds):
             self._silent_s += seconds
             return False
         if self._connection.lost:

@@ -1,7 +1,6 @@
 import pytest
 
 from gateway.errors import UpstreamUnreachable
-from gateway.transport.connections import read_fields
 from gateway.transport.messages import read_url, write_head
 
 
@@ -60,11 +59,3 @@ def test_header_that_could_leave_its_line_is_refused_without_being_shown(value):
     with pytest.raises(UpstreamUnreachable) as refusal:
         write_head("POST", place, {"authorization": f"Bearer {value}"}).with_body(b"")
     assert "secret" not in refusal.value.message
-
-
-def test_header_fields_are_read_by_lower_case_name_and_joined_when_repeated():
-    fields = ((b"X-A", b"1"), (b"Content-Type", b"t\xe9xt"), (b"x-a", b"2"))
-    assert read_fields(fields) == {"x-a": "1, 2", "content-type": "t\xe9xt"}
-    assert read_fields(fields[:2]) == {"x-a": "1", "content-type": "t\xe9xt"}
-    assert read_fields(((b"a", b"1\n2"), (b"b", b""))) == {"a": "1\n2", "b": ""}
-    assert read_fields(()) == {}

@@ -1,6 +1,7 @@
 import datetime
 import time
 
+import gevent
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -9,7 +10,7 @@ from cryptography.x509.oid import NameOID
 from gevent.server import StreamServer
 from gevent.ssl import create_default_context
 
-from gateway.errors import UpstreamUnreachable
+from gateway.errors import UpstreamTimeout, UpstreamUnreachable
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -80,3 +81,24 @@ def test_kept_tls_connection_that_ended_is_replaced(secure, make_transport, cert
         assert call(transport, secure, "api.test") == b"ok"
         time.sleep(0.02)
     assert secure.connections == 2
+
+
+def test_answer_of_many_tls_records_comes_whole_however_slowly_it_is_read(secure, make_transport, certificate):
+    transport, body = make_transport(options=options(certificate), silence_s=0.3), b"x" * 300_000
+    for pause in (0.0, 0.02):
+        secure.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + body)
+        url = f"https://api.test:{secure.port}/"
+        reply = transport.open("POST", url, {}, b"{}", stream=True, deadline=time.monotonic() + 5)
+        size = 0
+        for item in reply.chunks():
+            size += len(item)
+            gevent.sleep(pause)
+        assert size == len(body)
+    assert secure.connections == 1
+
+
+def test_deadline_holds_over_tls(secure, make_transport, certificate):
+    secure.answer(2.0, OK)
+    url = f"https://api.test:{secure.port}/"
+    with pytest.raises(UpstreamTimeout):
+        make_transport(options=options(certificate)).open("POST", url, {}, b"{}", deadline=time.monotonic() + 0.2)

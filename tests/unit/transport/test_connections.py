@@ -1,0 +1,122 @@
+"""How a connection waits: one watcher and one alarm serve all the requests that it carries."""
+
+import time
+
+import gevent
+import pytest
+from gevent import get_hub
+
+from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n"
+
+
+def call(transport, upstream, stream=False, seconds=5.0):
+    return transport.open("POST", upstream.url, {}, b"{}", stream=stream, deadline=time.monotonic() + seconds)
+
+
+@pytest.fixture
+def kept(upstream, make_transport):
+    """A transport whose only connection has served one request, so that its alarm rings in five seconds."""
+    transport = make_transport(options={"per_origin": 1}, heartbeat_s=0.05)
+    upstream.answer(OK)
+    assert call(transport, upstream).read_all() == b"ok"
+    return transport
+
+
+def turns_of_the_loop(seconds: float) -> int:
+    loop = get_hub().loop
+    before = loop.iteration
+    gevent.sleep(seconds)
+    return loop.iteration - before
+
+
+def wait_until(condition):
+    with gevent.Timeout(2):
+        while not condition():
+            gevent.sleep(0.005)
+
+
+def test_data_that_nobody_reads_yet_does_not_spin_the_loop(upstream, kept):
+    upstream.answer(LONG, b"x" * 1000, 0.02, b"x" * 199_000)
+    chunks = call(kept, upstream, stream=True).chunks()
+    size = len(next(chunks))
+    gevent.sleep(0.05)
+    assert turns_of_the_loop(0.1) < 20
+    assert size + sum(map(len, chunks)) == 200_000
+    assert upstream.connections == 1
+
+
+def test_idle_connection_that_the_upstream_ended_does_not_spin_the_loop(upstream, kept):
+    upstream.answer(OK, None)
+    call(kept, upstream).read_all()
+    gevent.sleep(0.02)
+    assert turns_of_the_loop(0.1) < 20
+
+
+def test_nearer_deadline_than_that_of_the_request_before_holds(upstream, kept):
+    upstream.answer(2.0, OK)
+    begun = time.monotonic()
+    with pytest.raises(UpstreamTimeout):
+        call(kept, upstream, seconds=0.1)
+    assert 0.1 <= time.monotonic() - begun < 1
+
+
+def test_wait_outlives_the_alarm_of_a_shorter_one_before(upstream, kept):
+    upstream.answer(LONG[:20], 0.12, LONG[20:], b"x" * 200_000)
+    pending = kept.send("POST", upstream.url, {}, b"{}", deadline=time.monotonic() + 5)
+    assert pending.wait(0.05) is None
+    reply = pending.wait()
+    assert len(reply.read_all()) == 200_000
+
+
+def test_heartbeats_come_evenly_though_one_alarm_serves_them_all(upstream, kept):
+    upstream.answer(LONG, b"x", 0.225, b"x" * 199_999)
+    items = list(call(kept, upstream, stream=True).chunks())
+    assert items[0] == b"x" and items[1:5] == [b""] * 4 and all(items[5:])
+
+
+def test_killed_reader_of_a_kept_connection_frees_its_place_at_once(upstream, kept):
+    upstream.answer(0.05, OK, 0.05, OK, 0.05, OK)
+    caller = gevent.spawn(call, kept, upstream)
+    wait_until(lambda: len(upstream.requests) == 2)
+    caller.kill()
+    wait_until(lambda: upstream.hung_up)
+    upstream.answer(OK)
+    assert call(kept, upstream).read_all() == b"ok"
+
+
+def test_reader_is_told_at_once_when_its_request_is_closed_by_another(upstream, kept):
+    upstream.answer(2.0, OK)
+    pending = kept.send("POST", upstream.url, {}, b"{}", deadline=time.monotonic() + 5)
+    reader = gevent.spawn(pending.wait)
+    gevent.sleep(0.02)
+    pending.close()
+    with pytest.raises(UpstreamUnreachable):
+        reader.get(timeout=0.5)
+
+
+def test_reader_killed_in_the_turn_in_which_its_connection_is_closed_dies_once(upstream, kept):
+    upstream.answer(LONG, 2.0)
+    reply = call(kept, upstream, stream=True)
+    reader = gevent.spawn(lambda: list(reply.chunks()))
+    gevent.sleep(0.02)
+    reply.close()
+    reader.kill()
+    upstream.answer(OK)
+    assert (reader.dead, call(kept, upstream).read_all()) == (True, b"ok")
+
+
+def test_switch_that_was_not_meant_for_the_wait_does_not_end_it(upstream, kept):
+    upstream.answer(0.1, OK)
+    caller = gevent.spawn(call, kept, upstream)
+    wait_until(lambda: len(upstream.requests) == 2)
+    get_hub().loop.run_callback(caller.switch)
+    assert caller.get(timeout=1).read_all() == b"ok"
+
+
+def test_kept_connection_that_breaks_off_its_next_answer_is_told_of(upstream, kept):
+    upstream.answer(LONG, 0.02, b"x", None)
+    with pytest.raises(StreamTruncated):
+        call(kept, upstream).read_all()
