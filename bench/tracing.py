@@ -8,6 +8,7 @@ from typing import Any
 import greenlet
 
 from gateway.server.connection import Connection
+from gateway.server.heads import Head, Heads
 
 # By then memories are filled and the interpreter has specialised what runs often.
 WARM_REQUESTS = 2_000
@@ -77,18 +78,18 @@ def name_of(code: CodeType) -> str:
 
 def install(target: Path) -> None:
     """Trace the first request of a connection that comes after the warm ones: from its head to the next one's."""
-    take_head, seen, tracers = Connection.take_head, 0, {}
+    take, seen, tracers = Heads.take, 0, {}
 
-    def traced(connection: Connection) -> bytes | None:
+    def traced(heads: Heads, connection: Connection) -> tuple[Head, int] | None:
         nonlocal seen
         seen += 1
         tracer = tracers.get(connection)
         if tracer is not None:
             target.write_text(tracer.end().write())
-            Connection.take_head = take_head
+            Heads.take = take
         elif seen > WARM_REQUESTS and not tracers:
             tracers[connection] = Tracer()
             tracers[connection].begin()
-        return take_head(connection)
+        return take(heads, connection)
 
-    Connection.take_head = traced
+    Heads.take = traced

@@ -83,6 +83,7 @@ LIBRARIES = {
     "marshmallow": ("gateway.surfaces",),
     "apispec": ("gateway.surfaces",),
     "msgspec": (
+        "gateway.server",
         "gateway.surfaces",
         "gateway.providers",
         "gateway.transport",

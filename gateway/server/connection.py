@@ -6,7 +6,7 @@ from typing import Any
 import gevent
 
 from gateway.errors import InvalidRequest
-from gateway.server.http1 import malformed
+from gateway.server.http1 import MOST_DIGITS, malformed
 from gateway.server.pulse import ClientGone, Pulse
 
 IDLE, READING, ANSWERING = range(3)
@@ -20,7 +20,8 @@ LINGER_BYTES = 64 * 1024 * 1024
 
 
 class Connection:
-    """A client socket with its surplus bytes. `since` and `sending` are ticks of the pulse (0: not sending)."""
+    """A client socket with its surplus bytes. `since` and `sending` are ticks of the pulse (0: not sending); `head` is
+    what its last request began with, where the next one's may be the same."""
 
     __slots__ = (
         "socket",
@@ -33,6 +34,7 @@ class Connection:
         "sending",
         "expired",
         "killed",
+        "head",
         "_buffer",
         "_at",
         "_receives",
@@ -49,6 +51,7 @@ class Connection:
         self.sending = 0
         self.expired = False
         self.killed = False
+        self.head: Any = None
         self._buffer = b""
         self._at = 0
         self._receives = 0
@@ -62,11 +65,28 @@ class Connection:
         """The request is read; from now on a caller that hangs up ends it."""
         self.since = self.pulse.tick
         self.phase = ANSWERING
+        # The worker counts requests; what counts here is the bytes of one.
+        self._receives = 0
 
     @property
     def surplus(self) -> bool:
         """Whether bytes were received that nothing has consumed."""
         return self._at < len(self._buffer)
+
+    def take_repeated(self, before: bytes, after: bytes) -> int:
+        """Take a head that is `before`, the digits of a length, `after`: the length. -1, and nothing taken, when the
+        next head is another one, is not here whole or the caller left."""
+        if self._at == len(self._buffer) and not self._receive():
+            return -1
+        buffer, start = self._buffer, self._at + len(before)
+        if not buffer.startswith(before, self._at):
+            return -1
+        end = buffer.find(b"\r", start, start + MOST_DIGITS + 1)
+        digits = buffer[start:end]
+        if end < 0 or not digits.isdigit() or not buffer.startswith(after, end):
+            return -1
+        self._at = end + len(after)
+        return int(digits)
 
     def take_head(self) -> bytes | None:
         """The next request head with its blank line; None when the caller left. InvalidRequest: 408, 431."""
@@ -177,7 +197,9 @@ class Connection:
             return False
         self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
         self._at = 0
-        self._take_turns()
+        self._receives += 1
+        if self._receives >= RECEIVES_PER_TURN:
+            self._give_turn()
         return True
 
     def _receive_body(self, most: int) -> bytes:
@@ -187,14 +209,14 @@ class Connection:
             if self.expired:
                 raise late()
             raise ConnectionResetError("the caller left in the middle of its request")
-        self._take_turns()
-        return data
-
-    def _take_turns(self) -> None:
         self._receives += 1
         if self._receives >= RECEIVES_PER_TURN:
-            self._receives = 0
-            gevent.sleep(0)
+            self._give_turn()
+        return data
+
+    def _give_turn(self) -> None:
+        self._receives = 0
+        gevent.sleep(0)
 
     def _end_head(self) -> None:
         if self.expired and self.surplus:

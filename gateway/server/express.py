@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gateway import ids
+from gateway.ids import new_hex
 from gateway.server.heads import Handler, Head
 from gateway.surfaces.exchange import Inbound, Outbound
 from gateway.surfaces.wsgi import MAX_BODY, StartResponse, read_inbound, read_peer, start
@@ -57,14 +57,16 @@ class ExpressLane:
         handler = self._table.get((environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")))
         return None if handler is None or any(key in environ for key in ODD) else handler
 
-    def answer(self, handler: Handler, head: Head, body: bytes, peer: str, scheme: str) -> Outbound:
-        """The answer to a request that the worker read itself; `peer` is the address of the socket's other end."""
-        peer = read_peer(peer, head.headers, self._ip_header)
-        base_url = self._public_url or f"{scheme}://{head.host}"
-        return self._handle(
-            handler,
-            Inbound(head.method, head.path, head.headers, body, head.query, peer, base_url, NO_PARAMS, ids.new_hex()),
+    def answer(self, head: Head, body: bytes, base: Mapping[str, Any]) -> Outbound:
+        """The answer to a request that the worker read itself; `base` is the environ of its connection."""
+        headers, peer = head.headers, base["REMOTE_ADDR"]
+        if self._ip_header:
+            peer = read_peer(peer, headers, self._ip_header)
+        base_url = self._public_url or f"{head.scheme(base)}://{head.host}"
+        inbound = Inbound(
+            head.method, head.path, headers, body, head.query, peer, base_url, NO_PARAMS, new_hex(), head.sender
         )
+        return self._handle(head.handler, inbound)
 
     def _handle(self, handler: Handler, inbound: Inbound) -> Outbound:
         try:

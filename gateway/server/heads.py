@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any
 
-from gateway.server.http1 import CHUNKED, read_head
-from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.server.connection import Connection
+from gateway.server.http1 import CHUNKED, MOST_DIGITS, read_head
+from gateway.surfaces.exchange import Inbound, Outbound, Sender
 from gateway.surfaces.wsgi import read_headers
 
 Handler = Callable[[Inbound], Outbound]
 # How the length is spelled by nearly all; a head with another spelling is read anew each time.
 LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 LENGTH_SIZE = len(LENGTHS[0])
-MOST_DIGITS = 18
 REMEMBERED = 512
 REMEMBERED_BYTES = 4096
 
@@ -21,12 +21,14 @@ class Head:
     """What a request head says, its body's length apart. Shared by all requests with this head: nobody changes it.
 
     `environ` are its WSGI keys, `headers` the same by lower-case name; `handler` is the express lane's, None when the
-    request goes through the application; `secure`: a proxy says that its caller came by TLS.
+    request goes through the application; `secure`: a proxy says that its caller came by TLS. `before` and `after` are
+    its bytes on both sides of the length, b"" where it is not one of those that are told by them. `sender` is what
+    the surfaces learned from `headers` alone. `bare`: its reply has no body; `filled`: the express lane takes it with
+    a body only, or, a GET, without one only.
     """
 
     __slots__ = ("method", "path", "query", "environ", "headers", "host", "secure", "modern", "keep_alive") + (
-        "expects",
-        "handler",
+        *("expects", "handler", "bare", "filled", "before", "after", "sender"),
     )
 
     def __init__(
@@ -38,6 +40,9 @@ class Head:
         self.host = environ.get("HTTP_HOST", "")
         self.secure = self.headers.get("x-forwarded-proto", "").lower() == "https"
         self.handler = handler if self.host else None
+        self.bare, self.filled = self.method == "HEAD", self.method != "GET"
+        self.before = self.after = b""
+        self.sender = Sender()
 
     def environ_for(self, base: Mapping[str, Any], body: bytes, length: int) -> dict[str, Any]:
         """A fresh environ with the whole body, as if its length had been declared."""
@@ -61,6 +66,20 @@ class Heads:
         self._find = find
         self._known: dict[bytes, Head] = {}
 
+    def take(self, connection: Connection) -> tuple[Head, int] | None:
+        """The next request's head, and the length of its body or CHUNKED; None when the caller left. GatewayError."""
+        last: Head | None = connection.head
+        if last is not None:
+            length = connection.take_repeated(last.before, last.after)
+            if length >= 0:
+                return last, length
+        data = connection.take_head()
+        if data is None:
+            return None
+        head, length = self.read(data)
+        connection.head = head if head.before else None
+        return head, length
+
     def read(self, data: bytes) -> tuple[Head, int]:
         """A head (its blank line included) and the length of its body or CHUNKED. GatewayError if it is malformed."""
         at = data.find(LENGTHS[0])
@@ -73,6 +92,8 @@ class Heads:
             rest, digits = data[:at] + data[end:], data[at + LENGTH_SIZE : end]
         head = self._known.get(rest)
         if head is not None and digits.isdigit() and len(digits) <= MOST_DIGITS:
+            if at >= 0 and not head.before:
+                head.before, head.after = data[: at + LENGTH_SIZE], data[end:]
             return head, int(digits)
         return self._read(data, rest, digits)
 

@@ -11,6 +11,7 @@ import httptools
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
 
 CHUNKED = -1
+MOST_DIGITS = 18  # of a length that needs no second look
 CHUNK_LINE_BYTES = 1024
 TRAILER_LINES = 64
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")

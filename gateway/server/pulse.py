@@ -32,4 +32,4 @@ class Pulse:
     def advance(self) -> None:
         """One tick on; ticks start at 1."""
         self.tick += 1
-        self.date = f"Date: {format_datetime(self._clock.now(), usegmt=True)}\r\n"
+        self.date = f"Date: {format_datetime(self._clock.now(), usegmt=True)}"

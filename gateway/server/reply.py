@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Any
 
 import gevent
+from msgspec import Struct
 
 from gateway.errors import GatewayError
 from gateway.server.connection import Connection
-from gateway.server.heads import Head
 from gateway.surfaces.exchange import Outbound
 from gateway.surfaces.wsgi import write_status
 
@@ -22,41 +22,28 @@ OWN = frozenset({"content-length", "connection", "date", "transfer-encoding", "k
 
 BODILESS = (204, 304)
 # A (name, value) pair as its line, without a step of the interpreter when it is mapped over all.
-LINE = "%s: %s\r\n".__mod__
+LINE = ": ".join
+LINE_END, HEAD_END = "\r\n", ("", "")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Headers = list[tuple[str, str]]
 
 
-class Reply:
-    """The answer to one request. After it `keep_alive` says whether the connection may carry another."""
+class Reply(Struct, eq=False):
+    """The answer to one request. After it `keep_alive` says whether the connection may carry another. `modern`: the
+    caller speaks HTTP/1.1; `bare`: the body stays here."""
 
-    __slots__ = (
-        "keep_alive",
-        "status",
-        "headers",
-        "sent",
-        "begun",
-        "_connection",
-        "_bare",
-        "_modern",
-        "_length",
-        "_chunked",
-        "_dated",
-    )
-
-    def __init__(self, connection: Connection, head: Head, keep_alive: bool) -> None:
-        self._connection = connection
-        self._modern = head.modern
-        self._bare = head.method == "HEAD"
-        self.keep_alive = keep_alive
-        self.status = ""
-        self.headers: Headers = []
-        self.sent = 0
-        self.begun = False
-        self._length: int | None = None
-        self._chunked = False
-        self._dated = False
+    _connection: Connection
+    keep_alive: bool
+    _modern: bool
+    _bare: bool
+    status: str = ""
+    headers: Headers = []
+    sent: int = 0
+    begun: bool = False
+    _length: int | None = None
+    _chunked: bool = False
+    _dated: bool = False
 
     def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None) -> Callable[[bytes], None]:
         """WSGI's start_response (PEP 3333): callable again only with `exc_info`, which is raised if the head is out."""
@@ -97,11 +84,12 @@ class Reply:
             self.deliver([body] if whole else body)
             return
         if not whole:
-            self._begin(list(map(LINE, headers)))
+            self._begin([f"HTTP/1.1 {self.status}", *map(LINE, headers)])
             self._send_items(body)
             return
-        head = self._write_head([*map(LINE, headers), f"Content-Length: {len(body)}\r\n"])
-        self.begun, self.sent = True, len(body)
+        size = len(body)
+        head = self._write_head([f"HTTP/1.1 {self.status}", *map(LINE, headers), f"Content-Length: {size}"])
+        self.begun, self.sent = True, size
         self._connection.send(head + body)
 
     def write(self, data: bytes) -> None:
@@ -144,10 +132,10 @@ class Reply:
     def _send_whole(self, lines: list[str], body: bytes) -> None:
         if self._bare or self._is_bodiless():
             if body and self._length is None and not self._is_bodiless():
-                lines.append(f"Content-Length: {len(body)}\r\n")
+                lines.append(f"Content-Length: {len(body)}")
             body = b""
         elif self._length is None:
-            lines.append(f"Content-Length: {len(body)}\r\n")
+            lines.append(f"Content-Length: {len(body)}")
         elif len(body) != self._length:
             # Too long: cut as declared. Too short: the caller learns it from the end of the connection.
             self.keep_alive = self.keep_alive and len(body) > self._length
@@ -162,7 +150,7 @@ class Reply:
         if self._length is None and not self._bare and not self._is_bodiless():
             if self._modern:
                 self._chunked = True
-                lines.append("Transfer-Encoding: chunked\r\n")
+                lines.append("Transfer-Encoding: chunked")
             else:
                 self.keep_alive = False
         head = self._write_head(lines)
@@ -170,11 +158,11 @@ class Reply:
         self._connection.send(head)
 
     def _read_headers(self) -> list[str]:
-        """The application's headers as lines; notes what they say of length, date and connection."""
+        """The status and the application's headers as lines; notes what they say of length, date and connection."""
         if not self.status:
             raise AssertionError("the application gave a body before start_response")
         self._length, self._dated = None, False
-        lines = []
+        lines = [f"HTTP/1.1 {self.status}"]
         for pair in self.headers:
             lower = pair[0].lower()
             if lower not in OWN or self._note(lower, pair[1]):
@@ -203,12 +191,13 @@ class Reply:
             lines.append(pulse.date)
         if pulse.leaving or not self.keep_alive:
             self.keep_alive = False
-            lines.append("Connection: close\r\n")
+            lines.append("Connection: close")
         elif not self._modern:
-            lines.append("Connection: keep-alive\r\n")
-        text = f"HTTP/1.1 {self.status}\r\n{''.join(lines)}\r\n"
+            lines.append("Connection: keep-alive")
+        lines += HEAD_END
+        text, ends = LINE_END.join(lines), len(lines) - 1
         # One line end a line: a header that carries its own would be a second header, or a second reply.
-        if text.count("\n") != len(lines) + 2 or text.count("\r") != len(lines) + 2 or "\0" in text:
+        if text.count("\n") != ends or text.count("\r") != ends or "\0" in text:
             raise ValueError("a response header holds a line end or a null")
         return text.encode("latin-1")
 
@@ -232,6 +221,6 @@ def write_refusal(error: GatewayError, date: str, bare: bool = False) -> bytes:
     retry = f"Retry-After: {max(1, round(error.retry_after))}\r\n" if error.retry_after is not None else ""
     head = (
         f"HTTP/1.1 {write_status(error.status)}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n{retry}{date}Connection: close\r\n\r\n"
+        f"Content-Length: {len(body)}\r\n{retry}{date}\r\nConnection: close\r\n\r\n"
     )
     return head.encode("latin-1") + (b"" if bare else body)

@@ -184,10 +184,10 @@ class GatewayWorker(GeventWorker):
         served = 0
         while True:
             try:
-                data = connection.take_head()
-                if data is None:
+                taken = self._heads.take(connection)
+                if taken is None:
                     return
-                head, length = self._heads.read(data)
+                head, length = taken
                 body = self._read_body(connection, head, length) if length else b""
             except GatewayError as error:
                 connection.send(write_refusal(error, self._pulse.date))
@@ -212,13 +212,13 @@ class GatewayWorker(GeventWorker):
     def _answer(self, connection: Connection, base: dict[str, Any], head: Head, body: bytes, length: int) -> bool:
         """Answer a request that is here whole; whether the connection may carry another."""
         connection.answer()
-        reply = Reply(connection, head, head.keep_alive and self._keepalive and not connection.expired)
+        keep_alive = head.keep_alive and self._keepalive and not connection.expired
+        reply = Reply(connection, keep_alive, head.modern, head.bare)
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:
-            # The express lane takes no GET with a body and nothing else without one.
-            if head.handler is not None and (head.method == "GET") is not bool(body):
-                outbound = self._lane.answer(head.handler, head, body, base["REMOTE_ADDR"], head.scheme(base))
+            if head.handler is not None and bool(body) is head.filled:
+                outbound = self._lane.answer(head, body, base)
                 result = outbound.body
                 reply.answer(outbound)
             else:
@@ -234,7 +234,13 @@ class GatewayWorker(GeventWorker):
             self.log.exception("Error handling request %s %s", head.method, head.path)
             reply.fail(Internal("An unexpected error occurred."))
         finally:
-            self._end_answer(result, reply, head, began_at, base)
+            if type(result) is not bytes:
+                self._close_body(result, head)
+            if self._logs_access:
+                self._log_access(reply, head, began_at, base)
+            self.nr += 1
+            if self.nr >= self.max_requests:
+                self._leave()
         return reply.keep_alive
 
     def _call(
@@ -250,15 +256,9 @@ class GatewayWorker(GeventWorker):
                 raise
             return None
 
-    def _end_answer(self, result: Any, reply: Reply, head: Head, began_at: float, base: dict[str, Any]) -> None:
-        if not isinstance(result, bytes):
-            self._close_body(result, head)
-        if self._logs_access:
-            took = timedelta(seconds=self._clock.monotonic() - began_at)
-            self.log.access(AccessLine(reply), [], {**base, **head.environ}, took)
-        self.nr += 1
-        if self.nr >= self.max_requests:
-            self._leave()
+    def _log_access(self, reply: Reply, head: Head, began_at: float, base: dict[str, Any]) -> None:
+        took = timedelta(seconds=self._clock.monotonic() - began_at)
+        self.log.access(AccessLine(reply), [], {**base, **head.environ}, took)
 
     def _close_body(self, result: Any, head: Head) -> None:
         close = getattr(result, "close", None)

@@ -1,5 +1,7 @@
 """Who calls: credentials of a request, and the context that the engine works with."""
 
+from collections.abc import Mapping
+
 from gateway.accounts.authentication import Caller
 from gateway.engine.context import RequestContext
 from gateway.engine.retention import RETAIN
@@ -34,15 +36,33 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
 
 def admit(services: Services, inbound: Inbound, operation: str, surface: str = "openai") -> RequestContext:
     """Authenticate first, then the content type, then the source: the order of the HTTP reference."""
-    caller = caller_of(services, inbound)
+    sender = inbound.sender
+    if sender is not None and sender.caller is not None and services.authentication.holds(sender.caller):
+        return _begin(services, inbound, sender.caller, sender.source, operation, surface)
+    caller, headers = caller_of(services, inbound), inbound.headers
     require_json(inbound)
-    return context_of(services, inbound, caller, operation, surface)
+    source = services.sources.source(headers)
+    context = _begin(services, inbound, caller, source, operation, surface)
+    if _says_more(headers):
+        _read_wishes(context, inbound)
+    elif sender is not None:
+        sender.caller, sender.source = caller, source
+    return context
 
 
 def context_of(
     services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str = "openai"
 ) -> RequestContext:
     """What the engine works with: who asks, when, under which label, in which session, with which wishes."""
+    context = _begin(services, inbound, caller, services.sources.source(inbound.headers), operation, surface)
+    if _says_more(inbound.headers):
+        _read_wishes(context, inbound)
+    return context
+
+
+def _begin(
+    services: Services, inbound: Inbound, caller: Caller, source: str, operation: str, surface: str
+) -> RequestContext:
     started = services.clock.monotonic()
     context = RequestContext(
         request_id=inbound.request_id,
@@ -50,19 +70,19 @@ def context_of(
         at_us=services.clock.now_us(),
         started=started,
         deadline=started + services.settings.timeouts.request_s,
-        source=services.sources.source(inbound.headers),
+        source=source,
         ip=inbound.peer,
         operation=operation,
         surface=surface,
     )
     if caller.retention == RETAIN:
         inbound.payload = context.payload = services.retention.begin(context, inbound.path, inbound.body)
-    if not OWN_HEADERS.isdisjoint(inbound.headers):
-        _read_wishes(context, inbound)
-    # One search over all names instead of a question to each: nearly no request has any.
-    if METADATA_PREFIX in "\n".join(inbound.headers):
-        context.metadata = _metadata(inbound)
     return context
+
+
+def _says_more(headers: Mapping[str, str]) -> bool:
+    """Whether there is a wish or metadata: one search over all names, since nearly no request has any."""
+    return not OWN_HEADERS.isdisjoint(headers) or METADATA_PREFIX in "\n".join(headers)
 
 
 def _read_wishes(context: RequestContext, inbound: Inbound) -> None:
@@ -73,6 +93,7 @@ def _read_wishes(context: RequestContext, inbound: Inbound) -> None:
     context.no_cache = header("x-no-cache").lower() == "true"
     context.debug = header("x-debug").lower() == "true"
     context.idempotency_key = header("idempotency-key")
+    context.metadata = _metadata(inbound)
 
 
 def require_json(inbound: Inbound) -> None:

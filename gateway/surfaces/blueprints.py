@@ -1,6 +1,7 @@
 """Operations as Flask blueprints: a thin adaptor around the same handlers that the express lane calls."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from flask import Blueprint, Response, request
 
@@ -25,7 +26,9 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
     answers: dict[int, Count] = {}
     notices = replies.deprecation_headers(operation.deprecated) if operation.deprecated else []
 
-    def handle(inbound: Inbound) -> Outbound:
+    def handle(inbound: Inbound, keyed: bool = paid) -> Outbound:
+        if keyed and KEY_HEADER in inbound.headers:
+            return _once(services, dialect, inbound, partial(handle, keyed=False))
         try:
             outbound = handler(services, inbound)
         except GatewayError as error:
@@ -39,18 +42,15 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         if paid and inbound.payload is not None:
             outbound = retained.keep(inbound, outbound, dialect)
         status = outbound.status
-        if status not in answers:
-            answers[status] = count("requests_total", (name, str(status)))
-        answers[status].value += 1
+        counted = answers.get(status)
+        if counted is None:
+            counted = answers[status] = count("requests_total", (name, str(status)))
+        counted.value += 1
         if notices:
             outbound.headers = [*outbound.headers, *notices]
         return outbound
 
-    if not paid:
-        return handle
-    return lambda inbound: (
-        _once(services, dialect, inbound, handle) if KEY_HEADER in inbound.headers else handle(inbound)
-    )
+    return handle
 
 
 def _once(services: Services, dialect: str, inbound: Inbound, handle: Callable[[Inbound], Outbound]) -> Outbound:

@@ -10,10 +10,19 @@ from msgspec import Struct, field
 from gateway import ids
 
 if TYPE_CHECKING:
+    from gateway.accounts.authentication import Caller
     from gateway.engine.payloads import Payload
     from gateway.services import Services
 
 LABEL_LENGTH = 64
+
+
+class Sender(Struct, eq=False):
+    """What the headers of an admitted request told: kept with them for the next request whose headers are the same. No
+    `caller` where nobody was admitted yet, or where a request has more to say than who sends it."""
+
+    caller: "Caller | None" = None
+    source: str = ""
 
 
 class Inbound(Struct, eq=False):
@@ -21,8 +30,8 @@ class Inbound(Struct, eq=False):
 
     `headers` have lower-case names, `query` is undecoded, `peer` the caller's address, `base_url` scheme, host and
     mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always
-    ours: what a caller sends is a label only. `payload` is set when the caller's project retains what it sends and
-    gets.
+    ours: what a caller sends is a label only. `sender` is kept by the server together with `headers`, None where it
+    keeps nothing. `payload` is set when the caller's project retains what it sends and gets.
     """
 
     method: str
@@ -34,6 +43,7 @@ class Inbound(Struct, eq=False):
     base_url: str = ""
     params: dict[str, str] = field(default_factory=dict)
     request_id: str = field(default_factory=ids.new_hex)
+    sender: Sender | None = None
     payload: "Payload | None" = None
 
     @property

@@ -244,3 +244,22 @@ def test_rules_of_every_scope_reach_the_caller_and_inactive_ones_do_not(company)
     levels = company.authentication().caller(made.token).rules
     assert [(level.scope, level.scope_id) for level in levels] == places[:4]
     assert [set(level.deny_models) for level in levels] == [{scope} for scope, _ in places[:4]]
+
+
+def test_a_caller_holds_until_anything_changed(company, worker) -> None:
+    authentication = Authentication(company.database, worker, company.secrets, company.clock)
+    made = company.make_key()
+    caller = authentication.caller(made.token)
+    assert authentication.holds(caller)
+    keys.revoke(company.database, worker, made.info.id, **BY)
+    assert not authentication.holds(caller)
+    with pytest.raises(Unauthenticated):
+        authentication.caller(made.token)
+
+
+def test_a_caller_whose_key_expired_holds_no_more(company) -> None:
+    authentication = company.authentication()
+    caller = authentication.caller(company.make_key(expires_at_us=company.clock.now_us() + SECOND_US).token)
+    assert authentication.holds(caller)
+    company.clock.advance(1)
+    assert not authentication.holds(caller)

@@ -1,10 +1,15 @@
 """Heads that came before are known again, and never mistaken for another."""
 
+import gevent
 import pytest
+from gevent.socket import socketpair
 
+from gateway.clock import Clock
 from gateway.errors import GatewayError
+from gateway.server.connection import Connection
 from gateway.server.heads import REMEMBERED, Heads
 from gateway.server.http1 import CHUNKED
+from gateway.server.pulse import Pulse
 
 
 def head(*lines: str, target: str = "/v1/x") -> bytes:
@@ -14,6 +19,68 @@ def head(*lines: str, target: str = "/v1/x") -> bytes:
 @pytest.fixture
 def heads() -> Heads:
     return Heads(lambda environ: None)
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = socketpair()
+    yield Connection(ours, "", Pulse(Clock())), theirs
+    ours.close()
+    theirs.close()
+
+
+def send_known(heads: Heads, connection: Connection, caller) -> None:
+    """Requests until the connection knows its head by its bytes."""
+    for _ in range(3):
+        caller.sendall(head("Content-Length: 2", "authorization: one") + b"ab")
+        assert heads.take(connection)[1] == 2 and connection.take(2) == b"ab"
+    assert connection.head.before and connection.head.after
+
+
+def test_a_head_that_comes_again_on_its_connection_has_its_own_length(heads, pair):
+    connection, caller = pair
+    send_known(heads, connection, caller)
+    caller.sendall(head("Content-Length: 13", "authorization: one") + b"c" * 13)
+    known = connection.head
+    assert heads.take(connection) == (known, 13) and connection.take(13) == b"c" * 13
+
+
+@pytest.mark.parametrize("lines", [("Content-Length: 2", "authorization: two"), ("authorization: one",), ()])
+def test_another_head_on_the_same_connection_is_never_taken_for_the_last(heads, pair, lines):
+    connection, caller = pair
+    send_known(heads, connection, caller)
+    caller.sendall(head(*lines) + b"ab")
+    found, length = heads.take(connection)
+    assert found.headers.get("authorization") == (lines[-1].partition(": ")[2] if lines else None)
+    assert length == (2 if len(lines) == 2 else 0)
+
+
+@pytest.mark.parametrize("digits", ["", "+2", "2x", "2, 2", "-1", "1234567890123456789"])
+def test_a_head_that_comes_again_with_a_bad_length_is_refused(heads, pair, digits):
+    connection, caller = pair
+    send_known(heads, connection, caller)
+    caller.sendall(head(f"Content-Length: {digits}", "authorization: one") + b"ab")
+    with pytest.raises(GatewayError):
+        heads.take(connection)
+
+
+def test_a_head_that_comes_again_in_pieces_is_taken_whole(heads, pair):
+    connection, caller = pair
+    send_known(heads, connection, caller)
+    wire = b"\r\n" + head("Content-Length: 2", "authorization: one") + b"ab"
+    for at in range(1, len(wire) - 2):
+        taking = gevent.spawn(heads.take, connection)
+        caller.sendall(wire[:at])
+        gevent.sleep(0)
+        caller.sendall(wire[at:])
+        assert taking.get()[1] == 2 and connection.take(2) == b"ab"
+
+
+def test_a_caller_that_leaves_after_known_heads_is_gone(heads, pair):
+    connection, caller = pair
+    send_known(heads, connection, caller)
+    caller.close()
+    assert heads.take(connection) is None
 
 
 def test_the_same_head_with_another_length_is_read_once(heads):

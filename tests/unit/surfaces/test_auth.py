@@ -1,0 +1,77 @@
+"""What is kept of a request's headers is used for the same headers alone, and only while it is true."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.accounts.authentication import Caller
+from gateway.clock import Clock
+from gateway.errors import Unauthenticated, UnsupportedMediaType
+from gateway.metering.sources import Sources
+from gateway.surfaces import auth
+from gateway.surfaces.exchange import Inbound, Sender
+
+HEADERS = {"authorization": "Bearer t", "content-type": "application/json", "x-source": "shop.example"}
+
+
+class Keys:
+    """Tells callers by their tokens; `known` may be taken away at any time."""
+
+    def __init__(self) -> None:
+        self.known, self.asked = {"t": Caller("key_1", *[""] * 8)}, 0
+
+    def caller(self, token: str) -> Caller:
+        self.asked += 1
+        if token not in self.known:
+            raise Unauthenticated("Unknown.")
+        return self.known[token]
+
+    def holds(self, caller: Caller) -> bool:
+        return caller in self.known.values()
+
+
+@pytest.fixture
+def services() -> SimpleNamespace:
+    settings = SimpleNamespace(timeouts=SimpleNamespace(request_s=60.0))
+    return SimpleNamespace(authentication=Keys(), sources=Sources(()), clock=Clock(), settings=settings)
+
+
+def admit(services: SimpleNamespace, sender: Sender | None, **headers: str):
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return auth.admit(services, Inbound("POST", "/v1/x", HEADERS | given, sender=sender), "chat")
+
+
+def test_the_same_headers_are_looked_at_once(services):
+    sender = Sender()
+    first, again = admit(services, sender), admit(services, sender)
+    assert services.authentication.asked == 1
+    assert (again.caller, again.source) == (first.caller, "shop.example") and again.request_id != first.request_id
+
+
+def test_a_caller_that_holds_no_more_is_refused_at_once(services):
+    sender = Sender()
+    admit(services, sender)
+    services.authentication.known.clear()
+    with pytest.raises(Unauthenticated):
+        admit(services, sender)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("x-request-id", "label"), ("x-no-cache", "no_cache"), ("x-llmgateway-team", "metadata")]
+)
+def test_whoever_says_more_is_heard_each_time(services, name, said):
+    sender = Sender()
+    for _ in range(2):
+        assert getattr(admit(services, sender, **{name: "true"}), said)
+    assert services.authentication.asked == 2
+
+
+def test_nothing_is_kept_of_a_request_that_was_refused(services):
+    sender = Sender()
+    with pytest.raises(UnsupportedMediaType):
+        admit(services, sender, content_type="text/plain")
+    assert sender.caller is None
+
+
+def test_a_server_that_keeps_nothing_is_served_alike(services):
+    assert admit(services, None).source == admit(services, Sender()).source == "shop.example"
