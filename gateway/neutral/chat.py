@@ -164,8 +164,7 @@ class Options(Struct, frozen=True):
 NO_OPTIONS = Options()
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Native:
+class Native(Struct):
     """The caller's own body, checked and free of unknown and gateway-only fields, for upstreams of one dialect.
 
     `body` maps top-level field names to JSON-encodable values; it is never changed in place. It has no model,

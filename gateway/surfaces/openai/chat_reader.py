@@ -1,5 +1,6 @@
 """A checked chat completions body as a neutral request."""
 
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -56,6 +57,10 @@ NATIVE_FIELDS = (
 )
 READ_NATIVE = attrgetter(*NATIVE_FIELDS)
 NO_FIELDS = (None,) * len(NATIVE_FIELDS)
+# All that most requests have none of, so that one look tells.
+USUAL = ("model", "messages", "stream", "temperature", "max_tokens", "max_completion_tokens")
+RARE = tuple(name for name in schema.ChatBody.__struct_fields__ if name not in USUAL)
+READ_RARE, NOTHING_RARE = attrgetter(*RARE), (None,) * len(RARE)
 
 
 def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
@@ -63,6 +68,10 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
 
     Raises nothing here; `conversation()` raises InvalidRequest with the dotted path of what is wrong inside.
     """
+    if READ_RARE(body) == NOTHING_RARE:
+        size = _plain_size(body.messages)
+        if size:
+            return _read_plain(body, size)
     if not body.tools and not body.web_search:
         # An empty list is an absent one.
         body.tools = body.tool_choice = body.parallel_tool_calls = None
@@ -71,12 +80,35 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     effort = (body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or "") if special else ""
     return ChatRequest(
         body.model,
-        _needs(body, survey, effort) if special or survey.media else _plain_needs(body, survey),
+        _needs(body, survey, effort) if special or survey.media else _plain_needs(body, survey.text),
         lambda: decode_conversation(body, effort),
         _options(body, not survey.plain and BREAKPOINT_WORD in raw),
         _native(body, raw, survey, effort, special),
         body.user or "",
     )
+
+
+def _plain_size(messages: schema.Messages) -> int:
+    """Bytes of their text when each is one text of the system, the developer or the user; 0 when one is not."""
+    size = 0
+    for message in messages:
+        content = message.content
+        if type(content) is not str or not content or type(message) not in PLAIN_MESSAGES:
+            return 0
+        size += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
+    return size
+
+
+def _read_plain(body: schema.ChatBody, size: int) -> ChatRequest:
+    """The request of `size` bytes of text in such messages and nothing rare; no other way gives another one."""
+    needs = _plain_needs(body, size)
+    native: dict[str, Any] = {"messages": body.messages}
+    if body.temperature is not None:
+        native["temperature"] = body.temperature
+    if needs.max_tokens:
+        native["max_completion_tokens"] = needs.max_tokens
+    decode = partial(decode_conversation, body, "")
+    return ChatRequest(body.model, needs, decode, NO_OPTIONS, Native(dialect.NAME, native))
 
 
 def _survey(messages: schema.Messages) -> "_Survey":
@@ -144,12 +176,12 @@ class _Survey:
             self.files += 1
 
 
-def _plain_needs(body: schema.ChatBody, survey: _Survey) -> Needs:
-    """Those of text in and out with nothing special about it."""
+def _plain_needs(body: schema.ChatBody, size: int) -> Needs:
+    """Those of text in and out, `size` bytes in, with nothing special about it."""
     return Needs(
         stream=bool(body.stream),
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        prompt_bytes=survey.text,
+        prompt_bytes=size,
         messages=len(body.messages),
     )
 

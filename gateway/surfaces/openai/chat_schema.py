@@ -323,7 +323,8 @@ def decode(body: bytes) -> ChatBody:
         raise explain(str(error), CHOICES) from None
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise unreadable(error) from None
-    _check_together(decoded)
+    if decoded.tools or decoded.response_format or decoded.reasoning:
+        _check_together(decoded)
     return decoded
 
 

@@ -37,6 +37,17 @@ def test_plain_request_is_relayed_as_it_came():
     }
 
 
+@pytest.mark.parametrize(
+    "fields", [{}, {"temperature": 0}, {"max_tokens": 7}, {"max_tokens": 7, "max_completion_tokens": 8, "stream": True}]
+)
+def test_a_plain_request_reads_as_one_with_something_rare_that_says_nothing(fields):
+    messages = [{"role": "system", "content": "kürz"}, {"role": "user", "name": "Ann", "content": "hello"}]
+    plain, other = read(messages, **fields), read(messages, parallel_tool_calls=False, **fields)
+    assert plain.needs == other.needs and plain.needs.prompt_bytes == 10
+    assert plain.options is other.options and sent(plain) == sent(other)
+    assert plain.conversation() == other.conversation()
+
+
 def test_unknown_members_reach_no_upstream_at_any_depth():
     raw = (SAMPLES / "tools_request.json").read_bytes()
     native = sent(chat_reader.read(chat_schema.decode(raw), raw))
