@@ -14,27 +14,55 @@ MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, p
 SEARCHES = 5  # what one answer may look up where the caller sets no number
 REMEMBERED = 8192
 
+# The hour, the service tier, whether media count, how many searches may.
+Terms = tuple[int, str, bool, int]
+
 
 def ask_for(request: ChatRequest, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> Ask:
-    """The dearest of what any of `mappings` may cost. A token is at least one byte, so bytes bound tokens."""
-    needs = request.needs
-    tokens = needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1) + MEDIA_TOKENS * needs.media
-    media = needs.media > 0 or needs.audio or needs.image_output
-    searches = SEARCHES if needs.web_search else 0
-    fixed = rate = longest = 0
-    hour, tier = at_us // HOUR_US, request.options.service_tier
-    for mapping in mappings:
-        rates = _dearest(_Priced(mapping), hour, tier, media, searches)
-        prompt = rates.fixed - (-tokens * rates.input // MILLION)
-        if prompt > fixed:
-            fixed = prompt
-        if rates.output > rate:
-            rate = rates.output
-        if mapping.max_output > longest:
-            longest = mapping.max_output
-    explicit = needs.max_tokens is not None
-    output = needs.max_tokens if explicit else longest or default_output
-    return Ask(fixed, rate, output * needs.n, explicit, needs.n, tokens)
+    """The dearest of what any of `mappings` may cost."""
+    return Bounds(mappings).ask(request, default_output, at_us)
+
+
+class Bounds:
+    """The bounds of requests that may go to any of some mappings; kept with a plan, which serves many requests."""
+
+    __slots__ = ("_known", "_longest", "_mappings")
+
+    def __init__(self, mappings: tuple[Mapping, ...]) -> None:
+        self._mappings = mappings
+        self._longest = max([mapping.max_output for mapping in mappings], default=0)
+        self._known: dict[Terms, tuple[list[tuple[int, int]], int]] = {}
+
+    def ask(self, request: ChatRequest, default_output: int, at_us: int) -> Ask:
+        """The dearest of what any of the mappings may cost. A token is at least one byte, so bytes bound tokens."""
+        needs = request.needs
+        media = needs.media > 0 or needs.audio or needs.image_output
+        terms = (at_us // HOUR_US, request.options.service_tier, media, SEARCHES if needs.web_search else 0)
+        known = self._known.get(terms)
+        if known is None:
+            known = self._known[terms] = self._price(terms)
+        prices, rate = known
+        tokens = needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1) + MEDIA_TOKENS * needs.media
+        fixed = 0
+        for each, per_million in prices:
+            prompt = each - (-tokens * per_million // MILLION)
+            if prompt > fixed:
+                fixed = prompt
+        limit = needs.max_tokens
+        output = (self._longest or default_output) if limit is None else limit
+        return Ask(fixed, rate, output * needs.n, limit is not None, needs.n, tokens)
+
+    def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int]:
+        """What counts of the prices: (for each request, per million tokens in) of those that none of the others is
+        above in both, and the highest rate of output."""
+        found = [_dearest(_Priced(mapping), *terms) for mapping in self._mappings]
+        prices = {(rates.fixed, rates.input) for rates in found}
+        highest = [one for one in prices if not any(_is_above(other, one) for other in prices)]
+        return highest, max([rates.output for rates in found], default=0)
+
+
+def _is_above(other: tuple[int, int], one: tuple[int, int]) -> bool:
+    return other != one and other[0] >= one[0] and other[1] >= one[1]
 
 
 class _Priced:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from gateway.clock import Clock
 from gateway.engine import healing, streaming, whole
 from gateway.engine.attempts import Walk
-from gateway.engine.bounds import ask_for
 from gateway.engine.cache import ResponseCache
 from gateway.engine.context import RequestContext
 from gateway.engine.decisions import Decisions
@@ -70,7 +69,10 @@ class ChatEngine:
         self._settlements = settlements
         self._upstreams = upstreams
         self._clock = clock
-        self._settings = settings
+        self._default_output = settings.limits.default_max_output
+        self._max_attempts = settings.routing.max_attempts
+        self._drain_s = settings.metering.drain_s
+        self._timeouts = settings.timeouts
         self._fingerprint_key = fingerprint_key
         self._decisions = decisions
         self._cache = cache
@@ -79,7 +81,7 @@ class ChatEngine:
     def generate(self, context: RequestContext, request: ChatRequest) -> Answer:
         """The whole answer, settled. Raises what the caller must be told."""
         planned, request = self._plan(context, request)
-        deadline = min(context.deadline, context.started + self._settings.timeouts.plain_s)
+        deadline = min(context.deadline, context.started + self._timeouts.plain_s)
         if key := self._cache.key_of(context, request, planned.plan):
             asking = Asking(context, request, planned, key, deadline)
             return Answer(*self._sharing.generate(asking, self._maker(asking)))
@@ -96,7 +98,7 @@ class ChatEngine:
         whenever nothing did for the heartbeat time; after one, failures come as events too.
         """
         planned, request = self._plan(context, request)
-        deadline = min(context.deadline, context.started + self._settings.timeouts.stream_s)
+        deadline = min(context.deadline, context.started + self._timeouts.stream_s)
         if key := self._cache.key_of(context, request, planned.plan):
             asking = Asking(context, request, planned, key, deadline)
             batches, outcome = self._sharing.stream(asking, self._maker(asking))
@@ -114,9 +116,10 @@ class ChatEngine:
         """Where the request may go, and the request as it goes there."""
         if context.payload is not None:
             context.payload.asks(request.asked, request.needs.stream)
-        if request.options.prompt_cache_key:
+        options = request.options
+        if options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
-        if healing.wanted_of(request) is not None:
+        if options.heal and healing.wanted_of(request) is not None:
             request = replace(request, native=None)
         return self._planner.plan(context, request), request
 
@@ -128,7 +131,7 @@ class ChatEngine:
         )
 
     def _admit(self, context: RequestContext, request: ChatRequest, planned: Planned, deadline: float) -> Run:
-        ask = ask_for(request, planned.mappings, self._settings.limits.default_max_output, context.at_us)
+        ask = planned.bounds.ask(request, self._default_output, context.at_us)
         needs = request.needs
         settlement = self._settlements.admit(
             context, ask, planned.platform_paid, needs.prompt_bytes, request.asked, needs.stream
@@ -143,16 +146,16 @@ class ChatEngine:
                 standings=settlement.standings,
             ),
             planned=planned,
-            walk=Walk(planned.groups, self._settings.routing.max_attempts),
+            walk=Walk(planned.groups, self._max_attempts),
             settlement=settlement,
             planner=self._planner,
             upstreams=self._upstreams,
             clock=self._clock,
             deadline=deadline,
-            drain_s=self._settings.metering.drain_s,
-            patience_s=self._settings.timeouts.silence_s,
+            drain_s=self._drain_s,
+            patience_s=self._timeouts.silence_s,
             decisions=self._decisions,
-            default_output=self._settings.limits.default_max_output,
+            default_output=self._default_output,
         )
 
     def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
@@ -163,7 +166,8 @@ class ChatEngine:
 
 
 def _whole(run: Run) -> ChatResult:
-    return healing.heal_result(run, whole.answer(run))
+    result = whole.answer(run)
+    return healing.heal_result(run, result) if run.request.options.heal else result
 
 
 def _stream(run: Run) -> Iterator[Batch]:

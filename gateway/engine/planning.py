@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gateway.accounts.access import check_address, predicate
 from gateway.accounts.authentication import Caller
 from gateway.catalogue.entries import Mapping
+from gateway.engine.bounds import Bounds
 from gateway.engine.context import RequestContext
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.offers import Offers
@@ -39,6 +40,7 @@ class Planned:
     plan: Plan
     groups: tuple[tuple[Target, ...], ...]
     mappings: tuple[Mapping, ...] = field(init=False)
+    bounds: Bounds = field(init=False, compare=False)
     platform_paid: bool = field(init=False)
     remembered: bool = field(init=False)
     adapts: bool = field(init=False)
@@ -47,6 +49,7 @@ class Planned:
         # Here and not when asked for: a plan may serve many requests.
         self.platform_paid = any(target.credential.source == PLATFORM for group in self.groups for target in group)
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
+        self.bounds = Bounds(self.mappings)
         self.remembered = remembers(self.plan)
         self.adapts = self.plan.downgrades_tool_choice or self.plan.resolution.kind == AUTO
 

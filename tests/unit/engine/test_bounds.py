@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping, Peak, Prices, Rates, Tier
 from gateway.catalogue.prices import cost_of
-from gateway.engine.bounds import ask_for
+from gateway.engine.bounds import Bounds, ask_for
 from gateway.money import MILLION
 from gateway.neutral.chat import ChatRequest, Needs
 from gateway.neutral.usage import Usage
@@ -49,6 +49,17 @@ def test_the_dearest_of_several_providers_counts() -> None:
     cheap = Mapping("a", "m", "x", prices=(Prices(Rates(prompt=10**9, completion=10**9)),))
     dear = Mapping("b", "m", "x", prices=(Prices(Rates(prompt=5 * 10**9, completion=10**10)),))
     assert ask_for(request(100), (cheap, dear), 10, AT_US).output_rate >= 10**10
+
+
+@given(st.lists(PRICES, min_size=1, max_size=4), st.lists(st.integers(0, 5000), min_size=1, max_size=3))
+def test_the_bound_of_several_providers_is_the_highest_of_theirs(prices: list[Prices], sizes: list[int]) -> None:
+    mappings = tuple(Mapping("p", str(number), "x", prices=(one,)) for number, one in enumerate(prices))
+    bounds = Bounds(mappings)
+    for size in sizes:
+        each = [ask_for(request(size), (mapping,), 10, AT_US) for mapping in mappings]
+        ask = bounds.ask(request(size), 10, AT_US)
+        assert ask.fixed_nusd == max(one.fixed_nusd for one in each)
+        assert ask.output_rate == max(one.output_rate for one in each)
 
 
 def test_the_callers_own_limit_counts_for_every_choice() -> None:
