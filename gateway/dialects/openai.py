@@ -74,6 +74,7 @@ READ_RARE_COUNTS = attrgetter(
     *("cache_read", "cache_write", "cache_write_1h", "input_audio", "input_audio_cached", "input_image"),
     *("reasoning", "output_audio", "output_image"),
 )
+NOTHING: dict[str, Any] = {}
 NO_INPUT_DETAILS = {
     "cached_tokens": 0,
     "cache_write_tokens": 0,
@@ -108,16 +109,20 @@ def read_usage(wire: Any) -> Usage | None:
     reference, completion usage). Servers that leave reasoning out of completion_tokens show it by their total, or by
     more reasoning than output; what a server read of pages that it found (citation_tokens) is input beside the rest.
     """
-    if not isinstance(wire, dict) or ("prompt_tokens" not in wire and "completion_tokens" not in wire):
+    if not isinstance(wire, dict):
         return None
-    prompt, output = wire.get("prompt_tokens"), wire.get("completion_tokens")
-    details_in, details_out = wire.get("prompt_tokens_details"), wire.get("completion_tokens_details")
-    usual = type(prompt) is int and type(output) is int and prompt >= 0 and output >= 0
-    if usual and USUAL_COUNTS.issuperset(wire) and not _tells(details_in) and not _tells(details_out):
-        return Usage(input=prompt, output=output)
+    get = wire.get
+    prompt, output = get("prompt_tokens"), get("completion_tokens")
+    details, spent = get("prompt_tokens_details"), get("completion_tokens_details")
+    details = details if type(details) is dict else NOTHING
+    spent = spent if type(spent) is dict else NOTHING
+    if type(prompt) is int and type(output) is int and prompt >= 0 and output >= 0 and USUAL_COUNTS.issuperset(wire):
+        if not any(details.values()) and not any(spent.values()):
+            return Usage(input=prompt, output=output)
+    elif "prompt_tokens" not in wire and "completion_tokens" not in wire:
+        return None
     prompt, output = _count(prompt), _count(output)
-    read, write, write_1h, audio_in = _split_prompt(wire, details_in if isinstance(details_in, dict) else {}, prompt)
-    spent = details_out if isinstance(details_out, dict) else {}
+    read, write, write_1h, audio_in = _split_prompt(wire, details, prompt)
     reasoning = _count(spent.get("reasoning_tokens")) or _count(wire.get("reasoning_tokens"))
     if reasoning > output or (reasoning and _count(wire.get("total_tokens")) == prompt + output + reasoning):
         output += reasoning
@@ -135,11 +140,6 @@ def read_usage(wire: Any) -> Usage | None:
         output_image=image,
         searches=_count(wire.get("num_search_queries")),
     )
-
-
-def _tells(details: Any) -> bool:
-    """Whether any of the details is more than nothing."""
-    return type(details) is dict and any(details.values())
 
 
 def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) -> tuple[int, int, int, int]:

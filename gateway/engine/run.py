@@ -53,7 +53,7 @@ class Run(Struct, eq=False):
         planned, request = self.planned, self.request
         if planned.adapts:
             request = planned.adapt(request, target.mapping)
-        if not self.upstreams.takes_marks(target):
+        if target.protocol not in self.upstreams.marked:
             return request
         return apply_policy(request, self.context.caller.cache_markers)
 

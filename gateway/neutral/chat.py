@@ -214,13 +214,15 @@ class ChatResult:
     service_tier: str = ""
     warnings: tuple[str, ...] = ()
     native: Native | None = None
-    _read: Callable[[], tuple[Choice, ...]] | None = field(default=None, init=False, repr=False, compare=False)
+    _read: Callable[[dict[str, Any]], tuple[Choice, ...]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
     _finish: FinishReason | Literal[""] = field(default="", init=False, repr=False, compare=False)
 
     @classmethod
     def deferred(
         cls,
-        read: Callable[[], tuple[Choice, ...]],
+        read: Callable[[dict[str, Any]], tuple[Choice, ...]],
         finish: FinishReason,
         usage: Usage | None,
         model: str,
@@ -228,10 +230,12 @@ class ChatResult:
         service_tier: str,
         native: Native,
     ) -> "ChatResult":
-        """A result whose choices `read` gives, at most once; it must not fail. `finish` is that of the first."""
-        result = cls((), usage, model, upstream_id, service_tier, (), native)
+        """A result whose choices `read` gives of the body, at most once; it must not fail. `finish` is that of the
+        first."""
+        result = cls.__new__(cls)  # all but the choices: these have no value yet
+        result.usage, result.model, result.upstream_id = usage, model, upstream_id
+        result.service_tier, result.warnings, result.native = service_tier, (), native
         result._read, result._finish = read, finish
-        del result.choices
         return result
 
     @property
@@ -243,9 +247,9 @@ class ChatResult:
 
     def __getattr__(self, name: str) -> tuple[Choice, ...]:
         # Asked for what has no value yet, which is the choices of a deferred result alone.
-        if name != "choices" or self._read is None:
+        if name != "choices" or self._read is None or self.native is None:
             raise AttributeError(name)
-        self.choices = choices = self._read()
+        self.choices = choices = self._read(self.native.body)
         return choices
 
 

@@ -41,8 +41,8 @@ class Target:
     provider's filled values (region, project …). `trusted`: the operator chose the address, so it may be private.
     `output_cap`, when set, is sent upstream as the output limit because the caller's budget allows no more.
     `protocol` is the name of the protocol that it speaks: its entry's, unless an operator chose between OpenAI's two
-    by the setting `use_responses_api`. `kept` is what a protocol worked out of all this (but the cap) for the next
-    call: it ends with the target, and so with the credential.
+    by the setting `use_responses_api`. `kept` is what was worked out of all this (but the cap) for the next call,
+    each under a name of its own: it ends with the target, and so with the credential.
     """
 
     provider: Provider

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 from msgspec import json
 
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest
 from gateway.providers.message_shapes import MESSAGE_SHAPES
 
 Body = dict[str, Any]
@@ -249,6 +249,8 @@ def no_names(body: Body, request: ChatRequest) -> None:
 def sends_prompt_cache(body: Body, request: ChatRequest) -> None:
     """The provider takes cache key, retention and options (the key is already an opaque hash here)."""
     options = request.options
+    if options is NO_OPTIONS:
+        return
     if options.prompt_cache_key:
         body["prompt_cache_key"] = options.prompt_cache_key
     if options.prompt_cache_retention:

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Protocol as Interface
 
+from msgspec import Struct
+
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Silent, Started, Warned
@@ -139,6 +141,14 @@ class Answering:
         self.batches = iter(())
 
 
+class Served(Struct, frozen=True):
+    """How the calls of one target are made; `tagged`: its text holds reasoning between tags."""
+
+    protocol: Protocol
+    opener: Opener
+    tagged: bool
+
+
 class Upstreams:
     """Every protocol by name, and where its calls go (`openers` names exceptions from the network)."""
 
@@ -149,21 +159,17 @@ class Upstreams:
         self._network = network
         self._openers = openers
         self._heartbeat_s = heartbeat_s
-
-    def takes_marks(self, target: Target) -> bool:
-        """Whether the target's format has cache marks."""
-        protocol = self._protocols.get(target.protocol)
-        return protocol is not None and protocol.marks
+        self.marked = frozenset(name for name, protocol in protocols.items() if protocol.marks)  # with cache marks
 
     def send(self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None = None) -> ChatResult:
         """The whole answer. Errors as Protocol.failure, the transport's, and NotSupported."""
-        protocol, call, relayed = self._prepare(request, target)
-        reply = self._send(call, target, deadline, tap).wait()
+        served, call, relayed, pending = self._send(request, target, deadline, tap)
+        reply = pending.wait()
         try:
             if not 200 <= reply.status < 300:
-                raise _failure(protocol, reply, target)
-            result = protocol.read(reply, relayed)
-            if not relayed and THINK_TAGS in target.quirks:
+                raise _failure(served.protocol, reply, target)
+            result = served.protocol.read(reply, relayed)
+            if served.tagged:
                 result = split_result(result)
             if call.renamed:
                 result = restore_result(result, call.renamed)
@@ -175,30 +181,35 @@ class Upstreams:
 
     def stream(self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None = None) -> Answering:
         """A streamed answer; batches of Silent while nothing comes, errors as in `send` out of its batches."""
-        protocol, call, relayed = self._prepare(request, target)
-        pending = self._send(call, target, deadline, tap)
+        served, call, relayed, pending = self._send(request, target, deadline, tap)
         answering = Answering(pending)
-        answering.batches = self._read(answering, pending, protocol, call, relayed, target)
+        answering.batches = self._read(answering, pending, served, call, relayed, target)
         return answering
 
-    def _prepare(self, request: ChatRequest, target: Target) -> tuple[Protocol, Call, bool]:
+    def _send(
+        self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None
+    ) -> tuple[Served, Call, bool, Pending]:
+        """What was sent and how; whether it was relayed."""
+        served = target.kept.get(self) or self._serve(target)
+        protocol, native = served.protocol, request.native
+        # The one place that decides between the relay lane and a rebuild.
+        relayed = native is not None and native.dialect == protocol.dialect and not served.tagged
+        call = protocol.relay(native, request, target) if relayed else protocol.write(request, target)
+        if tap is None:
+            return served, call, relayed, served.opener.send(call, target, deadline)
+        tap.sent(call.method, call.url, call.body)
+        return served, call, relayed, TappedPending(served.opener.send(call, target, deadline), tap)
+
+    def _serve(self, target: Target) -> Served:
         protocol = self._protocols.get(target.protocol)
         if protocol is None:
             raise NotSupported(f"The protocol of provider {target.provider.id} is not available.")
-        # The one place that decides between the relay lane and a rebuild.
-        native = request.native
-        if native is not None and native.dialect == protocol.dialect and THINK_TAGS not in target.quirks:
-            return protocol, protocol.relay(native, request, target), True
-        return protocol, protocol.write(request, target), False
-
-    def _send(self, call: Call, target: Target, deadline: float, tap: Tap | None) -> Pending:
-        if tap is not None:
-            tap.sent(call.method, call.url, call.body)
-        pending = self._openers.get(target.protocol, self._network).send(call, target, deadline)
-        return pending if tap is None else TappedPending(pending, tap)
+        opener = self._openers.get(target.protocol, self._network)
+        served = target.kept[self] = Served(protocol, opener, THINK_TAGS in target.quirks)
+        return served
 
     def _read(
-        self, answering: Answering, pending: Pending, protocol: Protocol, call: Call, relayed: bool, target: Target
+        self, answering: Answering, pending: Pending, served: Served, call: Call, relayed: bool, target: Target
     ) -> Iterator[Batch]:
         reply = pending.wait(self._heartbeat_s)
         while reply is None:
@@ -206,9 +217,9 @@ class Upstreams:
             reply = pending.wait(self._heartbeat_s)
         answering.answered(reply)
         if not 200 <= reply.status < 300:
-            raise _failure(protocol, reply, target)
-        batches = protocol.read_stream(reply, relayed)
-        if THINK_TAGS in target.quirks:
+            raise _failure(served.protocol, reply, target)
+        batches = served.protocol.read_stream(reply, relayed)
+        if served.tagged:
             batches = split_batches(batches)
         if call.renamed:
             batches = restore_batches(batches, call.renamed)

@@ -24,9 +24,14 @@ def way_of(target: Target, path: str, stream: bool, tokens: Tokens | None = None
         headers["content-type"] = "application/json"
         headers["accept"] = "text/event-stream" if stream else "application/json"
         way = Way(url, headers)
-        if target.provider.auth != OAUTH:
+        if is_lasting(target):
             target.kept[path, stream] = way
     return way
+
+
+def is_lasting(target: Target) -> bool:
+    """Whether what `way_of` gives may be kept."""
+    return target.provider.auth != OAUTH
 
 
 def address_of(target: Target, path: str, tokens: Tokens | None = None) -> tuple[str, dict[str, str]]:

@@ -1,28 +1,28 @@
 """The chat completions protocol: the call, with all that target and entry ask for."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgspec import json
+from msgspec import Struct, json
 
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported
-from gateway.neutral.chat import ChatRequest, ChatResult, Native
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
-from gateway.providers.openai.address import Tokens, way_of
+from gateway.providers.openai.address import Tokens, is_lasting, way_of
 from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body
 from gateway.providers.openai.stream import StreamReader
-from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.protocol import Call, Reply, Target, Way
 
 PATH = "/chat/completions"
 # Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
 OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
 # What an entry calls a forced choice, by what the request calls it.
 CHOICES = {"required": ("required", "any"), "tool": ("tool", "function"), "web_search": ("web_search",)}
-TAKEN = "openai chat"  # the name of `Taken` among what a target keeps
+WHOLE, STREAMED = "openai chat", "openai chat stream"  # the names of `Custom` among what a target keeps
 USUAL_TIERS = ("auto", "default")
 
 
@@ -62,38 +62,47 @@ class OpenAIChat:
         return upstream_failure(reply, target)
 
 
-class Taken(NamedTuple):
-    """What a target does to bodies: its quirks, and the fields that it may not take as they are."""
+class Custom(Struct, eq=False):
+    """What is the same for all calls of a target: the model's name there, the fields that it may not take as they are,
+    its quirks, and where they go (None: to be found anew for each)."""
 
+    model: str
     watched: frozenset[str]
     quirks: tuple[quirks.Quirk, ...]
+    way: Way | None = None
 
 
 def _finish(
     body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str], tokens: Tokens | None
 ) -> Call:
     """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
-    body = {"model": target.mapping.external_id, **body}
     stream = request.needs.stream
+    custom = target.kept.get(STREAMED if stream else WHOLE)
+    if custom is None:
+        custom = target.kept[STREAMED if stream else WHOLE] = _custom_of(target)
+    body = {"model": custom.model, **body}
     if stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
-    taken = target.kept.get(TAKEN)
-    if taken is None:
-        taken = target.kept[TAKEN] = _taken_by(target)
     if target.output_cap is not None:
         _limit(body, target.output_cap)
-    if not taken.watched.isdisjoint(body):
+    if not custom.watched.isdisjoint(body):
         _fit(body, request, target, warnings)
-    if request.options.service_tier:
-        _ask_tier(body, request.options.service_tier, target)
-    for quirk in taken.quirks:
+    options = request.options
+    if options is not NO_OPTIONS and options.service_tier:
+        _ask_tier(body, options.service_tier, target)
+    for quirk in custom.quirks:
         quirk(body, request)
-    way = way_of(target, PATH, stream, tokens)
-    return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), way=way)
+    way = custom.way
+    if way is None:
+        way = way_of(target, PATH, stream, tokens)
+        if is_lasting(target):
+            custom.way = way
+    told = tuple(warnings) if warnings else ()
+    return Call("POST", way.url, way.headers, json.encode(body), stream, told, None, way)
 
 
-def _taken_by(target: Target) -> Taken:
+def _custom_of(target: Target) -> Custom:
     mapping = target.mapping
     taken = mapping.supported_parameters
     watched = {name for name in OPTIONAL if taken and name not in taken}
@@ -103,7 +112,7 @@ def _taken_by(target: Target) -> Taken:
     watched |= {"temperature"} if mapping.max_temperature else set()
     watched |= {"tool_choice"} if mapping.supported_tool_choices else set()
     watched |= set() if _can_stop_reasoning(target) else {"reasoning_effort"}
-    return Taken(frozenset(watched), quirks.find_quirks(target.quirks))
+    return Custom(mapping.external_id, frozenset(watched), quirks.find_quirks(target.quirks))
 
 
 def _limit(body: dict[str, Any], cap: int) -> None:

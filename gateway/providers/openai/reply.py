@@ -1,6 +1,5 @@
 """A chat completion as a neutral result."""
 
-from functools import partial
 from typing import Any
 
 import orjson
@@ -20,17 +19,21 @@ BROKEN = "The provider broke off its answer with an error."
 def read_result(body: bytes, relayed: bool) -> ChatResult:
     """The result of a 2xx body. UpstreamFailed for another shape, an error inside it, or an empty answer."""
     wire = read_object(body)
-    if wire.get("error"):
+    get = wire.get
+    if get("error"):
         raise stream_failure(wire)
-    usage = dialect.read_usage(wire.get("usage"))
-    told = (usage, _text(wire.get("model")), _text(wire.get("id")), _text(wire.get("service_tier")))
+    usage = dialect.read_usage(get("usage"))
+    model, ident, tier = get("model"), get("id"), get("service_tier")
+    model = model if type(model) is str else ""
+    ident = ident if type(ident) is str else ""
+    tier = tier if type(tier) is str else ""
+    native = None
     if relayed:
         native = Native(dialect.NAME, wire)
         finish = _plain_finish(wire)
         if finish is not None:
-            return ChatResult.deferred(partial(_read_choices, wire), finish, *told, native)
-        return ChatResult(_check_choices(wire, usage), *told, native=native)
-    return ChatResult(_check_choices(wire, usage), *told)
+            return ChatResult.deferred(_read_choices, finish, usage, model, ident, tier, native)
+    return ChatResult(_check_choices(wire, usage), usage, model, ident, tier, native=native)
 
 
 def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
@@ -41,11 +44,12 @@ def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
         for choice in wire["choices"]:
             message = choice["message"]
             content, calls = message["content"], message.get("tool_calls")
-            if type(content) is not str and (content is not None or not calls):
-                return None
-            if "images" in message or message.get("annotations") or not (content or calls):
-                return None
             if calls and not all([_is_plain(call) for call in calls]):
+                return None
+            # Text; beside calls there may be none.
+            if type(content) is not str and content is not None or not (content or calls):
+                return None
+            if "images" in message or message.get("annotations"):
                 return None
             finish = dialect.FINISH_READ[choice["finish_reason"]]
             first = first or finish

@@ -9,13 +9,13 @@ from gateway.neutral.events import Batch, Finished, Started
 from gateway.providers.protocol import Call
 from gateway.providers.upstream import Upstreams
 
-TARGET = SimpleNamespace(protocol="plain", quirks=(), provider=SimpleNamespace(id="maker"))
+TARGET = SimpleNamespace(kept={}, protocol="plain", quirks=(), provider=SimpleNamespace(id="maker"))
 
 
 class Plain:
     """A protocol whose every stream is two batches."""
 
-    dialect = "plain"
+    dialect, marks = "plain", False
 
     def write(self, request: object, target: object) -> Call:
         return Call("POST", "http://maker.example", {}, b"", stream=True)
