@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.accounts.access import check_address, predicate
@@ -23,9 +24,10 @@ from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.decision import Plan
 from gateway.routing.health import Health
-from gateway.routing.plan import Router, remembers
+from gateway.routing.plan import Router, chance_of, remembers
 from gateway.routing.record import write_record
 from gateway.routing.resolve import AUTO
+from gateway.routing.windows import Tally
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -34,7 +36,7 @@ class Planned:
 
     `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
     who answers is remembered, for the session or the project. `adapts`: a target may get another request than the
-    caller's, or the caller is to be warned.
+    caller's, or the caller is to be warned. `chance`: that of a random choice, which each request like it has.
     """
 
     plan: Plan
@@ -44,6 +46,7 @@ class Planned:
     platform_paid: bool = field(init=False)
     remembered: bool = field(init=False)
     adapts: bool = field(init=False)
+    chance: float = field(init=False)
 
     def __post_init__(self) -> None:
         # Here and not when asked for: a plan may serve many requests.
@@ -51,6 +54,7 @@ class Planned:
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
         self.bounds = Bounds(self.mappings)
         self.remembered = remembers(self.plan)
+        self.chance = chance_of(self.plan)
         self.adapts = self.plan.downgrades_tool_choice or self.plan.resolution.kind == AUTO
 
     def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
@@ -105,6 +109,13 @@ class _Toll:
         self.cost: Count = counters.count("cost_nano_usd_total", (provider,))
 
 
+class _Books(Struct, eq=False):
+    """Where the good answers of one target are counted."""
+
+    toll: _Toll
+    tally: Tally
+
+
 STRATEGY = "routing"  # of a project's settings
 
 
@@ -131,6 +142,7 @@ class Planner:
         self._router = router
         self._credentials = credentials
         self._health = health
+        self._rests = health.rests
         self._counters = counters
         self._offers = offers
         self._bounds = bounds
@@ -140,14 +152,17 @@ class Planner:
 
     def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
-        request = with_defaults(context.caller, request)
+        if STRATEGY in context.caller.settings:
+            request = with_defaults(context.caller, request)
         key = key_of(context, request)
         if key is None:
             return self._plan(context, request)
         catalogue, size = self._router.catalogue(), request.needs.prompt_bytes
         planned = self._recent.find(key, catalogue, size, context.started)
-        if planned is not None and not self._may_rest(planned.plan):
-            return self._plan(context, request, explore=1.0) if self._router.explores(planned.plan) else planned
+        if planned is not None and not (self._rests.providers and self._may_rest(planned.plan)):
+            if planned.chance and self._router.explores(planned.chance):
+                return self._plan(context, request, explore=1.0)
+            return planned
         planned = self._plan(context, request)
         if not self._may_rest(planned.plan):
             self._recent.keep(key, planned, planned.plan, catalogue, size, context.started)
@@ -162,26 +177,18 @@ class Planner:
 
     def begun(self, target: Target) -> None:
         """An upstream call is about to start."""
-        self._health.begin(target.mapping, target.credential)
+        if self._rests.providers:
+            self._health.begin(target.mapping, target.credential)
 
     def sampled(self, attempt: Attempt, streamed: bool) -> None:
         """Feed what became of an attempt into the provider's health and the operator's counters."""
-        error, usage, target = attempt.error, attempt.usage, attempt.target
-        took_s = attempt.ended - attempt.started
-        output = usage.output_total if usage else 0
+        error, target = attempt.error, attempt.target
         if error is None:
-            self._count(attempt, streamed, took_s, output)
-        else:
-            self._recent.clear()
-            self._count_failure(attempt, error)
-        self._health.sample(
-            target.mapping,
-            target.credential,
-            error=error,
-            ttft_ms=attempt.ttft_ms if streamed else None,
-            tokens=output,
-            duration_ms=took_s * 1000,
-        )
+            self._count(attempt, streamed)
+            return
+        self._recent.clear()
+        self._count_failure(attempt, error)
+        self._health.sample(target.mapping, target.credential, error=error)
 
     def served(self, planned: Planned, attempt: Attempt) -> None:
         """Remember who answered, for the session and the project."""
@@ -193,20 +200,33 @@ class Planner:
                 self._router.served(planned.plan, scored)
                 return
 
-    def _count(self, attempt: Attempt, streamed: bool, took_s: float, output: int) -> None:
-        provider, usage = attempt.target.provider.id, attempt.usage
+    def _count(self, attempt: Attempt, streamed: bool) -> None:
+        target, usage, charge = attempt.target, attempt.usage, attempt.charge
+        books = target.kept.get(self) or self._open_books(target)
+        toll, took_s, output = books.toll, attempt.ended - attempt.started, 0
+        toll.succeeded.value += 1
+        toll.seconds.observe(took_s)
+        if usage is not None:
+            output = usage.output_total
+            if charge is not None:
+                toll.input.value += usage.input_total
+                toll.output.value += output
+                toll.cost.value += charge.total
+        first_ms = None
+        if streamed:
+            first_ms = attempt.ttft_ms
+            self._counters.durations("first_token_seconds", (target.provider.id,)).observe(
+                attempt.first_at - attempt.started
+            )
+        self._health.count_good(books.tally, attempt.ended, output, took_s * 1000, first_ms)
+
+    def _open_books(self, target: Target) -> _Books:
+        provider = target.provider.id
         toll = self._tolls.get(provider)
         if toll is None:
             toll = self._tolls[provider] = _Toll(self._counters, provider)
-        toll.succeeded.value += 1
-        toll.seconds.observe(took_s)
-        if streamed:
-            first_s = attempt.first_at - attempt.started
-            self._counters.durations("first_token_seconds", (provider,)).observe(first_s)
-        if usage is not None and attempt.charge is not None:
-            toll.input.value += usage.input_total
-            toll.output.value += output
-            toll.cost.value += attempt.charge.total
+        books = target.kept[self] = _Books(toll, self._health.tally(target.mapping, target.credential))
+        return books
 
     def _count_failure(self, attempt: Attempt, error: GatewayError) -> None:
         provider = attempt.target.provider.id
@@ -220,7 +240,7 @@ class Planner:
 
     def _may_rest(self, plan: Plan) -> bool:
         """Whether a rest of any of the plan's providers could change it."""
-        rests = self._health.rests
+        rests = self._rests
         if not rests.providers:
             return False
         groups = (plan.ranked, plan.excluded)

@@ -7,10 +7,12 @@ one first. What is kept lags behind health's successes by at most KEEP_S; a fail
 
 from collections.abc import Hashable
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from gateway.engine.context import RequestContext
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest
 from gateway.providers.credentials import CREDITS
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import CHARACTERS_PER_TOKEN
@@ -31,9 +33,10 @@ READ_NEEDS = attrgetter(
     *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "maker_only"),
 )
 READ_OPTIONS = attrgetter("routing", "free_models_only", "no_reasoning", "service_tier")
+NO_WISHES = READ_OPTIONS(NO_OPTIONS)
 
 
-class Kept(NamedTuple, Generic[T]):
+class Kept(Struct, Generic[T], frozen=True, eq=False):
     """A plan, good until `until` (monotonic seconds) for prompts below `ceiling` bytes under the same catalogue."""
 
     planned: T
@@ -79,7 +82,7 @@ def key_of(context: RequestContext, request: ChatRequest) -> Hashable | None:
         context.operation,
         context.no_fallback,
         READ_NEEDS(request.needs),
-        READ_OPTIONS(options),
+        NO_WISHES if options is NO_OPTIONS else READ_OPTIONS(options),
     )
 
 

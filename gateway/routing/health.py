@@ -95,16 +95,7 @@ class Health:
         and a refusal of it nothing at all.
         """
         if error is None:
-            tally = self._tally(mapping, credential)
-            tally.good += 1
-            if ttft_ms is not None:
-                tally.waits += 1
-                tally.wait_ms += int(ttft_ms)
-            if tokens > 0 and duration_ms > 0:
-                tally.tokens += tokens
-                tally.token_ms += round(duration_ms)
-            if self.rests.providers:
-                self._recover(mapping, credential)
+            self.count_good(self.tally(mapping, credential), self._clock.monotonic(), tokens, duration_ms, ttft_ms)
         elif error.blame == "provider":
             if not (_is_own(credential) and isinstance(error, UpstreamRefused | UpstreamRateLimited)):
                 self._count(mapping, credential, Counts(bad=1))
@@ -112,6 +103,40 @@ class Health:
         elif error.upstream_status:
             # It answered, though with a refusal of the request: it is reachable.
             self.rests.clear(_place_key(mapping, credential))
+
+    def tally(self, mapping: Mapping, credential: Credential | None) -> Tally:
+        """Where good attempts of a mapping with a credential are counted, to be kept by who counts often."""
+        key: tuple[str, ...] = mapping.provider, mapping.model, mapping.region
+        if credential is not None:
+            key = (*key, credential.source, credential.ident, credential.base_url)
+        tally = self._tallies.get(key)
+        if tally is None:
+            if len(self._tallies) >= MAX_WINDOWS:
+                self._fold()
+                self._tallies.clear()
+            keys = _window_keys(mapping, credential), _keys_of(mapping, credential)
+            tally = self._tallies[key] = Tally(*keys)
+        return tally
+
+    def count_good(
+        self, tally: Tally, now: float, tokens: int = 0, duration_ms: float = 0.0, ttft_ms: float | None = None
+    ) -> None:
+        """Note a good attempt that ended `now` (monotonic); the rest as in `sample`."""
+        if not tally.good or now >= tally.until:
+            if tally.good:
+                self._fold()
+            tally.begin(now)
+            self._unread.append(tally)
+        tally.good += 1
+        if ttft_ms is not None:
+            tally.waits += 1
+            tally.wait_ms += int(ttft_ms)
+        if tokens > 0 and duration_ms > 0:
+            tally.tokens += tokens
+            tally.token_ms += round(duration_ms)
+        if self.rests.providers:
+            for key in tally.places:
+                self.rests.clear(key)
 
     def begin(self, mapping: Mapping, credential: Credential | None) -> None:
         """An attempt starts: call it just before the upstream call, so that only one request probes after a rest."""
@@ -186,25 +211,6 @@ class Health:
         for key, left_s, strikes, kind in delta["rests"]:
             self.rests.absorb(key, left_s - max(0.0, age_s), strikes, kind)
 
-    def _tally(self, mapping: Mapping, credential: Credential | None) -> Tally:
-        """Where a good attempt of this moment is counted."""
-        key: tuple[str, ...] = mapping.provider, mapping.model, mapping.region
-        if credential is not None:
-            key = (*key, credential.source, credential.ident, credential.base_url)
-        tally = self._tallies.get(key)
-        if tally is None:
-            if len(self._tallies) >= MAX_WINDOWS:
-                self._fold()
-                self._tallies.clear()
-            tally = self._tallies[key] = Tally(_window_keys(mapping, credential))
-        now = self._clock.monotonic()
-        if not tally.good or now >= tally.until:
-            if tally.good:
-                self._fold()
-            tally.begin(now)
-            self._unread.append(tally)
-        return tally
-
     def _fold(self) -> None:
         unread, self._unread = self._unread, []
         for tally in unread:
@@ -235,10 +241,6 @@ class Health:
         ages = sorted(("#" not in key, window.touched, key) for key, window in self._windows.items())
         for _, _, key in ages[: MAX_WINDOWS // 10]:
             del self._windows[key]
-
-    def _recover(self, mapping: Mapping, credential: Credential | None) -> None:
-        for key in _keys_of(mapping, credential):
-            self.rests.clear(key)
 
     def _strike(self, mapping: Mapping, credential: Credential | None, error: GatewayError) -> None:
         place, whole, *narrow = _keys_of(mapping, credential)

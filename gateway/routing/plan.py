@@ -52,6 +52,7 @@ class Router:
     ) -> None:
         """`random` gives numbers in [0, 1). `dialects` maps protocol names to dialects where the two differ."""
         self.health = health
+        self.catalogue = catalogue  # gives the one that plans are made from now; another object after a reload
         self._sticky = sticky
         self._settings = settings
         self._auto_models = auto_models
@@ -100,17 +101,9 @@ class Router:
             return self._finish(ask, table, sieve, entries)
         return self._plan_pinned(ask, table, sieve, entries)
 
-    def catalogue(self) -> Catalogue:
-        """The catalogue that plans are made from now; another object after a reload."""
-        return self._tables.catalogue()
-
-    def explores(self, plan: Plan) -> bool:
-        """Whether chance has it that the next request like that of `plan` is sent elsewhere, to learn (`_select`)."""
-        ask = plan.ask
-        if plan.reason not in (WEIGHTED, PREFERRED) or not ask.explore:
-            return False
-        own_will = ask.no_fallback or ask.session or _has_strategy(ask.options)
-        return not own_will and self._random() < ask.explore
+    def explores(self, chance: float) -> bool:
+        """Whether a request that has this chance (`chance_of`) is sent elsewhere, to learn."""
+        return self._random() < chance
 
     def served(self, plan: Plan, chosen: Scored) -> None:
         """`chosen` of this plan answered: keep the session with it, and remember it for its project.
@@ -215,6 +208,13 @@ def remembers(plan: Plan) -> bool:
     if plan.ask.session:
         return True
     return plan.reason != EXPLORED and plan.resolution.kind == "canonical" and not _has_strategy(plan.ask.options)
+
+
+def chance_of(plan: Plan) -> float:
+    """The chance of a random choice that the next request like that of `plan` has (`Router._select`)."""
+    ask = plan.ask
+    own_will = ask.no_fallback or ask.session or _has_strategy(ask.options)
+    return ask.explore if plan.reason in (WEIGHTED, PREFERRED) and not own_will else 0.0
 
 
 def _check_options(options: Options, kind: str) -> None:

@@ -36,7 +36,6 @@ class Tables:
         self._seen: Catalogue | None = None
         self._day = -1
         self._today = ""
-        self.catalogue = catalogue
         self._tables: dict[str, Table] = {}
         self._models: dict[str, tuple[Candidate, ...]] = {}
         self._cheapest: dict[object, tuple[Candidate, ...]] = {}

@@ -42,14 +42,16 @@ class Counts:
 class Tally(Counts):
     """Good outcomes of one minute at the windows `keys`, until they are taken there.
 
-    `until` is the end of that minute in seconds of the monotonic clock, `tick` the tick of the first outcome.
+    `places` are what else a good outcome speaks of: rests end there. `until` is the end of that minute in seconds of
+    the monotonic clock, `tick` the tick of the first outcome.
     """
 
-    __slots__ = ("keys", "tick", "until")
+    __slots__ = ("keys", "places", "tick", "until")
 
-    def __init__(self, keys: tuple[str, ...]) -> None:
+    def __init__(self, keys: tuple[str, ...], places: tuple[str, ...]) -> None:
         super().__init__()
         self.keys = keys
+        self.places = places
         self.tick = 0
         self.until = 0.0
 

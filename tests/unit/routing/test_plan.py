@@ -16,6 +16,7 @@ from gateway.errors import (
 )
 from gateway.neutral.chat import Needs, Options
 from gateway.routing.candidates import CODING
+from gateway.routing.plan import chance_of
 from gateway.routing.record import write_record
 from gateway.routing.resolve import Offer
 
@@ -263,13 +264,13 @@ def test_requests_with_a_will_of_their_own_are_not_explored(trio, more):
 def test_each_request_of_a_kept_plan_has_its_own_chance_of_exploration(trio):
     world = trio(exploration=0.01, rolls=[0.5, 0.005, 0.01, 0.9])
     plan = world.plan()
-    assert [world.router.explores(plan), world.router.explores(plan)] == [True, False]
+    assert [world.router.explores(chance_of(plan)) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("more", [{"no_fallback": True}, {"session": "s"}, {"options": Options(routing="price")}])
 def test_kept_plans_of_requests_with_a_will_of_their_own_are_never_explored(trio, more):
     world = trio(exploration=1.0, rolls=[0.0, 0.0])
-    assert not world.router.explores(world.plan(**more))
+    assert not chance_of(world.plan(**more))
 
 
 def test_a_chance_of_one_is_a_random_choice_whatever_the_setting(trio):
