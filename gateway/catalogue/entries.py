@@ -120,7 +120,8 @@ class Provider:
 class Mapping:
     """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or "".
 
-    `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices.
+    `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices. `steady` are the rates
+    of every request, None where dates, tiers or peaks decide or there is no price at all.
     """
 
     provider: str
@@ -168,6 +169,13 @@ class Mapping:
     price_version: str = ""
     checked: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+    steady: Rates | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Here and not when asked for: each request asks for its rates several times.
+        prices = self.prices[0] if len(self.prices) == 1 else None
+        steady = prices.base if prices and not (prices.tiers or prices.peaks) else None
+        object.__setattr__(self, "steady", steady)
 
     @property
     def priced(self) -> bool:

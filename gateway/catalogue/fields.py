@@ -248,6 +248,10 @@ BY_NAME: dict[str, Convert] = {
 }  # fmt: skip
 NOT_IN_FILES = {Model: {"mappings"}, Mapping: set(), Provider: set(), DataPolicy: set()}
 CONVERTERS: dict[type, dict[str, Convert]] = {
-    kind: {f.name: BY_NAME.get(f.name) or BY_TYPE[f.type] for f in dataclasses.fields(kind) if f.name not in hidden}
+    kind: {
+        f.name: BY_NAME.get(f.name) or BY_TYPE[f.type]
+        for f in dataclasses.fields(kind)
+        if f.init and f.name not in hidden
+    }
     for kind, hidden in NOT_IN_FILES.items()
 }

@@ -11,7 +11,7 @@ from operator import attrgetter
 from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Rates
-from gateway.catalogue.rates import multiplier, rates_at, reachable_rates
+from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at, reachable_rates
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 
@@ -34,7 +34,8 @@ class Charge(Struct, gc=False):
     `output` has no reasoning in it when reasoning is priced apart. `web_search`, `request`, `ocr`, `characters`,
     `audio_seconds` (sound by the hour), `images` and `video_output` are priced by units, the others by tokens.
     `discount_ppm` is the fraction that was taken off, in parts per million, and `saved` what that came to: `total` and
-    `saved` together are the list price.
+    `saved` together are the list price. `plain`: nothing was counted but text of the prompt, its five-minute cache and
+    the answer.
     """
 
     input: int = 0
@@ -58,10 +59,11 @@ class Charge(Struct, gc=False):
     total: int = 0
     discount_ppm: int = 0
     saved: int = 0
+    plain: bool = False
 
 
 FREE = Charge()
-COMPONENTS = tuple(name for name in Charge.__struct_fields__ if name not in ("total", "discount_ppm", "saved"))
+COMPONENTS = tuple(name for name in Charge.__struct_fields__ if name not in ("total", "discount_ppm", "saved", "plain"))
 
 
 def cost_of(
@@ -72,20 +74,20 @@ def cost_of(
     `image_key` is `quality/size` of made images, `video_key` `<resolution>[_audio|_video]` of made video; an unpriced
     key costs `default`, else the dearest listed. An unpriced mapping costs nothing.
     """
-    rates = rates_at(mapping, at_us, usage.input_total)
-    numerator, denominator = multiplier(mapping, service_tier)
-    scale = MILLION * denominator
+    rates = mapping.steady or rates_at(mapping, at_us, usage.input_total)
+    numerator, scale = 1, MILLION
+    if service_tier not in ORDINARY_TIERS:
+        numerator, denominator = multiplier(mapping, service_tier)
+        scale *= denominator
     half = scale // 2
     prompt, completion = rates.prompt or 0, rates.completion or 0
     written, thought = usage.output, 0
     if usage.reasoning and rates.internal_reasoning is not None:
         thought = min(usage.reasoning, written)
         written -= thought
-    charge = Charge(
-        (usage.input * prompt * numerator + half) // scale,
-        output=(written * completion * numerator + half) // scale,
-    )
-    charge.total = charge.input + charge.output
+    into = (usage.input * prompt * numerator + half) // scale
+    out = (written * completion * numerator + half) // scale
+    charge = Charge(into, output=out, total=into + out)
     # Most requests have no more than text in and out.
     if thought:
         _add(charge, "reasoning", (thought * (rates.internal_reasoning or 0) * numerator + half) // scale)
@@ -97,6 +99,8 @@ def cost_of(
             _add(charge, name, (tokens * rate * numerator + half) // scale)
         for name, nusd in _unit_parts(usage, rates, image_key, video_key).items():
             _add(charge, name, nusd)
+    else:
+        charge.plain = not usage.cache_write_1h
     return charge
 
 
@@ -114,7 +118,7 @@ def discounted(charge: Charge, ppm: int) -> Charge:
         return charge
     parts = {name: reduced(nusd, ppm) for name in COMPONENTS if (nusd := getattr(charge, name))}
     total = sum(parts.values())
-    return Charge(**parts, total=total, discount_ppm=ppm, saved=charge.total - total)
+    return Charge(**parts, total=total, discount_ppm=ppm, saved=charge.total - total, plain=charge.plain)
 
 
 def reduced(nusd: int, ppm: int) -> int:

@@ -17,6 +17,8 @@ ORDINARY_TIERS = frozenset(("", "auto", "default", "standard", "standard_only", 
 
 def rates_at(mapping: Mapping, at_us: int, input_tokens: int) -> Rates:
     """The rates of a request made at `at_us` with `input_tokens` tokens in, cached ones included."""
+    if mapping.steady is not None:
+        return mapping.steady
     prices = prices_at(mapping.prices, at_us)
     if prices is None:
         return UNPRICED

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.fields import read_prices
-from gateway.catalogue.prices import COMPONENTS, FREE, Charge, cost_of, discounted, reduced, upper_bound
+from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, reduced, upper_bound
 from gateway.clock import from_datetime
 from gateway.neutral.usage import Usage
 
@@ -144,8 +144,25 @@ def test_an_image_priced_by_the_piece_is_not_charged_by_tokens_too():
 
 
 def test_an_unpriced_mapping_and_no_usage_cost_nothing():
-    assert cost_of(Usage(input=5), Mapping("p", "m", "m"), NOON) == FREE
-    assert cost_of(Usage(), FULL, NOON) == FREE
+    assert cost_of(Usage(input=5), Mapping("p", "m", "m"), NOON) == Charge(plain=True)
+    assert cost_of(Usage(), FULL, NOON) == Charge(plain=True)
+
+
+@pytest.mark.parametrize("more", [{"searches": 1}, {"cache_write_1h": 1}, {"input_image": 1}, {"audio_ms": 1}])
+def test_a_charge_is_plain_where_nothing_but_text_was_counted_priced_or_not(more):
+    assert cost_of(Usage(input=5, cache_read=1, cache_write=1, output=2, reasoning=1), FULL, NOON).plain
+    assert not cost_of(Usage(input=5, output=2, **more), PLAIN, NOON).plain
+
+
+def test_a_price_of_the_request_itself_is_not_plain():
+    assert not cost_of(Usage(input=5), priced({"request": "0.01"}), NOON).plain
+
+
+def test_rates_are_steady_without_dates_tiers_and_peaks_only():
+    assert PLAIN.steady is PLAIN.prices[0].base
+    assert TIERED.steady is None and Mapping("p", "m", "m").steady is None
+    assert priced([{"prompt": "0.1"}, {"from": "2026-01-01", "prompt": "0.2"}]).steady is None
+    assert priced({"prompt": "0.1", "peaks": [{"utc": "08:00-09:00", "prompt": "0.2"}]}).steady is None
 
 
 COUNTS = st.integers(0, 300_000)
