@@ -24,7 +24,8 @@ EPOCH = struct.Struct("<Q")
 BEGIN, VOID, CLAIM = 1, 2, 3
 NOBODY = bytes(16)
 FRAME = struct.Struct("<II")
-CLAIM_BYTES = FRAME.size + BODY.size + EPOCH.size
+FRAME_BYTES = FRAME.size
+CLAIM_BYTES = FRAME_BYTES + BODY.size + EPOCH.size
 SEGMENT_BYTES = 1 << 20
 MOST_PAYLOAD = 1 << 20
 
@@ -93,16 +94,15 @@ class Intents:
         """The intent is out of this process when this returns. Unavailable when it cannot be written."""
         self._write(BEGIN, request, attempt, payload)
         self._open[request, attempt] = self._number
-        self._counts[self._number] += 1
 
     def end(self, request: bytes, attempt: int) -> None:
         """What became of it is durable elsewhere. Safe to repeat."""
         number = self._open.pop((request, attempt), None)
-        if number is None:
-            return
-        self._counts[number] -= 1
-        if number != self._number and not self._counts[number]:
-            self._drop(number)
+        # Only of the files before the current one is it counted what is still open.
+        if number != self._number and number is not None:
+            self._counts[number] -= 1
+            if not self._counts[number]:
+                self._drop(number)
 
     def void(self, request: bytes, attempt: int) -> None:
         """It was not done after all: nobody shall act on it."""
@@ -136,10 +136,10 @@ class Intents:
         room = max(self._segment_bytes, needed + len(self._epochs) * CLAIM_BYTES)
         handle, mapped = self._make(self._number + 1, room)
         if self._handle >= 0:
+            self._counts[self._number] = sum(number == self._number for number in self._open.values())
             self._retire()
         self._number += 1
         self._handle, self._map, self._room, self._size = handle, mapped, room, 0
-        self._counts[self._number] = 0
         for epoch in self._epochs:
             self._write(CLAIM, NOBODY, 0, EPOCH.pack(epoch))
         for number in [number for number in self._old if not self._counts[number]]:
@@ -183,11 +183,12 @@ class Intents:
     def _write(self, kind: int, request: bytes, attempt: int, payload: bytes) -> None:
         body = BODY.pack(kind, request, attempt) + payload
         length = len(body)
-        end = self._size + FRAME.size + length
-        if end > self._room:
-            self._rotate(FRAME.size + length)
-            end = self._size + FRAME.size + length
-        self._map[self._size : end] = FRAME.pack(length, zlib.crc32(body)) + body
+        record = FRAME.pack(length, zlib.crc32(body)) + body
+        length += FRAME_BYTES
+        if self._size + length > self._room:
+            self._rotate(length)
+        end = self._size + length
+        self._map[self._size : end] = record
         self._size = end
 
 
