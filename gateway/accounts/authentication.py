@@ -44,7 +44,8 @@ class Caller:
     `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted.
     `teams` are (id, name) of the caller's teams that have spending limits, in the order of their ids.
     `retention` is none or retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid.
-    `version` is the control version under which it was read.
+    `version` is the control version under which it was read. `kept` is what others worked out of all this for the next
+    request: it ends with the caller, and so with the version.
     """
 
     key_id: str
@@ -66,6 +67,7 @@ class Caller:
     teams: tuple[tuple[str, str], ...] = ()
     expires_at_us: int | None = None
     version: int = 0
+    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,24 @@
 """An upstream call under way: the discount on its price, and what it holds of its provider key's bound."""
 
 import sys
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.accounts.discounts import Discounts
 from gateway.engine.context import RequestContext
-from gateway.engine.records import mode_of
 from gateway.limits.spending import Ask, Payer, Reservation, Spending
 from gateway.metering.models import CREDITS
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
 
-class Call(NamedTuple):
-    """`discount_ppm` millionths of its price are taken off; `ask` is the most that it can cost, of which `own` is held
-    where its provider key has a bound."""
+class Call(Struct, frozen=True, eq=False):
+    """`mode` tells who pays for it (metering/models). `discount_ppm` millionths of its price are taken off; `ask` is
+    the most that it can cost, of which `own` is held where its provider key has a bound."""
 
     target: Target
+    mode: int
     discount_ppm: int
     ask: Ask
     own: Reservation | None = None
@@ -37,14 +37,33 @@ class Call(NamedTuple):
 
     def leases(self, reservation: Reservation) -> list[tuple[int, str]]:
         """(lease, budget) of everything that its cost counts in."""
-        leases = reservation.leases(mode_of(self.target) == CREDITS)
+        purse = reservation.purse
+        leases = purse.leases if self.mode == CREDITS else purse.own_leases
         return leases if self.own is None else leases + self.own.leases(False)
+
+
+class Watch:
+    """How many upstream calls some requests make. `counts` is empty most of the time."""
+
+    def __init__(self) -> None:
+        self.counts: dict[bytes, int] = {}
+
+    def begin(self, request_id: str) -> None:
+        """Count the calls of a request from now on, until `end`."""
+        self.counts[bytes.fromhex(request_id)] = 0
+
+    def end(self, request_id: str) -> int:
+        """How many it made."""
+        return self.counts.pop(bytes.fromhex(request_id), 0)
+
+    def count(self, request: bytes, number: int) -> None:
+        """Some more calls of a request, by its raw id, or fewer."""
+        if request in self.counts:
+            self.counts[request] += number
 
 
 def discount_of(discounts: Discounts, context: RequestContext, target: Target) -> int:
     """Parts per million taken off what credits pay, by the discounts in force when the request came in. Unavailable."""
-    if mode_of(target) != CREDITS:
-        return 0
     place = (context.caller.organization_id, target.provider.id, target.mapping.model)
     return discounts.fraction(*place, context.at_us)
 

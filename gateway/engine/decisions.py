@@ -5,7 +5,6 @@ from typing import Any
 import orjson
 
 from gateway.clock import Clock
-from gateway.engine.context import RequestContext
 from gateway.errors import NotFound, Unavailable
 from gateway.metering.models import CACHED
 from gateway.metering.recorder import UsageRecord, find, raw_id
@@ -19,6 +18,7 @@ OK = range(200, 300)
 PURGE_ROWS = 2_000
 PURGE_ROUNDS = 200
 REMEMBERED = 64
+UNKNOWN = (None, b"")
 RECORD = Statement(
     "decision", "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
 )
@@ -34,21 +34,21 @@ class Decisions:
         self._keep_days = keep_days
         self._packed: dict[int, tuple[Plan, bytes]] = {}
 
-    def keep(self, context: RequestContext, plan: Plan) -> None:
-        """Record the plan of a request. Never waits and never fails: an explanation is no part of the books."""
+    def keep(self, request: bytes, project: bytes, plan: Plan) -> None:
+        """Record the plan of a request; ids are raw. Never waits and never fails: an explanation is no part of the
+        books."""
         if not self._keep_days:
             return
-        request = bytes.fromhex(context.request_id)
+        # Some plans serve many requests (see engine/recent.py), so a few are remembered as they are stored.
+        known, packed = self._packed.get(id(plan), UNKNOWN)
+        if known is not plan:
+            packed = self._pack(plan)
         try:
-            self._journal.append((RECORD, (request, raw_id(context.caller.project_id), self._pack(plan))))
+            self._journal.append((RECORD, (request, project, packed)))
         except Unavailable:
             return
 
     def _pack(self, plan: Plan) -> bytes:
-        """The plan as it is stored. Some plans serve many requests (see engine/recent.py), so a few are remembered."""
-        known = self._packed.get(id(plan))
-        if known is not None and known[0] is plan:
-            return known[1]
         if len(self._packed) >= REMEMBERED:
             self._packed.clear()
         packed = orjson.dumps(pack(plan))

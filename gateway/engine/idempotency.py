@@ -152,7 +152,7 @@ class Idempotency:
         return owner != self._control.epoch and owner in self._control.live_epochs()
 
     def _make(self, claim: _Claim, make: Callable[[], Reply]) -> Reply:
-        self._settlements.watch(claim.request_id)
+        self._settlements.watch.begin(claim.request_id)
         try:
             reply = make()
         except BaseException:
@@ -183,7 +183,7 @@ class Idempotency:
 
     def _end(self, claim: _Claim, reply: Reply, body: bytes) -> None:
         """Keep the answer, unless nothing was sent upstream for it and it is a refusal."""
-        calls = self._settlements.unwatch(claim.request_id)
+        calls = self._settlements.watch.end(claim.request_id)
         if reply.status >= FIRST_ERROR and not calls:
             self._post(claim, self._rows.delete(KIND, claim.place))
         elif len(body) > self._most_bytes:
@@ -195,7 +195,7 @@ class Idempotency:
             self._store(claim, kept + zlib.compress(body, 1))
 
     def _lose(self, claim: _Claim, reason: str) -> None:
-        self._settlements.unwatch(claim.request_id)
+        self._settlements.watch.end(claim.request_id)
         self._store(claim, _write(claim, "lost", reason=reason))
 
     def _store(self, claim: _Claim, value: bytes) -> None:

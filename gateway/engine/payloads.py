@@ -89,7 +89,7 @@ class Payload:
         self._done = True
 
     def admit(
-        self, house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot
+        self, house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot | None
     ) -> storage.StorageSettlement:
         """The settlement of this request; see storage.admit."""
         return storage.admit(self, house, terms, ask, reservation, slot)

@@ -4,21 +4,22 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import orjson
-from msgspec import structs
+from msgspec import Struct, structs
 
-from gateway.catalogue.entries import Mapping
-from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, reduced
-from gateway.catalogue.rates import multiplier, rates_at
+from gateway.catalogue.prices import COMPONENTS, FREE, Charge, cost_of, discounted, reduced
+from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
+from gateway.engine.account import Account, account_of
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
 from gateway.errors import GatewayError
 from gateway.metering.models import BASES, BYOK, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
 from gateway.metering.recorder import UsageRecord, make_record, raw_id
-from gateway.money import cost
+from gateway.money import MILLION
 from gateway.neutral.usage import NOTHING, Usage
 from gateway.providers.protocol import Target
 
 BYTES_PER_TOKEN = 4
+HALF = MILLION // 2  # rounds half up
 INTERRUPTED = "interrupted"
 PROVIDER_KEY, BOUNDED = "provider_key", "bounded"  # of a row's `extra`
 HUNG_UP = "client_disconnect"
@@ -30,14 +31,21 @@ RARE_PARTS = tuple(name for name in COMPONENTS if name not in COLUMN_PARTS)
 READ_RARE_UNITS, READ_RARE_PARTS = attrgetter(*RARE_UNITS), attrgetter(*RARE_PARTS)
 
 
-class Terms(NamedTuple):
-    """What stays the same over all attempts of a request."""
+class Terms(Struct, frozen=True, eq=False):
+    """What stays the same over all attempts of a request. `flags` are those of its rows."""
 
     context: RequestContext
+    account: Account
     request: bytes
     prompt_bytes: int
     asked: str
-    streamed: bool
+    flags: int
+
+
+def terms_of(context: RequestContext, prompt_bytes: int, asked: str, streamed: bool) -> Terms:
+    """`asked` is the model as the caller wrote it."""
+    request, flags = bytes.fromhex(context.request_id), STREAMED if streamed else 0
+    return Terms(context, account_of(context.caller), request, prompt_bytes, asked, flags)
 
 
 class Intent(NamedTuple):
@@ -92,18 +100,30 @@ def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
     return estimate(terms, attempt) if told is None else told
 
 
-def price(terms: Terms, attempt: Attempt, usage: Usage, discount_ppm: int) -> Charge:
-    """What the usage of an attempt costs, with `discount_ppm` millionths taken off."""
-    charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
-    return discounted(charge, discount_ppm) if discount_ppm else charge
+def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
+    """What an attempt costs, with `discount_ppm` millionths taken off; fills its `charge` and a missing `usage`."""
+    usage = attempt.usage
+    if usage is None or attempt.error is not None or attempt.finish == HUNG_UP:
+        usage = attempt.usage = usage_of(terms, attempt)
+    if usage is None:
+        charge = FREE
+    else:
+        charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+        if discount_ppm:
+            charge = discounted(charge, discount_ppm)
+    attempt.charge = charge
+    return charge
 
 
-def record_of(terms: Terms, attempt: Attempt, usage: Usage | None, charge: Charge, now_us: int) -> UsageRecord:
-    """The row of an attempt. `usage` None: nothing was used."""
-    usage = usage or NOTHING
-    context, target = terms.context, attempt.target
-    caller, mapping = context.caller, target.mapping
-    flags = (STREAMED if terms.streamed else 0) | (RETRIED if attempt.number else 0)
+def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
+    """The row of an attempt that has its charge; `mode` as of `mode_of`. No usage: nothing was used."""
+    usage, charge = attempt.usage or NOTHING, attempt.charge
+    context, target, error = terms.context, attempt.target, attempt.error
+    mapping, discount_ppm, flags = target.mapping, charge.discount_ppm, terms.flags
+    if attempt.number:
+        flags |= RETRIED
+    if attempt.overrun:
+        flags |= OVERRUN
     return make_record(
         (
             attempt.at_us,
@@ -119,52 +139,59 @@ def record_of(terms: Terms, attempt: Attempt, usage: Usage | None, charge: Charg
             usage.output,
             usage.reasoning,
             attempt.duration_ms,
-            attempt.ttft_ms,
+            attempt.ttft_ms if attempt.first_at else 0,
             attempt.number,
             SETTLEMENT,
             attempt.status,
-            mode_of(target),
+            mode,
             BASIS[usage.basis],
-            flags | (OVERRUN if attempt.overrun else 0),
+            flags,
             terms.request,
-            raw_id(caller.organization_id),
-            raw_id(caller.project_id),
-            raw_id(caller.key_id),
-            raw_id(caller.member_id),
+            *terms.account.ids,
             context.operation,
             target.provider.id,
             terms.asked or mapping.model,
             mapping.model,
             context.source,
-            attempt.finish or ("error" if attempt.error else ""),
+            attempt.finish or ("error" if error else ""),
             mapping.price_version,
-            _code(attempt.error) if attempt.error is not None else None,
+            _code(error) if error is not None else None,
             context.label or None,
             _extra(usage, charge, attempt),
             None,  # the fee for storage is known where the payload is
-            charge.discount_ppm or None,
-            charge.saved if charge.discount_ppm else None,
+            discount_ppm or None,
+            charge.saved if discount_ppm else None,
         )
     )
 
 
 def mode_of(target: Target) -> int:
+    """Who pays for a call at `target`, as a number of a usage row."""
     return BYOK if target.credential.source == "byok" else CREDITS
 
 
 def intent_of(
-    terms: Terms, number: int, target: Target, leases: list[tuple[int, str]], bound_nusd: int, discount_ppm: int = 0
+    terms: Terms,
+    number: int,
+    target: Target,
+    mode: int,
+    leases: list[tuple[int, str]],
+    bound_nusd: int,
+    discount_ppm: int,
 ) -> bytes:
     """What to leave word of before the upstream call.
 
     If nobody settles it, reading the prompt is billed (four bytes a token, at the prompt's rate, less the discount),
     nothing for an answer that reached nobody, and never more than the reservation.
     """
-    context, mapping = terms.context, target.mapping
+    context, mapping, credential = terms.context, target.mapping, target.credential
     caller = context.caller
     tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
-    listed = min(bound_nusd, prompt_cost(mapping, context.at_us, tokens))
-    cost_nusd = reduced(listed, discount_ppm)
+    rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
+    listed = (tokens * (rates.prompt or 0) + HALF) // MILLION
+    if listed > bound_nusd:
+        listed = bound_nusd
+    cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
             context.at_us,
@@ -179,21 +206,16 @@ def intent_of(
             context.source,
             mapping.price_version,
             context.label,
-            mode_of(target),
-            (STREAMED if terms.streamed else 0) | (RETRIED if number else 0),
+            mode,
+            terms.flags | RETRIED if number else terms.flags,
             tokens,
             cost_nusd,
             leases,
             discount_ppm,
             listed - cost_nusd,
-            target.credential.ident if target.credential.bounded else "",
+            credential.ident if credential.bounded else "",
         )
     )
-
-
-def prompt_cost(mapping: Mapping, at_us: int, tokens: int) -> int:
-    """Nano-dollars for reading so many tokens of text."""
-    return cost(tokens, rates_at(mapping, at_us, tokens).prompt or 0)
 
 
 def read_intent(payload: bytes) -> Intent:
@@ -255,19 +277,22 @@ def _code(error: GatewayError) -> str:
 def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
     """Counts and components without a column, the region, a service tier with a price of its own, which provider key it
     was and whether that key's bound counted it; None when there are none."""
-    target = attempt.target
+    mapping, credential, tier = attempt.target.mapping, attempt.target.credential, attempt.service_tier
+    own = credential.source == "byok" and credential.ident
+    if charge.plain and not mapping.region and not own and tier in ORDINARY_TIERS:
+        return None  # as of nearly all
     found: dict[str, object] = {}
     if any(counts := READ_RARE_UNITS(usage)):
         found["units"] = {name: count for name, count in zip(RARE_UNITS, counts, strict=True) if count}
     if any(amounts := READ_RARE_PARTS(charge)):
         found["nusd"] = {name: nusd for name, nusd in zip(RARE_PARTS, amounts, strict=True) if nusd}
-    if target.mapping.region:
-        found["region"] = target.mapping.region
-    if multiplier(target.mapping, attempt.service_tier) != (1, 1):
-        found["tier"] = attempt.service_tier
-    if target.credential.source == "byok" and target.credential.ident:
-        found[PROVIDER_KEY] = target.credential.ident
-        if target.credential.bounded:
+    if mapping.region:
+        found["region"] = mapping.region
+    if multiplier(mapping, tier) != (1, 1):
+        found["tier"] = tier
+    if own:
+        found[PROVIDER_KEY] = credential.ident
+        if credential.bounded:
             found[BOUNDED] = True
     return _write(found) if found else None
 

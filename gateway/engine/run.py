@@ -152,8 +152,9 @@ class Run(Struct, eq=False):
         raise error
 
     def _keep_decision(self) -> None:
-        plan = self.planned.plan
-        self.decisions.keep(self.context, leave_out(plan, self.passed) if self.passed else plan)
+        plan, terms = self.planned.plan, self.settlement.terms
+        plan = leave_out(plan, self.passed) if self.passed else plan
+        self.decisions.keep(terms.request, terms.account.project, plan)
 
     def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
         attempt.ended = self.clock.monotonic()

@@ -4,27 +4,20 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from gateway.accounts.discounts import Discounts
-from gateway.catalogue.prices import FREE, Charge
 from gateway.clock import Clock
-from gateway.engine.calls import Call, discount_of, hold_bound
+from gateway.engine.calls import Call, Watch, discount_of, hold_bound
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
-from gateway.engine.records import (
-    Terms,
-    intent_of,
-    interrupted,
-    price,
-    read_intent,
-    record_of,
-    usage_of,
-)
+from gateway.engine.records import Terms, bill, intent_of, interrupted, mode_of, read_intent, record_of, terms_of
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.rates import Rates, Slot, Standing
-from gateway.limits.spending import Ask, Payer, Reservation, Spending
+from gateway.limits.spending import Ask, Reservation, Spending
 from gateway.metering.models import CREDITS
 from gateway.metering.recorder import UsageRecord, write_row, write_teams
 from gateway.money import MILLION
@@ -59,7 +52,7 @@ class Settlements:
         self.clock, self.discounts, self.wait_s = clock, discounts, wait_s
         self._chores = chores
         self._posting: deque[tuple[Ticket, bytes, int]] = deque()
-        self._watched: dict[bytes, int] = {}
+        self.watch = Watch()
         self._stopping = threading.Event()
         self._task: Any = None
 
@@ -79,30 +72,25 @@ class Settlements:
         kept (engine/storage.py). `asked` is the model as the caller wrote it. RateLimited, SpendingLimitReached,
         OutOfCredits; Unavailable when the store cannot be asked.
         """
-        caller = context.caller
-        slot = self.rates.enter(caller.organization_id, caller.project_id, caller.key_id, asked, prompt_bytes)
+        terms = terms_of(context, prompt_bytes, asked, streamed)
+        payer = terms.account.payer if credits else terms.account.thrifty
+        version, slot = self.spending.check(), None
+        if self.rates.limited(version):
+            slot = self._enter(terms)
         try:
-            payer = Payer(caller.key_id, caller.member_id, caller.organization_id, credits, caller.teams)
-            reservation = self.spending.reserve(payer, ask)
+            reservation = self.spending.find(payer, ask, version) or self.spending.reserve(payer, ask)
         except BaseException:
-            slot.release()
+            if slot is not None:
+                slot.release()
             raise
-        terms = Terms(context, bytes.fromhex(context.request_id), prompt_bytes, asked, streamed)
         if context.payload is not None:
             return context.payload.admit(self, terms, ask, reservation, slot)
         return Settlement(self, terms, ask, reservation, slot)
 
-    def watch(self, request_id: str) -> None:
-        """Count the upstream calls of a request from now on, until `unwatch`."""
-        self._watched[bytes.fromhex(request_id)] = 0
-
-    def unwatch(self, request_id: str) -> int:
-        """How many upstream calls it made."""
-        return self._watched.pop(bytes.fromhex(request_id), 0)
-
-    def count_call(self, request: bytes, number: int) -> None:
-        if request in self._watched:
-            self._watched[request] += number
+    def _enter(self, terms: Terms) -> Slot:
+        caller = terms.context.caller
+        place = (caller.organization_id, caller.project_id, caller.key_id)
+        return self.rates.enter(*place, terms.asked, terms.prompt_bytes)
 
     def start(self) -> None:
         """Tend the leases from now on."""
@@ -141,14 +129,27 @@ class Settlements:
             end(request, attempt)
 
     def post(self, record: UsageRecord, reservation: Reservation, *more: Row) -> Ticket:
-        """Queue the row and its spends as one entry, with what else belongs to it. Unavailable when the journal takes
-        no more."""
-        credits = record.mode == CREDITS
-        teams = write_teams(record, reservation.teams) if reservation.teams else ()
-        spent = reservation.rows(record.cost_nusd, credits)
-        ticket = self.journal.append(write_row(record), *teams, *spent, *more)
+        """Queue the row and its spends as one entry, with what else belongs to it; its intent ends once that is durable.
+        Unavailable when the journal takes no more."""
+        ticket = self.append(record, reservation, more)
         self._posting.append((ticket, record.request, record.attempt))
         return ticket
+
+    def append(self, record: UsageRecord, reservation: Reservation, more: Sequence[Row]) -> Ticket:
+        """The same for who waits for the ticket, with `confirm`."""
+        purse = reservation.purse
+        teams = write_teams(record, purse.teams) if purse.teams else ()
+        spent = reservation.rows(record.cost_nusd, record.mode == CREDITS)
+        return self.journal.append(write_row(record), *teams, *spent, *more)
+
+    def confirm(self, ticket: Ticket, record: UsageRecord) -> None:
+        """Wait until an entry is durable; its intent ends then, however long that takes. Unavailable."""
+        try:
+            ticket.wait(self.wait_s)
+        except BaseException:
+            self._posting.append((ticket, record.request, record.attempt))
+            raise
+        self.intents.end(record.request, record.attempt)
 
     def _run(self) -> None:
         rounds = 0
@@ -165,30 +166,30 @@ class Settlements:
                 log.exception("the budgets could not be tended")
 
 
-class Settlement:
+class Settlement(Struct, eq=False):
     """One request's money, from admission to its end.
 
     `output_cap` is what to send upstream as output limit, None when the budgets need none. `output_bytes_foreseen` is
-    how much text of an answer the reservation pays for, at a usual token's length; beyond it ask `foresee`.
+    how much text of an answer the reservation pays for, at a usual token's length; beyond it ask `foresee`. `standings`
+    tell where the caller stands with its rate limits, for the headers of the answer.
     """
 
-    __slots__ = (
-        *("output_cap", "output_bytes_foreseen", "_house", "_terms", "_ask", "_reservation", "_slot", "_open"),
-        *("_kept", "_closed", "_standings"),
-    )
+    _house: Settlements
+    terms: Terms
+    _ask: Ask
+    _reservation: Reservation
+    _slot: Slot | None = None
+    _open: dict[int, Call] = {}
+    _kept: bool = False
+    _closed: bool = False
+    output_cap: int | None = None
+    output_bytes_foreseen: int = sys.maxsize
+    standings: tuple[Standing, ...] = ()
 
-    def __init__(self, house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot | None) -> None:
-        self._house, self._terms, self._ask = house, terms, ask
-        self._reservation, self._slot = reservation, slot
-        self._standings = slot.standings if slot is not None else ()
-        self._open: dict[int, Call] = {}
-        self._kept = self._closed = False
+    def __post_init__(self) -> None:
+        if self._slot is not None:
+            self.standings = self._slot.standings
         self._widen()
-
-    @property
-    def standings(self) -> tuple[Standing, ...]:
-        """Where the caller stands with its rate limits, for the headers of the answer."""
-        return self._standings
 
     def begin(self, attempt: int, target: Target, ask: Ask | None = None, patient: bool = True) -> None:
         """Leave word outside of this process, just before the first upstream byte.
@@ -198,18 +199,21 @@ class Settlement:
         nothing was begun then, and another target may do (`patient` False: there is one, so nobody waits for what other
         workers hold). Unavailable when the leases ran out meanwhile or the word cannot be left.
         """
+        house, terms, mode = self._house, self.terms, mode_of(target)
         ask = ask or self._ask
         own = self._hold_bound(target, ask, patient) if target.credential.bounded else None
         try:
             self._reservation.check()
-            discounts, context = self._house.discounts, self._terms.context
-            call = Call(target, discount_of(discounts, context, target) if discounts.any else 0, ask, own)
-            self._house.intents.begin(self._terms.request, attempt, self._intent(attempt, call))
+            taken_off = house.discounts.any and mode == CREDITS
+            ppm = discount_of(house.discounts, terms.context, target) if taken_off else 0
+            call = Call(target, mode, ppm, ask, own)
+            house.intents.begin(terms.request, attempt, self._intent(attempt, call))
         except BaseException:
             if own is not None:
                 own.release()
             raise
-        self._house.count_call(self._terms.request, 1)
+        if house.watch.counts:
+            house.watch.count(terms.request, 1)
         self._open[attempt] = call
         if own is not None:
             self._narrow(call, own)
@@ -218,8 +222,8 @@ class Settlement:
         """The attempt was never sent: nothing is recorded of it."""
         call = self._open.pop(attempt.number, None)
         if call is not None:
-            self._house.intents.void(self._terms.request, attempt.number)
-            self._house.count_call(self._terms.request, -1)
+            self._house.intents.void(self.terms.request, attempt.number)
+            self._house.watch.count(self.terms.request, -1)
             self._end(call, 0)
 
     def failed(self, attempt: Attempt) -> None:
@@ -244,14 +248,17 @@ class Settlement:
         if taken is None:
             return attempt
         call, record = taken
+        cost_nusd, own = record.cost_nusd, call.own
         try:
-            ticket = self._house.post(record, self._reservation, *call.rows(record.cost_nusd))
+            ticket = self._house.append(record, self._reservation, () if own is None else call.rows(cost_nusd))
         finally:
-            self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
-            self._end(call, record.cost_nusd)
-            self._release_slot(attempt.usage)
-        ticket.wait(self._house.wait_s)
-        self._house.reap()
+            self._reservation.settle(cost_nusd, call.mode == CREDITS)
+            if own is not None:
+                self._end(call, cost_nusd)
+            if self._slot is not None:
+                self._release_slot(attempt.usage)
+            self._closed = True
+        self._house.confirm(ticket, record)
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
@@ -294,10 +301,10 @@ class Settlement:
 
     def close(self) -> None:
         """Give up whatever is left. Safe to repeat, never raises for the store's sake."""
+        if self._closed and not self._open:
+            return
         if self._kept:
             self._kept = False
-            return
-        if self._closed:
             return
         self._closed = True
         for number in list(self._open):
@@ -320,7 +327,7 @@ class Settlement:
         return None
 
     def _hold_bound(self, target: Target, ask: Ask, patient: bool) -> Reservation:
-        return hold_bound(self._house.spending, self._terms.context, target, ask, self.output_cap, patient)
+        return hold_bound(self._house.spending, self.terms.context, target, ask, self.output_cap, patient)
 
     def _narrow(self, call: Call, own: Reservation) -> None:
         """The provider key's bound may pay for less than the other budgets do."""
@@ -332,8 +339,8 @@ class Settlement:
     def _widen(self) -> None:
         """What the budgets of every attempt pay for."""
         self.output_cap = self._reservation.output_cap
-        tokens = self._ask.tokens_within(self._reservation.amount_nusd)
-        self.output_bytes_foreseen = tokens * USUAL_BYTES if self._ask.output_rate else sys.maxsize
+        if self._ask.output_rate:
+            self.output_bytes_foreseen = self._ask.tokens_within(self._reservation.amount_nusd) * USUAL_BYTES
 
     def _tokens_paid(self) -> int:
         """Tokens of output that all that is held surely pays for."""
@@ -350,14 +357,15 @@ class Settlement:
         """An attempt began and nobody told its end (a fault of ours): recorded as after a crash."""
         call = self._open.pop(number)
         intent = read_intent(self._intent(number, call))
-        record = interrupted(intent, self._terms.request, number, self._house.clock.now_us())
+        record = interrupted(intent, self.terms.request, number, self._house.clock.now_us())
         self._post_soon(record, call)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
         self._end(call, record.cost_nusd)
 
     def _intent(self, number: int, call: Call) -> bytes:
-        leases, bound = call.leases(self._reservation), call.bound_nusd(self._reservation)
-        return intent_of(self._terms, number, call.target, leases, bound, call.discount_ppm)
+        reservation = self._reservation
+        bound = reservation.amount_nusd if call.own is None else call.bound_nusd(reservation)
+        return intent_of(self.terms, number, call.target, call.mode, call.leases(reservation), bound, call.discount_ppm)
 
     def _take(self, attempt: Attempt) -> tuple[Call, UsageRecord] | None:
         """The call of an attempt that is still open and its row; None when it was recorded before. The attempt's charge
@@ -365,13 +373,10 @@ class Settlement:
         call = self._open.pop(attempt.number, None)
         if call is None:
             return None
-        usage = usage_of(self._terms, attempt)
-        charge: Charge = FREE if usage is None else price(self._terms, attempt, usage, call.discount_ppm)
-        if usage is not None:
-            attempt.usage = usage
-        attempt.charge = charge
-        attempt.overrun = charge.total > call.bound_nusd(self._reservation)
-        return call, record_of(self._terms, attempt, usage, charge, self._house.clock.now_us())
+        terms, reservation = self.terms, self._reservation
+        bound = reservation.amount_nusd if call.own is None else call.bound_nusd(reservation)
+        attempt.overrun = bill(terms, attempt, call.discount_ppm).total > bound
+        return call, record_of(terms, attempt, call.mode, self._house.clock.now_us())
 
     def _post_soon(self, record: UsageRecord, call: Call) -> None:
         try:
@@ -382,5 +387,5 @@ class Settlement:
 
     def _release_slot(self, usage: Usage | None) -> None:
         slot, self._slot = self._slot, None
-        if slot is not None and slot.finish is not None:
+        if slot is not None:
             slot.release(usage.input_total + usage.output_total if usage else 0)

@@ -12,7 +12,7 @@ from gateway.engine.flight import Flight, fly
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.engine.planning import Planned
 from gateway.engine.recording import read_batch, read_result, write_result
-from gateway.engine.records import Terms, record_of
+from gateway.engine.records import mode_of, record_of, terms_of
 from gateway.engine.run import OK, Run
 from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError
@@ -306,10 +306,9 @@ class Sharing:
             attempt.usage, attempt.service_tier = origin.usage, origin.service_tier
             attempt.model, attempt.upstream_id = origin.model, origin.upstream_id
         context, needs = asking.context, asking.request.needs
-        request_id = bytes.fromhex(context.request_id)
-        terms = Terms(context, request_id, needs.prompt_bytes, asking.request.asked, needs.stream)
-        record = record_of(terms, attempt, attempt.usage, FREE, self._clock.now_us())
-        self._decisions.keep(context, asking.planned.plan)
+        terms = terms_of(context, needs.prompt_bytes, asking.request.asked, needs.stream)
+        record = record_of(terms, attempt, mode_of(attempt.target), self._clock.now_us())
+        self._decisions.keep(terms.request, terms.account.project, asking.planned.plan)
         try:
             row = write_row(record._replace(flags=record.flags | CACHED))
             ticket = self._settlements.journal.append(row)

@@ -50,7 +50,7 @@ def fee_ask(ask: Ask) -> Ask:
 
 
 def admit(
-    payload: Held, house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot
+    payload: Held, house: Settlements, terms: Terms, ask: Ask, reservation: Reservation, slot: Slot | None
 ) -> "StorageSettlement":
     """The second half of an admission: the fee is reserved from the organization's credits, in every mode of the
     project, and counts for no limit of a key or member. OutOfCredits, Unavailable; then nothing is held any more."""
@@ -59,35 +59,26 @@ def admit(
         storage = house.spending.reserve(payer, fee_ask(ask))
     except BaseException as error:
         reservation.release()
-        slot.release()
+        if slot is not None:
+            slot.release()
         if isinstance(error, OutOfCredits):
             raise OutOfCredits(SHORT) from error
         raise
-    return StorageSettlement(house, terms, ask, reservation, slot, payload, storage)
+    settlement = StorageSettlement(house, terms, ask, reservation, slot, _payload=payload, _storage=storage)
+    payload.open()
+    return settlement
 
 
-class StorageSettlement(Settlement):
+class StorageSettlement(Settlement, kw_only=True, eq=False):
     """As every settlement, but the row of the attempt that answered is held back until the answer was written: usage,
     spending, fee and payload are one entry of the journal, so that there is never one without the others.
 
     An attempt that fails before it answered is recorded at once, and pays no fee.
     """
 
-    __slots__ = ("_payload", "_storage", "_held")
-
-    def __init__(
-        self,
-        house: Settlements,
-        terms: Terms,
-        ask: Ask,
-        reservation: Reservation,
-        slot: Slot,
-        payload: Held,
-        storage: Reservation,
-    ) -> None:
-        self._payload, self._storage, self._held = payload, storage, False
-        super().__init__(house, terms, ask, reservation, slot)
-        payload.open()
+    _payload: Held
+    _storage: Reservation
+    _held: bool = False
 
     def settle(self, attempt: Attempt) -> Attempt:
         """Fill `charge`, `overrun` and a missing `usage`. The surface writes the answer with them and waits for the

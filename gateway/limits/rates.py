@@ -77,9 +77,9 @@ class RateLimits:
 
     def rules(self, subjects: Sequence[tuple[str, str]]) -> list[Rule]:
         """What applies to (scope, subject) pairs: their own amount, else that of each one of the scope."""
-        table = self._current()
-        if not table:
+        if not self.active():
             return []
+        table = self._rules
         found = []
         for scope, subject in subjects:
             for kind in KINDS if subject else ():
@@ -91,20 +91,23 @@ class RateLimits:
 
     def active(self) -> bool:
         """Whether there is any limit."""
-        return bool(self._current())
+        return self.active_at(self._control.check())
+
+    def active_at(self, version: int) -> bool:
+        """The same under the control version at hand."""
+        if version != self._version:
+            self._renew(version)
+        return bool(self._rules)
 
     def worker_count(self) -> int:
         """Live workers, at least this one."""
         return max(1, len(self._control.live_epochs()))
 
-    def _current(self) -> dict[tuple[str, str], dict[str, int]]:
-        version = self._control.check()
-        if version != self._version:
-            table: dict[tuple[str, str], dict[str, int]] = {}
-            for row in self._rows():
-                table.setdefault((row.scope, row.kind), {})[row.scope_id] = row.amount
-            self._rules, self._version = table, version
-        return self._rules
+    def _renew(self, version: int) -> None:
+        table: dict[tuple[str, str], dict[str, int]] = {}
+        for row in self._rows():
+            table.setdefault((row.scope, row.kind), {})[row.scope_id] = row.amount
+        self._rules, self._version = table, version
 
     def _rows(self) -> list[RateLimit]:
         return self._database.read(lambda: list(RateLimit.select().order_by(RateLimit.scope, RateLimit.scope_id)))
@@ -147,12 +150,17 @@ class Slot(Struct, eq=False):
 
 
 class Rates:
-    """Admission by rate. `Rates()` limits nothing. `exchange` must run about each second to count over workers."""
+    """Admission by rate. `Rates()` limits nothing. `exchange` must run about each second to count over workers.
+
+    `limited(version)` tells whether there is any limit under the control version at hand, so that `enter` has a say.
+    """
 
     def __init__(
         self, limits: RateLimits | None = None, clock: Clock | None = None, redis: Redis | None = None
     ) -> None:
         self._limits, self._clock, self._redis = limits, clock or Clock(), redis
+        # Asked of every request: the function itself.
+        self.limited: Callable[[int], bool] = _limits_nothing if limits is None else limits.active_at
         self._windows: dict[tuple[str, str, str], _Window] = {}
         self._running: dict[tuple[str, str], int] = {}
         # By what a limit is divided here: of windows 1 while they are exchanged, of slots always the live workers.
@@ -260,6 +268,10 @@ class Rates:
             return
         old = self._clock.now_us() / SECOND_US - 2 * WINDOW_S
         self._windows = {place: window for place, window in self._windows.items() if window.start > old}
+
+
+def _limits_nothing(version: int) -> bool:
+    return False
 
 
 def tightest_of(standings: Sequence[Standing]) -> dict[str, Standing]:

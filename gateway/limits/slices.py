@@ -1,14 +1,19 @@
 """What a worker holds in memory: slices of budgets, the purses that bundle them, and requests' reservations."""
 
+import threading
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from gateway.errors import Unavailable
-from gateway.limits.asks import Need, Payer, Shortage
+from gateway.limits.asks import Payer, Shortage
 from gateway.limits.leases import SPEND, Hold, Slice
 from gateway.limits.models import CREDITS, team_of
 from gateway.store.journal import Row
 
 UNLIMITED = 1 << 62
+FOREVER = float("inf")
 # Rounds in which others used what was just taken, before a request is told to come again.
 ROUNDS = 20
 
@@ -38,10 +43,6 @@ class HeldSlice:
         self.payers: set[Payer] = set()
         self.used_at = now
 
-    def reserve(self, nusd: int) -> None:
-        self.free -= nusd
-        self.reserved += nusd
-
     def held(self, hold: Hold) -> Hold:
         """`hold` with what is here of it."""
         return hold._replace(lease=self.lease, generation=self.generation, free_nusd=max(0, self.free))
@@ -49,23 +50,45 @@ class HeldSlice:
 
 class Purse:
     """The slices that one payer's requests are reserved from, and under which control version they were read; `teams`
-    are the ids of those whose budgets are among them; `leases` (lease, budget) of all, `own_leases` without credits."""
+    are the ids of those whose budgets are among them; `leases` (lease, budget) of all, `own_leases` without credits.
+    `own_slices` and `credit_slices` are those without and with credits, `limited` those of budgets with a limit."""
 
-    __slots__ = ("slices", "version", "epoch", "ends", "teams", "leases", "own_leases")
+    __slots__ = (
+        *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "teams", "leases"),
+        "own_leases",
+    )
 
     def __init__(self, slices: tuple[HeldSlice, ...], version: int, epoch: int) -> None:
         self.slices, self.version, self.epoch = slices, version, epoch
-        self.ends = min((held.ends for held in slices), default=float("inf"))
+        self.own_slices = tuple(held for held in slices if not held.is_credits)
+        self.credit_slices = tuple(held for held in slices if held.is_credits)
+        self.limited = tuple(held for held in slices if held.limit is not None)
+        self.ends = min((held.ends for held in slices), default=FOREVER)
         self.teams = tuple(team for held in slices if (team := team_of(held.hold.budget)))
         self.leases = [(held.lease, held.hold.budget) for held in slices]
-        self.own_leases = [(held.lease, held.hold.budget) for held in slices if not held.is_credits]
+        self.own_leases = [(held.lease, held.hold.budget) for held in self.own_slices]
 
     def covers(self, nusd: int, spare: int) -> bool:
         """Whether every slice has `nusd` free, and `spare` in sight with what the store had left."""
-        for held in self.slices:  # noqa: SIM110 - a generator would cost more than all the rest
+        for held in self.limited:  # noqa: SIM110 - a generator would cost more than all the rest
             if held.free < nusd or held.free + held.rest < spare:
                 return not nusd
         return True
+
+    def reserve(self, nusd: int) -> None:
+        """Take so much of what every slice has free."""
+        for held in self.slices:
+            held.free -= nusd
+            held.reserved += nusd
+
+
+@dataclass(slots=True)
+class Gate:
+    """Takers of one organization or provider key go one at a time; `wanted_nusd` is what all that wait come to."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    waiting: int = 0
+    wanted_nusd: int = 0
 
 
 class Books(Protocol):
@@ -73,36 +96,31 @@ class Books(Protocol):
 
     def owns(self, epoch: int) -> bool: ...
     def enlarge(self, slices: tuple[HeldSlice, ...], nusd: int) -> Shortage | None: ...
-    def note(self, slices: tuple[HeldSlice, ...], reserved: int, cost: int, credits: bool) -> None: ...
+    def note(self, purse: Purse, reserved: int, cost: int, credits: bool) -> None: ...
 
 
-class Reservation:
-    """What one request holds of every budget that it concerns. Every method may be called again without effect.
+class Reservation(Struct, eq=False):
+    """What one request holds of every budget that it concerns; `Spending` makes it. Every method may be called again
+    without effect.
 
-    `output_cap` is the output limit to send upstream, None when the budgets need none; `teams` the ids of the teams
-    whose budgets pay as well.
+    `output_cap` is the output limit to send upstream, None when the budgets need none.
     """
 
-    __slots__ = ("_books", "_purse", "_slices", "amount_nusd", "output_cap", "epoch", "teams", "_open")
-
-    def __init__(self, books: Books, purse: Purse, need: Need) -> None:
-        self._books, self._purse, self._slices, self.teams = books, purse, purse.slices, purse.teams
-        self.epoch = purse.epoch
-        nusd, self.output_cap = need
-        self.amount_nusd = nusd
-        self._open = True
-        for held in purse.slices:
-            held.free -= nusd
-            held.reserved += nusd
+    _books: Books
+    purse: Purse
+    amount_nusd: int
+    output_cap: int | None = None
+    _open: bool = True
 
     def check(self) -> None:
         """Unavailable when the leases ran out; asked just before the first upstream byte."""
-        if not self._books.owns(self.epoch):
+        if not self._books.owns(self.purse.epoch):
             raise Unavailable("This worker lost touch with the database; try again.")
 
     def leases(self, credits: bool) -> list[tuple[int, str]]:
         """(lease, budget) that a cost is spent from; `credits` False leaves the organization's credits out."""
-        return self._purse.leases if credits else self._purse.own_leases
+        purse = self.purse
+        return purse.leases if credits else purse.own_leases
 
     def extend(self, nusd: int) -> bool:
         """Reserve so much more; False when a budget cannot give it."""
@@ -113,12 +131,11 @@ class Reservation:
         if not self._open or nusd <= 0:
             return None
         for _ in range(ROUNDS):
-            if all(held.free >= nusd for held in self._slices):
-                for held in self._slices:
-                    held.reserve(nusd)
+            if all(held.free >= nusd for held in self.purse.limited):
+                self.purse.reserve(nusd)
                 self.amount_nusd += nusd
                 return None
-            short = self._books.enlarge(self._slices, nusd)
+            short = self._books.enlarge(self.purse.slices, nusd)
             if short is not None:
                 return short
         raise Unavailable("Too many requests change this budget at once; try again.")
@@ -127,14 +144,15 @@ class Reservation:
         """Journal rows that count `cost_nusd` as spent, to be appended together with the usage row."""
         if not cost_nusd:
             return []
-        return [(SPEND, (held.lease, cost_nusd)) for held in self._slices if credits or not held.is_credits]
+        slices = self.purse.slices if credits else self.purse.own_slices
+        return [(SPEND, (held.lease, cost_nusd)) for held in slices]
 
     def spend(self, cost_nusd: int, credits: bool = True) -> None:
         """A part was spent (a failed attempt that is billed) and its rows appended; the rest stays reserved."""
         if not self._open or not cost_nusd:
             return
         part = min(cost_nusd, self.amount_nusd)
-        self._books.note(self._slices, part, cost_nusd, credits)
+        self._books.note(self.purse, part, cost_nusd, credits)
         self.amount_nusd -= part
 
     def settle(self, cost_nusd: int, credits: bool = True) -> bool:
@@ -142,9 +160,17 @@ class Reservation:
         if not self._open:
             return False
         self._open = False
-        self._books.note(self._slices, self.amount_nusd, cost_nusd, credits)
+        self._books.note(self.purse, self.amount_nusd, cost_nusd, credits)
         return cost_nusd > self.amount_nusd
 
     def release(self) -> None:
         """Nothing (more) was spent."""
         self.settle(0)
+
+
+@dataclass(slots=True)
+class Claim:
+    """A reservation made for a request in another greenlet; `dropped` when the request ended meanwhile."""
+
+    reservation: Reservation | None = None
+    dropped: bool = False

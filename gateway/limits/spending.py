@@ -3,15 +3,14 @@
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
 from gateway.errors import GatewayError, Unavailable
-from gateway.limits.asks import Ask, Need, Payer, Shortage
+from gateway.limits.asks import Ask, Payer, Shortage
 from gateway.limits.leases import Hold, Move, Slice, fold, holds_of, read_terms, take
-from gateway.limits.slices import ROUNDS, HeldSlice, Purse, Reservation
+from gateway.limits.slices import FOREVER, ROUNDS, Claim, Gate, HeldSlice, Purse, Reservation
 from gateway.money import NANO
 from gateway.store.database import Database
 from gateway.store.journal import Journal
@@ -27,23 +26,6 @@ PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
 # Unused for so long, a slice's rest goes back; its empty lease is kept for a while, for the next request.
 IDLE_S, KEEP_S = 0.3, 10.0
 FOLDED_AT_ONCE = 200
-
-
-@dataclass(slots=True)
-class _Gate:
-    """Takers of one organization or provider key go one at a time; `wanted_nusd` is what all that wait come to."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    waiting: int = 0
-    wanted_nusd: int = 0
-
-
-@dataclass(slots=True)
-class _Claim:
-    """A reservation made for a request in another greenlet; `dropped` when the request ended meanwhile."""
-
-    reservation: Reservation | None = None
-    dropped: bool = False
 
 
 class Spending:
@@ -64,9 +46,11 @@ class Spending:
         self._current: dict[str, HeldSlice] = {}
         self._all: dict[int, HeldSlice] = {}
         self._closing: list[Move] = []
-        self._gates: dict[str, _Gate] = {}
+        self._gates: dict[str, Gate] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
         self._tending = threading.Lock()
+        # The control version that `find` takes: the function itself, asked of every request.
+        self.check: Callable[[], int] = control.check
 
     def reserve(self, payer: Payer, ask: Ask, patient: bool = True) -> Reservation:
         """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what
@@ -75,8 +59,22 @@ class Spending:
         SpendingLimitReached or OutOfCredits (402) tell the limit, what is left and when it resets. Unavailable when
         the leases ran out or the store cannot be asked.
         """
-        found = self._try(payer, ask, self._control.check())
+        found = self.find(payer, ask, self._control.check())
         return found or self._reserve_slowly(payer, ask, PATIENCE_ROUNDS if patient else 0)
+
+    def find(self, payer: Payer, ask: Ask, version: int) -> Reservation | None:
+        """A reservation from memory alone under the control version at hand, None where that does not suffice."""
+        purse = self._purses.get(payer)
+        if purse is None or purse.version != version or purse.epoch != self._control.epoch:
+            return None
+        full = ask.bound_nusd
+        # Where the caller set no limit, half of what remains must suffice, else the output is capped.
+        if not purse.covers(full, full if ask.explicit else 2 * full):
+            return None
+        if purse.ends != FOREVER and purse.ends <= self._clock.monotonic():
+            return None
+        purse.reserve(full)
+        return Reservation(self, purse, full)
 
     def owns(self, epoch: int) -> bool:
         """Whether what was leased under `epoch` is surely still this worker's."""
@@ -122,30 +120,26 @@ class Spending:
         """Try to make `nusd` free in all of `slices`, for a request under way."""
         return _result(Job(_attempt, self._enlarge, slices, nusd))
 
-    def note(self, slices: tuple[HeldSlice, ...], reserved: int, cost: int, credits: bool) -> None:
+    def note(self, purse: Purse, reserved: int, cost: int, credits: bool) -> None:
         """Of `reserved`, `cost` was spent (rows appended); the rest is free again."""
-        now = self._clock.monotonic()
-        journal = self._journal
-        mark = journal.posted + journal.failed + journal.pending
-        for held in slices:
+        now, journal = self._clock.monotonic(), self._journal
+        if not cost:
+            paying, spared = (), purse.slices
+        elif credits:
+            paying, spared = purse.slices, ()
+        else:
+            paying, spared = purse.own_slices, purse.credit_slices
+        rest, mark = reserved - cost, journal.posted + journal.failed + journal.pending
+        for held in paying:
             held.reserved -= reserved
+            held.free += rest
             held.used_at = now
-            if cost and (credits or not held.is_credits):
-                held.free += reserved - cost
-                held.dirty, held.mark = True, mark
-            else:
-                held.free += reserved
-
-    def _try(self, payer: Payer, ask: Ask, version: int) -> Reservation | None:
-        """A reservation from memory alone."""
-        purse = self._purses.get(payer)
-        if purse is None or purse.version != version or purse.epoch != self._control.epoch:
-            return None
-        full = ask.bound_nusd
-        # Where the caller set no limit, half of what remains must suffice, else the output is capped.
-        if not purse.covers(full, full if ask.explicit else 2 * full) or purse.ends <= self._clock.monotonic():
-            return None
-        return Reservation(self, purse, Need(full, None))
+            held.mark = mark
+            held.dirty = True
+        for held in spared:
+            held.reserved -= reserved
+            held.free += reserved
+            held.used_at = now
 
     def _reserve_slowly(self, payer: Payer, ask: Ask, rounds: int) -> Reservation:
         for left in range(rounds, -1, -1):
@@ -159,7 +153,7 @@ class Spending:
 
     def _claim(self, payer: Payer, ask: Ask) -> Reservation | Shortage:
         """In a greenlet of its own: a caller who hangs up meanwhile cannot leave a slice that nobody knows of."""
-        claim = _Claim()
+        claim = Claim()
         try:
             return _result(Job(_attempt, self._fill, payer, ask, claim))
         except GatewayError:
@@ -170,9 +164,9 @@ class Spending:
                 claim.reservation.release()
             raise
 
-    def _fill(self, payer: Payer, ask: Ask, claim: _Claim) -> Reservation | Shortage:
+    def _fill(self, payer: Payer, ask: Ask, claim: Claim) -> Reservation | Shortage:
         place = payer.provider_key_id or payer.organization_id
-        gate = self._gates.setdefault(place, _Gate())
+        gate = self._gates.setdefault(place, Gate())
         gate.waiting += 1
         gate.wanted_nusd += ask.bound_nusd
         try:
@@ -184,10 +178,10 @@ class Spending:
             if not gate.waiting:
                 self._gates.pop(place, None)
 
-    def _fill_alone(self, payer: Payer, ask: Ask, claim: _Claim, gate: _Gate) -> Reservation | Shortage:
+    def _fill_alone(self, payer: Payer, ask: Ask, claim: Claim, gate: Gate) -> Reservation | Shortage:
         for _ in range(ROUNDS):
             version = self._renew(payer)
-            found = self._try(payer, ask, version) or self._recall(payer, ask, version)
+            found = self.find(payer, ask, version) or self._recall(payer, ask, version)
             found = found or self._take(payer, ask, version, gate.wanted_nusd)
             if isinstance(found, Reservation):
                 claim.reservation = found
@@ -245,7 +239,9 @@ class Spending:
         self._purses[payer] = purse
         if not purse.covers(outcome.need.amount_nusd, 0):
             return None
-        return Reservation(self, purse, outcome.need)
+        nusd, cap = outcome.need
+        purse.reserve(nusd)
+        return Reservation(self, purse, nusd, cap)
 
     def _claim_epoch(self, epoch: int) -> None:
         if not epoch:

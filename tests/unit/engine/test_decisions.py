@@ -8,6 +8,7 @@ from gateway.engine.context import RequestContext
 from gateway.engine.decisions import Decisions
 from gateway.errors import NotFound
 from gateway.metering.models import MODELS
+from gateway.metering.recorder import raw_id
 from gateway.neutral.chat import Needs, Options
 from gateway.providers.protocol import Credential
 from gateway.routing.health import Health
@@ -45,7 +46,7 @@ def keep(database, journal, clock, plan):
         def note(request_id=None, project=PROJECT):
             caller = Caller("key", "user", "", "org", project, "user", "member", "owner", "credits")
             context = RequestContext(request_id or ids.new_hex(), caller, 0, 0.0, 100.0)
-            book.keep(context, plan)
+            book.keep(bytes.fromhex(context.request_id), raw_id(project), plan)
             journal.flush(5)
             return context.request_id
 

@@ -342,7 +342,7 @@ def test_what_was_reserved_before_a_member_left_settles_at_the_team(worker, book
 def test_a_caller_without_teams_reserves_from_no_more_budgets_than_before(worker, books, payer):
     fund(books, payer)
     reservation = worker().spending.reserve(payer, CALL)
-    assert reservation.teams == () and len(reservation.leases(True)) == 3
+    assert reservation.purse.teams == () and len(reservation.leases(True)) == 3
 
 
 def test_a_limit_set_later_holds_for_members_whose_slices_are_shared(worker, books, payer):
