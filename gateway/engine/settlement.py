@@ -129,7 +129,7 @@ class Settlements:
             end(request, attempt)
 
     def post(self, record: UsageRecord, reservation: Reservation, *more: Row) -> Ticket:
-        """Queue the row and its spends as one entry, with what else belongs to it; its intent ends once that is durable.
+        """Queue the row and its spends as one entry, with what else belongs to it. Its intent ends once it is durable.
         Unavailable when the journal takes no more."""
         ticket = self.append(record, reservation, more)
         self._posting.append((ticket, record.request, record.attempt))
