@@ -25,7 +25,6 @@ ORIGINS_KEPT = 1000
 PLACES_KEPT = 1000
 REDIRECTS = 5
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
-RESENT_METHODS = frozenset({"GET", "HEAD"})  # RFC 9110, section 9.2.2: harmless to ask twice
 
 
 class Transport:
@@ -113,7 +112,7 @@ class Transport:
         message = head.with_body(body)
         connection = self._send(head, message, now, end)
         first = now + patience.first_s
-        resend = self._resender(head, message, end) if head.method in RESENT_METHODS else None
+        resend = self._resender(head, message, end) if head.repeatable else None
         return Pending(connection, patience, first if first < end else end, end, resend)
 
     def request(
@@ -169,12 +168,12 @@ class Transport:
         pool = self._pools.get(origin)
         if pool is None or now >= self._trim_at:
             pool = self._find_pool(origin, now)
-        connection = pool.borrow(now, left if left < self._connect_s else self._connect_s, fresh)
+        connection = pool.borrow(now, left, fresh)
         try:
             if connection is None:
                 connection = self._connect(pool, origin, end)
-            while not connection.send(message, head.method == "HEAD", left):
-                if connection.fresh:
+            while not connection.send(message, head.bodiless, left):
+                if not connection.since:
                     raise UpstreamUnreachable(f"{origin.host} closed the connection before it took the request.")
                 connection.close()
                 connection = self._connect(pool, origin, end)
@@ -193,7 +192,9 @@ class Transport:
             self._trim(now)
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = Pool(origin.host, self._per_origin, IDLE_PER_ORIGIN, IDLE_S, self._now)
+            pool = self._pools[origin] = Pool(
+                origin.host, self._per_origin, self._connect_s, IDLE_PER_ORIGIN, IDLE_S, self._now
+            )
         return pool
 
     def _trim(self, now: float) -> None:

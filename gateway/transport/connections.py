@@ -13,7 +13,7 @@ from gevent.socket import IPPROTO_TCP, TCP_NODELAY, socket
 from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 
 from gateway.errors import UpstreamFailed, UpstreamUnreachable
-from gateway.transport.fields import END, find_head, read_fields
+from gateway.transport.fields import END, read_fields
 
 RECEIVE_BYTES = 65536
 NOISE_LIMIT = 65536  # bytes in a row that bring neither a head nor a body: heads, trailers, chunk extensions
@@ -33,14 +33,14 @@ class Connection:
 
     The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until a final head is there, with which
     `received` begins then; `done` says that the answer is whole, `keep` then that another request may follow it,
-    `lost` that the peer closed, `pieces` holds body bytes not yet taken, `fresh` that this is its first request.
-    `poll(0)` of an idle connection tells of data or an end waiting in it: then it is no longer good. `since` is when
-    its pool got it back. `now` gives monotonic seconds.
+    `lost` that the peer closed, `pieces` holds body bytes not yet taken. `poll(0)` of an idle connection tells of data
+    or an end waiting in it: then it is no longer good. `since` is when its pool got it back, 0.0 in its first request.
+    `now` gives monotonic seconds.
     """
 
     __slots__ = (
         "_alarm", "_bodiless", "_loop", "_noise", "_now", "_parser", "_readable", "_receive", "_rings_at", "_send",
-        "_sock", "_switch", "_until", "_waiting", "_watched", "done", "fresh", "host", "keep", "lost", "on_body",
+        "_sock", "_switch", "_until", "_waiting", "_watched", "done", "host", "keep", "lost", "on_body",
         "pieces", "poll", "pool", "received", "since", "status",
     )  # fmt: skip
 
@@ -70,7 +70,6 @@ class Connection:
         self.pieces: list[bytes] = []
         self.on_body = self.pieces.append  # called for each chunk of a stream, so without a frame of ours
         self._bodiless = self.done = self.keep = self.lost = False
-        self.fresh = True
         self._parser: Any = httptools.HttpResponseParser(self)
 
     @property
@@ -235,7 +234,7 @@ class Connection:
         """Whether the end of the connection is the end of the answer (RFC 9112, section 6.3)."""
         if not self.status:
             return False
-        headers = read_fields(find_head(self.received))
+        headers = read_fields(self.received)
         coding = headers.get("transfer-encoding", "").lower()
         return not coding.endswith("chunked") and (bool(coding) or "content-length" not in headers)
 
@@ -269,13 +268,16 @@ class Connection:
 class Pool:
     """Connections to one origin: at most `size` at once, the last used given out first, old ones dropped.
 
-    Who has a connection holds one of the places, and gives both back with `take_back` or `drop`, once. `now` gives
-    monotonic seconds.
+    Who has a connection holds one of the places, and gives both back with `take_back` or `drop`, once. A place that is
+    not free is waited for at most `wait_s`. `now` gives monotonic seconds.
     """
 
-    def __init__(self, host: str, size: int, idle_size: int, idle_s: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self, host: str, size: int, wait_s: float, idle_size: int, idle_s: float, now: Callable[[], float]
+    ) -> None:
         self._host = host
         self._size = size
+        self._wait_s = wait_s
         self._idle_size = idle_size
         self._idle_s = idle_s
         self._now = now
@@ -292,7 +294,7 @@ class Pool:
 
         UpstreamUnreachable (with retry_after) when no place came free within `seconds`.
         """
-        if not self._slots.acquire(False) and not self._slots.acquire(timeout=seconds):
+        if not self._slots.acquire(False) and not self._slots.acquire(timeout=min(seconds, self._wait_s)):
             raise UpstreamUnreachable(f"All {self._size} connections to {self._host} are in use.", retry_after=1)
         idle = self._idle
         while idle and not fresh:
@@ -307,7 +309,6 @@ class Pool:
         if not connection.done or not connection.keep:
             self.drop(connection)
             return
-        connection.fresh = False
         connection.since = self._now()
         idle = self._idle
         idle.append(connection)

@@ -1,22 +1,30 @@
 """The header fields of an answer, read from its head only when somebody asks for them."""
 
-END = b"\r\n\r\n"
+from itertools import repeat
+
+END = b"\r\n\r\n"  # of a head
+BLANKS = " \t"
 
 
-def find_head(received: bytes) -> bytes:
-    """The head that received bytes begin with, without the empty line behind it."""
-    return received[: received.find(END)]
+def read_fields(received: bytes) -> dict[str, str]:
+    """Fields by lower-case name, repeated ones joined (RFC 9110, section 5.2), of the head that `received` begins with.
 
-
-def read_fields(head: bytes) -> dict[str, str]:
-    """Fields by lower-case name, repeated ones joined (RFC 9110, section 5.2), of a head that the parser took.
-
-    The parser refuses lone line ends, folded lines and blanks before a colon (RFC 9112, section 5), so that a line is
-    a field.
+    The parser has taken it and refuses lone line ends, folded lines and blanks before a colon (RFC 9112, section 5):
+    so a line is a field.
     """
+    lines = received[: received.find(END)].decode("latin-1").split("\r\n")[1:]
+    if not lines:
+        return {}
+    # All at once, since an answer may have thirty.
+    names, _, texts = zip(*map(str.partition, lines, repeat(":")), strict=True)
+    keys = "\n".join(names).lower().split("\n")
+    values = list(map(str.strip, texts, repeat(BLANKS)))
+    headers = dict(zip(keys, values, strict=True))
+    return headers if len(headers) == len(keys) else _join_repeated(keys, values)
+
+
+def _join_repeated(keys: list[str], values: list[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for line in head.decode("latin-1").split("\r\n")[1:]:
-        name, _, text = line.partition(":")
-        name, text = name.lower(), text.strip(" \t")
-        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    for key, text in zip(keys, values, strict=True):
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers

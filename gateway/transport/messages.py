@@ -1,14 +1,17 @@
 """What goes out: the parts of a URL and the bytes of a request."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from gateway.errors import UpstreamUnreachable
 
 PORTS = {"http": 80, "https": 443}
 BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
+REPEATABLE_METHODS = frozenset({"GET", "HEAD"})  # RFC 9110, section 9.2.2: harmless to ask twice
 PRODUCT = "llmgateway"
 URL_LIMIT = 8192
 # Ours alone: a second length or a transfer coding beside it would let one request be read as two.
@@ -57,19 +60,27 @@ def read_url(url: str, trusted: bool) -> Place:
     return Place(Origin(parts.scheme, host, port, trusted), header, target)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A request but for its length and body: the same bytes for every call of a URL with the same headers."""
+class Head(Struct, frozen=True):
+    """A request but for its length and body: the same bytes for every call of a URL with the same headers.
 
-    method: str
+    `bodied`: its length is told even when there is no body. `bodiless`: its answer has no body. `repeatable`: it may
+    be sent again when nobody knows whether it arrived.
+    """
+
     origin: Origin
-    opening: bytes = field(repr=False)
+    opening: bytes
+    bodied: bool
+    bodiless: bool
+    repeatable: bool
 
     def with_body(self, body: bytes) -> bytes:
         """The whole message (RFC 9112)."""
-        if body or self.method in BODY_METHODS:
+        if body or self.bodied:
             return self.opening + b"content-length: %d\r\n\r\n" % len(body) + body
         return self.opening + b"\r\n"
+
+    def __repr__(self) -> str:
+        return f"Head({self.origin})"  # its headers hold a credential
 
 
 def write_head(method: str, place: Place, headers: Mapping[str, str]) -> Head:
@@ -90,9 +101,10 @@ def write_head(method: str, place: Place, headers: Mapping[str, str]) -> Head:
     if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
         raise _invalid("A header for the provider holds a line break; check the configured key.")
     try:
-        return Head(method, place.origin, head.encode("latin-1") + b"\r\n")
+        opening = head.encode("latin-1") + b"\r\n"
     except UnicodeEncodeError:
         raise _invalid("A header for the provider holds a character outside Latin-1; check the key.") from None
+    return Head(place.origin, opening, method in BODY_METHODS, method == "HEAD", method in REPEATABLE_METHODS)
 
 
 def _ascii_host(host: str) -> str:

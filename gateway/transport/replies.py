@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.transport.codings import Unpacker, find_unpacker
 from gateway.transport.connections import Connection
-from gateway.transport.fields import find_head, read_fields
+from gateway.transport.fields import END, read_fields
 
 MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
@@ -69,7 +69,7 @@ class Pending(Struct, eq=False):
         received = connection.received
         reply = Reply(connection.status, connection, self._patience, self._end, received)
         # Asked of all names at once: an answer may have thirty fields, and hardly any is ever looked at.
-        if b"content-encoding" in find_head(received).lower():
+        if b"content-encoding" in received[: received.find(END)].lower():
             reply.unpack()
         return reply
 
@@ -86,7 +86,7 @@ class Pending(Struct, eq=False):
             raise UpstreamTimeout(f"{host} did not begin to answer in time.")
 
     def _recover(self, connection: Connection) -> Connection:
-        if connection.fresh or self._resend is None or not connection.untouched:
+        if not connection.since or self._resend is None or not connection.untouched:
             raise UpstreamUnreachable(f"{connection.host} closed the connection before it answered.")
         self.close()
         self._connection = self._resend()
@@ -119,7 +119,7 @@ class Reply(Struct, eq=False):
     def headers(self) -> dict[str, str]:
         """Values by lower-case name; they describe the plain body."""
         if self._headers is None:
-            self._headers = read_fields(find_head(self._received))
+            self._headers = read_fields(self._received)
         return self._headers
 
     def read_all(self, limit: int = BODY_LIMIT) -> bytes:
@@ -129,14 +129,16 @@ class Reply(Struct, eq=False):
             self._open, self._whole = False, True
             data = connection.take()
             connection.pool.take_back(connection)
-            self._check_size(len(data), limit)
+            if len(data) > limit:
+                self._refuse_size(limit)
             return data
         parts, size = [], 0
         try:
             for data in self._read(self._patience.silence_s):
                 parts.append(data)
                 size += len(data)
-                self._check_size(size, limit)
+                if size > limit:
+                    self._refuse_size(limit)
         finally:
             self.close()
         return b"".join(parts)
@@ -165,11 +167,9 @@ class Reply(Struct, eq=False):
             connection.glance()
         connection.pool.take_back(connection)
 
-    def _check_size(self, size: int, limit: int) -> None:
-        if size > limit:
-            raise UpstreamFailed(
-                f"{self._connection.host} answered with more than {limit} bytes.", code="response_too_large"
-            )
+    def _refuse_size(self, limit: int) -> None:
+        host = self._connection.host
+        raise UpstreamFailed(f"{host} answered with more than {limit} bytes.", code="response_too_large")
 
     def _read(self, heartbeat_s: float) -> Iterator[bytes]:
         while not self._whole:

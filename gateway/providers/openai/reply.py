@@ -24,9 +24,12 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
         raise stream_failure(wire)
     usage = dialect.read_usage(get("usage"))
     model, ident, tier = get("model"), get("id"), get("service_tier")
-    model = model if type(model) is str else ""
-    ident = ident if type(ident) is str else ""
-    tier = tier if type(tier) is str else ""
+    if type(model) is not str:
+        model = ""
+    if type(ident) is not str:
+        ident = ""
+    if type(tier) is not str:
+        tier = ""
     native = None
     if relayed:
         native = Native(dialect.NAME, wire)
