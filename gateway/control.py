@@ -77,6 +77,11 @@ class Control:
         """Whether this worker's row is surely live, so that nobody may take over what its epoch holds."""
         return self._clock.monotonic() < self._row_until
 
+    def owns(self, epoch: int) -> bool:
+        """Whether this worker is surely alive and acts under `epoch`, so that what was taken under it is still its
+        own."""
+        return self.epoch == epoch and self._clock.monotonic() < self._row_until
+
     def age_s(self) -> float:
         """Seconds since the version was read, from the start of that read."""
         return self._clock.monotonic() - self._read_start

@@ -10,7 +10,6 @@ from gateway.engine.context import RequestContext
 from gateway.limits.spending import Ask, Payer, Reservation, Spending
 from gateway.metering.models import CREDITS
 from gateway.providers.protocol import Target
-from gateway.store.journal import Row
 
 
 class Call(Struct, frozen=True, eq=False):
@@ -26,10 +25,6 @@ class Call(Struct, frozen=True, eq=False):
     def tokens_paid(self) -> int:
         """Tokens of output that the provider key's bound surely pays for."""
         return sys.maxsize if self.own is None else self.ask.tokens_within(self.own.amount_nusd)
-
-    def rows(self, cost_nusd: int) -> list[Row]:
-        """Journal rows that count its cost against the provider key's bound."""
-        return [] if self.own is None else self.own.rows(cost_nusd)
 
     def bound_nusd(self, reservation: Reservation) -> int:
         """What is held for the call, `reservation` being the request's."""

@@ -73,7 +73,9 @@ class Recovery:
                 continue
             record = interrupted(found, intent.request, intent.attempt, now)
             records.append(record)
-            teams += write_teams(record, filter(None, (team_of(budget) for _, budget in found.leases)))
+            if record.cost_nusd:
+                paying = filter(None, (team_of(budget) for _, budget in found.leases))
+                teams += write_teams(record.request, record.attempt, paying)
             costs += [(lease, budget, record.cost_nusd) for lease, budget in found.leases if record.cost_nusd]
         for record in sorted(records, key=lambda record: (record.request, record.attempt)):
             self._database.execute(RECORD.sql, record)

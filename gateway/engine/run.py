@@ -82,7 +82,10 @@ class Run(Struct, eq=False):
                 target = self._pass_over(target, error)
         else:
             self.settlement.begin(number, target)
-        attempt = Attempt(number, self._capped(target), self.clock.now_us(), self.clock.monotonic())
+        cap, clock = self.settlement.output_cap, self.clock
+        if cap is not None:  # the caller's budget sets it
+            target = dataclasses.replace(target, output_cap=cap)
+        attempt = Attempt(number, target, clock.now_us(), clock.monotonic())
         self.outcome.attempts.append(attempt)
         self.planner.begun(target)
         return attempt
@@ -160,8 +163,3 @@ class Run(Struct, eq=False):
         attempt.ended = self.clock.monotonic()
         attempt.error, attempt.finish = error, finish
         attempt.status = error.upstream_status or (error.status if finish == "client_disconnect" else 0)
-
-    def _capped(self, target: Target) -> Target:
-        """The target with the output cap that the caller's budget sets."""
-        cap = self.settlement.output_cap
-        return target if cap is None else dataclasses.replace(target, output_cap=cap)

@@ -4,7 +4,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -14,12 +14,12 @@ from gateway.clock import Clock
 from gateway.engine.calls import Call, Watch, discount_of, hold_bound
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
-from gateway.engine.records import Terms, bill, intent_of, interrupted, mode_of, read_intent, record_of, terms_of
+from gateway.engine.records import Terms, bill, intent_of, interrupted, mode_of, read_intent, row_of, terms_of
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.rates import Rates, Slot, Standing
 from gateway.limits.spending import Ask, Reservation, Spending
 from gateway.metering.models import CREDITS
-from gateway.metering.recorder import UsageRecord, write_row, write_teams
+from gateway.metering.recorder import write_row, write_teams
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
@@ -128,28 +128,22 @@ class Settlements:
             posting.popleft()
             end(request, attempt)
 
-    def post(self, record: UsageRecord, reservation: Reservation, *more: Row) -> Ticket:
-        """Queue the row and its spends as one entry, with what else belongs to it. Its intent ends once it is durable.
-        Unavailable when the journal takes no more."""
-        ticket = self.append(record, reservation, more)
-        self._posting.append((ticket, record.request, record.attempt))
+    def post(self, rows: list[Row], request: bytes, attempt: int) -> Ticket:
+        """Queue an attempt's rows as one entry; its intent ends once they are durable. Unavailable when the journal
+        takes no more."""
+        ticket = self.journal.append(*rows)
+        self._posting.append((ticket, request, attempt))
         return ticket
 
-    def append(self, record: UsageRecord, reservation: Reservation, more: Sequence[Row]) -> Ticket:
-        """The same for who waits for the ticket, with `confirm`."""
-        purse = reservation.purse
-        teams = write_teams(record, purse.teams) if purse.teams else ()
-        spent = reservation.rows(record.cost_nusd, record.mode == CREDITS)
-        return self.journal.append(write_row(record), *teams, *spent, *more)
-
-    def confirm(self, ticket: Ticket, record: UsageRecord) -> None:
-        """Wait until an entry is durable; its intent ends then, however long that takes. Unavailable."""
+    def confirm(self, ticket: Ticket, request: bytes, attempt: int) -> None:
+        """Wait until an entry that was appended without `post` is durable; its intent ends then, however long that
+        takes. Unavailable."""
         try:
             ticket.wait(self.wait_s)
         except BaseException:
-            self._posting.append((ticket, record.request, record.attempt))
+            self._posting.append((ticket, request, attempt))
             raise
-        self.intents.end(record.request, record.attempt)
+        self.intents.end(request, attempt)
 
     def _run(self) -> None:
         rounds = 0
@@ -229,47 +223,47 @@ class Settlement(Struct, eq=False):
     def failed(self, attempt: Attempt) -> None:
         """Record a failed attempt, at no cost unless its usage is known, without waiting for its row. What it cost is
         taken off the reservation, which the next attempt goes on with."""
-        taken = self._take(attempt)
-        if taken is None:
+        call = self._take(attempt)
+        if call is None:
             return
-        call, record = taken
-        self._post_soon(record, call)
-        self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
-        self._end(call, record.cost_nusd)
-        if record.cost_nusd:
-            self._require(record.cost_nusd)
+        cost_nusd = attempt.charge.total
+        self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
+        self._reservation.spend(cost_nusd, call.mode == CREDITS)
+        self._end(call, cost_nusd)
+        if cost_nusd:
+            self._require(cost_nusd)
 
     def settle(self, attempt: Attempt) -> Attempt:
         """Record a good end and wait until it is durable; fills `charge`, `overrun` and a missing `usage`.
 
         Unavailable when that takes too long: the record still posts as soon as the store is back.
         """
-        taken = self._take(attempt)
-        if taken is None:
+        call, number = self._take(attempt), attempt.number
+        if call is None:
             return attempt
-        call, record = taken
-        cost_nusd, own = record.cost_nusd, call.own
+        house, cost_nusd = self._house, attempt.charge.total
+        rows = self._entry(call, self._row(call, attempt), number, cost_nusd)
         try:
-            ticket = self._house.append(record, self._reservation, () if own is None else call.rows(cost_nusd))
+            ticket = house.journal.append(*rows)
         finally:
             self._reservation.settle(cost_nusd, call.mode == CREDITS)
-            if own is not None:
+            if call.own is not None:
                 self._end(call, cost_nusd)
             if self._slot is not None:
                 self._release_slot(attempt.usage)
             self._closed = True
-        self._house.confirm(ticket, record)
+        house.confirm(ticket, self.terms.request, number)
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
         """Record what became of an answer that broke or that nobody waits for any more. Never waits, never raises."""
-        taken = self._take(attempt)
-        if taken is None:
+        call = self._take(attempt)
+        if call is None:
             return
-        call, record = taken
-        self._post_soon(record, call)
-        self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
-        self._end(call, record.cost_nusd)
+        cost_nusd = attempt.charge.total
+        self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
+        self._reservation.settle(cost_nusd, call.mode == CREDITS)
+        self._end(call, cost_nusd)
 
     def foresee(self, attempt: Attempt) -> None:
         """The answer's text passed what the reservation pays for: reserve more, or end it.
@@ -358,7 +352,7 @@ class Settlement(Struct, eq=False):
         call = self._open.pop(number)
         intent = read_intent(self._intent(number, call))
         record = interrupted(intent, self.terms.request, number, self._house.clock.now_us())
-        self._post_soon(record, call)
+        self._post_soon(call, write_row(record), number, record.cost_nusd)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
         self._end(call, record.cost_nusd)
 
@@ -367,20 +361,32 @@ class Settlement(Struct, eq=False):
         bound = reservation.amount_nusd if call.own is None else call.bound_nusd(reservation)
         return intent_of(self.terms, number, call.target, call.mode, call.leases(reservation), bound, call.discount_ppm)
 
-    def _take(self, attempt: Attempt) -> tuple[Call, UsageRecord] | None:
-        """The call of an attempt that is still open and its row; None when it was recorded before. The attempt's charge
-        is filled in."""
+    def _take(self, attempt: Attempt) -> Call | None:
+        """The call of an attempt that is open, with its charge and a missing usage filled in; None when it was recorded
+        before."""
         call = self._open.pop(attempt.number, None)
-        if call is None:
-            return None
-        terms, reservation = self.terms, self._reservation
-        bound = reservation.amount_nusd if call.own is None else call.bound_nusd(reservation)
-        attempt.overrun = bill(terms, attempt, call.discount_ppm).total > bound
-        return call, record_of(terms, attempt, call.mode, self._house.clock.now_us())
+        if call is not None:
+            bound = self._reservation.amount_nusd if call.own is None else call.bound_nusd(self._reservation)
+            attempt.overrun = bill(self.terms, attempt, call.discount_ppm).total > bound
+        return call
 
-    def _post_soon(self, record: UsageRecord, call: Call) -> None:
+    def _row(self, call: Call, attempt: Attempt) -> Row:
+        return row_of(self.terms, attempt, call.mode, self._house.clock.now_us())
+
+    def _entry(self, call: Call, row: Row, number: int, cost_nusd: int) -> list[Row]:
+        """An attempt's usage row with all that must be written with it."""
+        rows = [row]
+        if cost_nusd:
+            if teams := self._reservation.purse.teams:
+                rows += write_teams(self.terms.request, number, teams)
+            rows += self._reservation.rows(cost_nusd, call.mode == CREDITS)
+            if call.own is not None:
+                rows += call.own.rows(cost_nusd)
+        return rows
+
+    def _post_soon(self, call: Call, row: Row, number: int, cost_nusd: int) -> None:
         try:
-            self._house.post(record, self._reservation, *call.rows(record.cost_nusd))
+            self._house.post(self._entry(call, row, number, cost_nusd), self.terms.request, number)
         except GatewayError as error:
             # Its intent stays open, so it is recovered once this process has ended.
             log.error("a usage record waits for the recovery: %s", error.message)

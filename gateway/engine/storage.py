@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gateway.engine.calls import Call
 from gateway.engine.outcome import Attempt
-from gateway.engine.records import Terms
+from gateway.engine.records import Terms, record_of
 from gateway.engine.settlement import USUAL_BYTES, Settlement, Settlements, log
 from gateway.errors import GatewayError, OutOfCredits, Unavailable
 from gateway.limits.asks import Ask
@@ -14,7 +14,7 @@ from gateway.limits.rates import Slot
 from gateway.limits.slices import Reservation
 from gateway.limits.spending import Payer
 from gateway.metering.models import CREDITS
-from gateway.metering.recorder import UsageRecord
+from gateway.metering.recorder import UsageRecord, write_row
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 from gateway.store.journal import Row, Ticket
@@ -83,22 +83,22 @@ class StorageSettlement(Settlement, kw_only=True, eq=False):
     def settle(self, attempt: Attempt) -> Attempt:
         """Fill `charge`, `overrun` and a missing `usage`. The surface writes the answer with them and waits for the
         row; where it has left already, this does."""
-        taken = self._take(attempt)
-        if taken is None:
+        call = self._take(attempt)
+        if call is None:
             return attempt
         self._release_slot(attempt.usage)
-        ticket = self._hold(*taken, attempt, awaited=True)
+        ticket = self._hold(call, attempt, awaited=True)
         if ticket is not None:
             ticket.wait(self._house.wait_s)
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
         """As every settlement: never waits for the store, never raises."""
-        taken = self._take(attempt)
-        if taken is None:
+        call = self._take(attempt)
+        if call is None:
             return
         try:
-            self._hold(*taken, attempt, awaited=False)
+            self._hold(call, attempt, awaited=False)
         except GatewayError as error:
             log.error("a usage record waits for the recovery: %s", error.message)
 
@@ -119,8 +119,9 @@ class StorageSettlement(Settlement, kw_only=True, eq=False):
         caps = [cap for cap in (self.output_cap, self._storage.output_cap) if cap is not None]
         self.output_cap = min(caps, default=None)
 
-    def _hold(self, call: Call, record: UsageRecord, attempt: Attempt, *, awaited: bool) -> Ticket | None:
+    def _hold(self, call: Call, attempt: Attempt, *, awaited: bool) -> Ticket | None:
         self._held = True
+        record = record_of(self.terms, attempt, call.mode, self._house.clock.now_us())
         served = f"{record.provider}/{record.served}"
         return self._payload.hold(lambda row: self._post(call, record, row), served, fee_of(attempt.usage), awaited)
 
@@ -128,9 +129,10 @@ class StorageSettlement(Settlement, kw_only=True, eq=False):
         """One entry. `row` None: the payload could not be kept, so nothing is paid for it."""
         fee = self._payload.fee_nusd if row is not None else 0
         kept = [*self._storage.rows(fee), row] if row is not None else []
-        spent = call.rows(record.cost_nusd)
+        usage = write_row(record._replace(storage_nusd=fee or None))
+        rows = self._entry(call, usage, record.attempt, record.cost_nusd)
         try:
-            return self._house.post(record._replace(storage_nusd=fee or None), self._reservation, *spent, *kept)
+            return self._house.post(rows + kept, record.request, record.attempt)
         finally:
             self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
             self._end(call, record.cost_nusd)

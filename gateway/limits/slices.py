@@ -19,8 +19,8 @@ ROUNDS = 20
 
 
 class HeldSlice:
-    """A lease in memory. What the store counts as granted and not spent is `free + reserved`, plus what was settled
-    here and is not written yet; `rest` is what the store had left for others when last asked.
+    """A lease in memory. What the store counts as granted and not spent is `total`, of which requests hold `reserved`,
+    plus what was settled here and is not written yet; `rest` is what the store had left for others when last asked.
 
     `pins` counts the takes under way that rely on it; `payers` whose purses it is in. `mark` is the journal's count
     of entries that must be written before the row may go. `version` is the control version under which its limit was
@@ -29,7 +29,7 @@ class HeldSlice:
 
     __slots__ = (
         *("hold", "lease", "epoch", "generation", "limit", "period", "ends", "payers", "pins", "mark"),
-        *("free", "reserved", "rest", "retired", "dirty", "used_at", "version", "is_credits"),
+        *("total", "reserved", "rest", "retired", "dirty", "used_at", "version", "is_credits"),
     )
 
     def __init__(self, slice_: Slice, epoch: int, ends: float, now: float) -> None:
@@ -37,11 +37,16 @@ class HeldSlice:
         self.generation, self.limit, self.period = slice_.generation, slice_.limit_nusd, slice_.period
         self.ends = ends
         self.is_credits = slice_.hold.kind == CREDITS
-        self.free = self.rest = UNLIMITED if slice_.limit_nusd is None else 0
+        self.total = self.rest = UNLIMITED if slice_.limit_nusd is None else 0
         self.reserved = self.pins = self.mark = self.version = 0
         self.retired = self.dirty = False
         self.payers: set[Payer] = set()
         self.used_at = now
+
+    @property
+    def free(self) -> int:
+        """What no request holds."""
+        return self.total - self.reserved
 
     def held(self, hold: Hold) -> Hold:
         """`hold` with what is here of it."""
@@ -71,14 +76,14 @@ class Purse:
     def covers(self, nusd: int, spare: int) -> bool:
         """Whether every slice has `nusd` free, and `spare` in sight with what the store had left."""
         for held in self.limited:  # noqa: SIM110 - a generator would cost more than all the rest
-            if held.free < nusd or held.free + held.rest < spare:
+            free = held.total - held.reserved
+            if free < nusd or free + held.rest < spare:
                 return not nusd
         return True
 
     def reserve(self, nusd: int) -> None:
         """Take so much of what every slice has free."""
         for held in self.slices:
-            held.free -= nusd
             held.reserved += nusd
 
 

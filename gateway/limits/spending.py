@@ -49,8 +49,10 @@ class Spending:
         self._gates: dict[str, Gate] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
         self._tending = threading.Lock()
-        # The control version that `find` takes: the function itself, asked of every request.
+        # The control version that `find` takes, and whether what was leased under an epoch is surely still this
+        # worker's: the functions themselves, since each request asks.
         self.check: Callable[[], int] = control.check
+        self.owns: Callable[[int], bool] = control.owns
 
     def reserve(self, payer: Payer, ask: Ask, patient: bool = True) -> Reservation:
         """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what
@@ -75,10 +77,6 @@ class Spending:
             return None
         purse.reserve(full)
         return Reservation(self, purse, full)
-
-    def owns(self, epoch: int) -> bool:
-        """Whether what was leased under `epoch` is surely still this worker's."""
-        return self._control.epoch == epoch and self._control.alive()
 
     def reserved_nusd(self) -> int:
         """What requests under way hold, summed over all budgets."""
@@ -129,16 +127,15 @@ class Spending:
             paying, spared = purse.slices, ()
         else:
             paying, spared = purse.own_slices, purse.credit_slices
-        rest, mark = reserved - cost, journal.posted + journal.failed + journal.pending
+        mark = journal.posted + journal.failed + journal.pending
         for held in paying:
             held.reserved -= reserved
-            held.free += rest
+            held.total -= cost
             held.used_at = now
             held.mark = mark
             held.dirty = True
         for held in spared:
             held.reserved -= reserved
-            held.free += reserved
             held.used_at = now
 
     def _reserve_slowly(self, payer: Payer, ask: Ask, rounds: int) -> Reservation:
@@ -299,7 +296,7 @@ class Spending:
                 self._retire(before)
             self._current[slice_.hold.budget] = held
         if slice_.limit_nusd is not None:
-            held.free += slice_.granted_nusd
+            held.total += slice_.granted_nusd
             held.rest = slice_.rest_nusd
         held.used_at = now
         held.payers.add(payer)
@@ -336,7 +333,7 @@ class Spending:
         for held in slices:
             if held.limit is not None:
                 # A window that is over limits nothing any more; what it still costs belongs to it.
-                held.free += granted.get(held.lease, nusd)
+                held.total += granted.get(held.lease, nusd)
         return None
 
     def _move(self, held: HeldSlice, now: float, idle_s: float, keep_s: float) -> Move | None:
@@ -353,7 +350,7 @@ class Spending:
         add = max(0, -held.free) if limited else 0
         if not (give or add or held.dirty):
             return None
-        held.free += add - give
+        held.total += add - give
         held.dirty = False
         return Move(held.hold.budget, held.lease, give, add)
 

@@ -1,7 +1,7 @@
 """Usage records as rows: how they are written through the journal and found again by request id."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import orjson
@@ -72,9 +72,6 @@ class UsageRecord(NamedTuple):
         return orjson.loads(self.extra) if self.extra else {}
 
 
-# A record of all its columns in their order. Naming or defaulting them costs more than the rest of making one.
-make_record: Callable[[tuple], UsageRecord] = functools.partial(tuple.__new__, UsageRecord)
-
 COLUMNS = ", ".join(UsageRecord._fields)
 # A second row of the same attempt refuses its whole entry, spends included: nothing is ever counted twice.
 RECORD = Statement(
@@ -106,11 +103,9 @@ def write_row(record: UsageRecord) -> Row:
     return RECORD, record[:]
 
 
-def write_teams(record: UsageRecord, team_ids: Iterable[str]) -> list[Row]:
-    """The journal rows, to follow the record's, that tell whose budgets paid too; none for what was free."""
-    if not record.cost_nusd:
-        return []
-    return [(TEAM, (record.request, record.attempt, record.kind, raw_id(team))) for team in team_ids]
+def write_teams(request: bytes, attempt: int, team_ids: Iterable[str]) -> list[Row]:
+    """The journal rows, to follow a settlement's that cost something, that tell whose budgets paid too."""
+    return [(TEAM, (request, attempt, SETTLEMENT, raw_id(team))) for team in team_ids]
 
 
 def find(database: Database, request_id: str) -> list[UsageRecord]:
