@@ -182,25 +182,9 @@ class Planner:
 
     def sampled(self, attempt: Attempt, streamed: bool) -> None:
         """Feed what became of an attempt into the provider's health and the operator's counters."""
-        error, target = attempt.error, attempt.target
-        if error is None:
-            self._count(attempt, streamed)
+        if attempt.error is not None:
+            self._count_failure(attempt, attempt.error)
             return
-        self._recent.clear()
-        self._count_failure(attempt, error)
-        self._health.sample(target.mapping, target.credential, error=error)
-
-    def served(self, planned: Planned, attempt: Attempt) -> None:
-        """Remember who answered, for the session and the project."""
-        if not planned.remembered:
-            return
-        key = attempt.target.mapping.key
-        for scored in planned.plan.order:
-            if scored.key == key:
-                self._router.served(planned.plan, scored)
-                return
-
-    def _count(self, attempt: Attempt, streamed: bool) -> None:
         target, usage, charge = attempt.target, attempt.usage, attempt.charge
         books = target.kept.get(self) or self._open_books(target)
         toll, took_s, output = books.toll, attempt.ended - attempt.started, 0
@@ -220,6 +204,16 @@ class Planner:
             )
         self._health.count_good(books.tally, attempt.ended, output, took_s * 1000, first_ms)
 
+    def served(self, planned: Planned, attempt: Attempt) -> None:
+        """Remember who answered, for the session and the project."""
+        if not planned.remembered:
+            return
+        key = attempt.target.mapping.key
+        for scored in planned.plan.order:
+            if scored.key == key:
+                self._router.served(planned.plan, scored)
+                return
+
     def _open_books(self, target: Target) -> _Books:
         provider = target.provider.id
         toll = self._tolls.get(provider)
@@ -229,10 +223,13 @@ class Planner:
         return books
 
     def _count_failure(self, attempt: Attempt, error: GatewayError) -> None:
-        provider = attempt.target.provider.id
+        target = attempt.target
+        provider = target.provider.id
+        self._recent.clear()
         self._counters.add("attempts_total", (provider, error_type(error)))
         if attempt.first_at:
             self._counters.add("streams_cut_total", (provider,))
+        self._health.sample(target.mapping, target.credential, error=error)
 
     def _plan(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> Planned:
         plan = self._decide(context, request, explore)

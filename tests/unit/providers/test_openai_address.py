@@ -2,7 +2,9 @@ import pytest
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported
+from gateway.neutral.chat import ChatRequest, Conversation, Native, Needs
 from gateway.providers.openai.address import address_of, way_of
+from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.protocol import Credential, Target
 
 ACCOUNT = '{"type": "service_account", "private_key": "-----BEGIN"}'
@@ -43,3 +45,12 @@ def test_a_service_account_is_exchanged_for_a_token_at_each_call() -> None:
     place, tokens = target(ACCOUNT), iter(("t1", "t2"))
     sent = [way_of(place, "/chat/completions", False, lambda secret: next(tokens)).headers for _ in range(2)]
     assert [headers["authorization"] for headers in sent] == ["Bearer t1", "Bearer t2"]
+
+
+def test_chat_with_a_service_account_asks_for_its_token_at_each_call() -> None:
+    tokens = iter(("first", "second"))
+    protocol, at = OpenAIChat(lambda account: next(tokens)), target(ACCOUNT)
+    native = Native("openai", {"messages": []})
+    request = ChatRequest("m", Needs(), lambda: Conversation(()), native=native)
+    sent = [protocol.relay(native, request, at).headers["authorization"] for _ in range(2)]
+    assert sent == ["Bearer first", "Bearer second"]

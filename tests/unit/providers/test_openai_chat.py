@@ -246,3 +246,13 @@ def test_failure_is_read_from_the_answer():
     body = b'{"error":{"message":"Bad.","type":"invalid_request_error","param":"n","code":null}}'
     error = PROTOCOL.failure(Reply(body, status=400), target())
     assert isinstance(error, InvalidRequest) and (error.message, error.param) == ("Bad.", "n")
+
+
+def test_calls_of_one_target_share_neither_body_nor_manner():
+    at, native = target(), Native("openai", {"messages": [{"role": "user", "content": "hi"}]})
+    for stream in (False, True, False):
+        request = ChatRequest("gpt-5", Needs(stream=stream), lambda: Conversation(()), native=native)
+        call = PROTOCOL.relay(native, request, at)
+        assert call.headers["accept"] == ("text/event-stream" if stream else "application/json")
+        assert (call.stream, "stream" in orjson.loads(call.body)) == (stream, stream)
+    assert set(native.body) == {"messages"}

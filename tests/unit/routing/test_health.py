@@ -231,3 +231,28 @@ def test_models_regions_and_credentials_are_counted_apart(health, mapping, key):
     feed(health, mapping("p"), key("own", source="byok", base_url="https://a.example"), good=5)
     events = {name: health.view(name).events for name in ("p/m:eu", "p/m", "p#one", "p#two", "p#own")}
     assert events == {"p/m:eu": 3, "p/m": 4, "p#one": 3, "p#two": 4, "p#own": 0}
+
+
+def test_a_kept_tally_counts_on_after_its_windows_were_read(health, clock, mapping, key):
+    tally = health.tally(mapping("p"), key())
+    for events in (1, 2, 3):
+        health.count_good(tally, clock.monotonic(), tokens=80, duration_ms=1000)
+        assert health.view("p/m").events == events
+    assert health.view("p/m").throughput == 80.0
+
+
+def test_a_kept_tally_counts_though_callers_brought_more_keys_than_are_remembered(health, clock, mapping, key):
+    tally = health.tally(mapping("p"), key())
+    for number in range(MAX_WINDOWS + 1):
+        health.tally(mapping("p"), key(f"k{number}"))
+    health.count_good(tally, clock.monotonic())
+    health.count_good(health.tally(mapping("p"), key()), clock.monotonic())
+    assert health.view("p/m").events == 2
+
+
+def test_a_good_attempt_counted_in_a_kept_tally_ends_the_rests_of_its_place(health, clock, mapping, key):
+    tally = health.tally(mapping("p"), key())
+    health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+    assert resting(health, clock, mapping("p"), key())
+    health.count_good(tally, clock.monotonic())
+    assert not resting(health, clock, mapping("p"), key())
