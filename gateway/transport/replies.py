@@ -194,22 +194,27 @@ class Reply(Struct, eq=False):
 
     def _receive(self, heartbeat_s: float) -> bool:
         """Whether something came; False after the heartbeat time. Only time spent waiting counts as silence."""
-        patience = self._patience
-        now = patience.now()
-        left = self._end - now
-        if left <= 0:
-            raise too_late(self._connection.host)
-        silence = patience.silence_s - self._silent_s
-        if silence <= 0:
-            raise UpstreamTimeout(f"{self._connection.host} fell silent for {patience.silence_s:g} seconds.")
-        seconds = min(left, silence, heartbeat_s)
-        if not self._connection.receive(now + seconds):
+        connection, patience = self._connection, self._patience
+        now, seconds = patience.now(), heartbeat_s
+        if now + seconds > self._end or self._silent_s + seconds > patience.silence_s:
+            seconds = min(seconds, self._left(now))
+        if not connection.receive(now + seconds):
             self._silent_s += seconds
             return False
-        if self._connection.lost:
-            raise StreamTruncated(f"{self._connection.host} closed the connection before its answer was complete.")
-        self._silent_s = 0.0
+        if connection.lost:
+            raise StreamTruncated(f"{connection.host} closed the connection before its answer was complete.")
+        if self._silent_s:
+            self._silent_s = 0.0
         return True
+
+    def _left(self, now: float) -> float:
+        """The seconds that may still pass until the next bytes."""
+        host, silence_s = self._connection.host, self._patience.silence_s
+        if now >= self._end:
+            raise too_late(host)
+        if self._silent_s >= silence_s:
+            raise UpstreamTimeout(f"{host} fell silent for {silence_s:g} seconds.")
+        return min(self._end - now, silence_s - self._silent_s)
 
 
 def too_late(host: str) -> UpstreamTimeout:
