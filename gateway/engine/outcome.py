@@ -18,6 +18,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
 PAYMENT_REQUIRED = 402
+TRAIL = "trail"  # what a target keeps of its entries
 
 
 class Attempt(Struct, eq=False):
@@ -87,13 +88,25 @@ class Outcome(Struct, eq=False):
 
 def trail_entry(attempt: Attempt) -> dict:
     target, error = attempt.target, attempt.error
+    entry = target.kept.get(TRAIL)
+    if entry is None:
+        entry = target.kept[TRAIL] = _good_entry(target)
+    entry = entry.copy()
+    entry["status_code"] = attempt.status
+    if error is not None:
+        entry["error_type"], entry["succeeded"] = error_type(error), False
+    return entry
+
+
+def _good_entry(target: Target) -> dict:
+    """The entry of an attempt at `target` that went well, but for its status."""
     mapping, credential = target.mapping, target.credential
     entry = {
         "provider": target.provider.id,
         "model": mapping.model,
-        "status_code": attempt.status,
-        "error_type": "none" if error is None else error_type(error),
-        "succeeded": error is None,
+        "status_code": 0,
+        "error_type": "none",
+        "succeeded": True,
         "credentialSource": credential.source,
     }
     if mapping.region:
