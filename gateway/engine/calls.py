@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from gateway.accounts.discounts import Discounts
 from gateway.engine.context import RequestContext
 from gateway.limits.spending import Ask, Payer, Reservation, Spending
-from gateway.metering.models import CREDITS
 from gateway.providers.protocol import Target
 
 
@@ -29,12 +28,6 @@ class Call(Struct, frozen=True, eq=False):
     def bound_nusd(self, reservation: Reservation) -> int:
         """What is held for the call, `reservation` being the request's."""
         return reservation.amount_nusd if self.own is None else min(reservation.amount_nusd, self.own.amount_nusd)
-
-    def leases(self, reservation: Reservation) -> list[tuple[int, str]]:
-        """(lease, budget) of everything that its cost counts in."""
-        purse = reservation.purse
-        leases = purse.leases if self.mode == CREDITS else purse.own_leases
-        return leases if self.own is None else leases + self.own.leases(False)
 
 
 class Watch:

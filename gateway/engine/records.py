@@ -9,9 +9,11 @@ from msgspec import Struct, structs
 from gateway.catalogue.prices import COMPONENTS, FREE, Charge, cost_of, discounted, reduced
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
 from gateway.engine.account import Account, account_of
+from gateway.engine.calls import Call
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
 from gateway.errors import GatewayError
+from gateway.limits.slices import Reservation
 from gateway.metering.models import BASES, BYOK, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
 from gateway.metering.recorder import PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MILLION
@@ -177,20 +179,16 @@ def mode_of(target: Target) -> int:
     return BYOK if target.credential.source == "byok" else CREDITS
 
 
-def intent_of(
-    terms: Terms,
-    number: int,
-    target: Target,
-    mode: int,
-    leases: list[tuple[int, str]],
-    bound_nusd: int,
-    discount_ppm: int,
-) -> bytes:
+def intent_of(terms: Terms, number: int, call: Call, reservation: Reservation) -> bytes:
     """What to leave word of before the upstream call.
 
     If nobody settles it, reading the prompt is billed (four bytes a token, at the prompt's rate, less the discount),
     nothing for an answer that reached nobody, and never more than the reservation.
     """
+    target, mode, discount_ppm, own = call.target, call.mode, call.discount_ppm, call.own
+    bound_nusd, leases = reservation.amount_nusd, reservation.leases(mode == CREDITS)
+    if own is not None:
+        bound_nusd, leases = call.bound_nusd(reservation), leases + own.leases(False)
     context, mapping, credential = terms.context, target.mapping, target.credential
     caller = context.caller
     tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)

@@ -201,7 +201,7 @@ class Settlement(Struct, eq=False):
             taken_off = house.discounts.any and mode == CREDITS
             ppm = discount_of(house.discounts, terms.context, target) if taken_off else 0
             call = Call(target, mode, ppm, ask, own)
-            house.intents.begin(terms.request, attempt, self._intent(attempt, call))
+            house.intents.begin(terms.request, attempt, intent_of(terms, attempt, call, self._reservation))
         except BaseException:
             if own is not None:
                 own.release()
@@ -350,16 +350,11 @@ class Settlement(Struct, eq=False):
     def _interrupt(self, number: int) -> None:
         """An attempt began and nobody told its end (a fault of ours): recorded as after a crash."""
         call = self._open.pop(number)
-        intent = read_intent(self._intent(number, call))
+        intent = read_intent(intent_of(self.terms, number, call, self._reservation))
         record = interrupted(intent, self.terms.request, number, self._house.clock.now_us())
         self._post_soon(call, write_row(record), number, record.cost_nusd)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
         self._end(call, record.cost_nusd)
-
-    def _intent(self, number: int, call: Call) -> bytes:
-        reservation = self._reservation
-        bound = reservation.amount_nusd if call.own is None else call.bound_nusd(reservation)
-        return intent_of(self.terms, number, call.target, call.mode, call.leases(reservation), bound, call.discount_ppm)
 
     def _take(self, attempt: Attempt) -> Call | None:
         """The call of an attempt that is open, with its charge and a missing usage filled in; None when it was recorded

@@ -21,7 +21,8 @@ def answer(run: Run) -> ChatResult:
             target = run.failed(attempt, error)
             continue
         describe(attempt, result)
-        run.outcome.warnings.extend(result.warnings)
+        if result.warnings:
+            run.outcome.warnings.extend(result.warnings)
         run.finished(attempt)
         return result
 
@@ -37,11 +38,12 @@ def describe(attempt: Attempt, result: ChatResult) -> None:
 
 def _send(run: Run, attempt: Attempt) -> ChatResult:
     """One upstream call. A hang-up kills this greenlet: then the attempt is settled by the policy."""
-    drains, until, tap = run.drains(attempt.target), run.patience(), run.tap(attempt.target)
+    target = attempt.target
+    drains, until, tap = run.drains(target), run.patience(), run.tap(target)
     try:
         if not drains:
-            return run.upstreams.send(run.request_for(attempt.target), attempt.target, until, tap)
-        job = Job(run.upstreams.send, run.request_for(attempt.target), attempt.target, until, tap)
+            return run.upstreams.send(run.request_for(target), target, until, tap)
+        job = Job(run.upstreams.send, run.request_for(target), target, until, tap)
         return job.result()
     except Exception:
         raise

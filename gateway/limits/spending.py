@@ -46,6 +46,7 @@ class Spending:
         self._current: dict[str, HeldSlice] = {}
         self._all: dict[int, HeldSlice] = {}
         self._closing: list[Move] = []
+        self._spent: dict[Purse, float] = {}  # when (monotonic), since the last tending
         self._gates: dict[str, Gate] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
         self._tending = threading.Lock()
@@ -96,6 +97,7 @@ class Spending:
         """Fold what was spent into the budgets and give back what was idle. Unavailable: it is done the next time."""
         with self._tending:
             now = self._clock.monotonic()
+            self._stamp()
             moves, self._closing = self._closing, []
             moves += [move for held in list(self._all.values()) if (move := self._move(held, now, idle_s, keep_s))]
             # Neighbours together, few at a time: no other writer waits long.
@@ -120,23 +122,27 @@ class Spending:
 
     def note(self, purse: Purse, reserved: int, cost: int, credits: bool) -> None:
         """Of `reserved`, `cost` was spent (rows appended); the rest is free again."""
-        now, journal = self._clock.monotonic(), self._journal
-        if not cost:
-            paying, spared = (), purse.slices
-        elif credits:
-            paying, spared = purse.slices, ()
-        else:
-            paying, spared = purse.own_slices, purse.credit_slices
-        mark = journal.posted + journal.failed + journal.pending
-        for held in paying:
-            held.reserved -= reserved
-            held.total -= cost
-            held.used_at = now
-            held.mark = mark
-            held.dirty = True
+        now = self._clock.monotonic()
+        spared = purse.slices
+        if cost:
+            self._spent[purse] = now
+            spared = () if credits else purse.credit_slices
+            for held in purse.slices if credits else purse.own_slices:
+                held.reserved -= reserved
+                held.total -= cost
         for held in spared:
             held.reserved -= reserved
             held.used_at = now
+
+    def _stamp(self) -> None:
+        """Tell the slices of purses that something was spent of them: once a round, not in each request."""
+        spent, self._spent = self._spent, {}
+        journal = self._journal
+        mark = journal.posted + journal.failed + journal.pending
+        for purse, at in spent.items():
+            for held in purse.slices:
+                held.used_at = max(held.used_at, at)
+                held.mark, held.dirty = mark, True
 
     def _reserve_slowly(self, payer: Payer, ask: Ask, rounds: int) -> Reservation:
         for left in range(rounds, -1, -1):

@@ -2,7 +2,7 @@ import gevent
 import pytest
 
 from gateway import errors
-from gateway.control import LEASE_S, Control
+from gateway.control import LEASE_S, WORKER_S, Control
 
 
 class Cut:
@@ -134,6 +134,13 @@ def test_a_lease_that_cannot_be_renewed_is_unavailable_and_comes_back(make_contr
         control.check()
     cut.no_reads = False
     assert control.check() == control.version
+
+
+def test_an_epoch_is_owned_by_its_worker_alone_and_while_its_row_lives(make_control, clock):
+    one, other = make_control(), make_control()
+    assert one.owns(one.epoch) and not other.owns(one.epoch)
+    clock.advance(WORKER_S + 0.1)
+    assert not one.owns(one.epoch)
 
 
 def test_a_worker_without_a_live_row_reads_for_every_check(make_control, cut, clock):

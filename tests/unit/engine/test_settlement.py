@@ -43,6 +43,25 @@ def test_a_settled_request_is_durable_and_in_every_counter(one, account, used):
     assert doctor(one.database) == []
 
 
+def test_who_waited_for_its_row_ends_its_intent(one, account, used):
+    settlement = begun(one, account)
+    assert one.intents.open_count() == 1
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    assert one.intents.open_count() == 0
+
+
+def test_who_waited_in_vain_leaves_an_intent_that_ends_with_the_row(one, account, used):
+    settlement = begun(one, account)
+    one.settlements.wait_s = 0.01
+    one.fail_once(after=False)
+    with pytest.raises(Unavailable):
+        settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    settlement.close()
+    assert one.intents.open_count() == 1
+    one.rest()
+    assert one.intents.open_count() == 0 and spent(one, account) == (20_000, 20_000, 20_000)
+
+
 def test_settling_twice_counts_once(one, account, used):
     settlement = begun(one, account)
     attempt = attempt_at(target(), usage=used, finish="stop")
