@@ -6,7 +6,6 @@ for one hour to the five-minute write's, audio and images out to the completion'
 """
 
 from dataclasses import dataclass
-from operator import attrgetter
 
 from msgspec import Struct
 
@@ -20,11 +19,6 @@ SECOND_MS = 1_000
 # Each component may be rounded up by half a nano-dollar; a bound over all of them leaves room for that.
 ROUNDING_ROOM = 16
 ANY_TOKENS = 1 << 62  # more than any tier ends at
-# Counts that most requests have none of.
-READ_RARE = attrgetter(
-    *("input_audio", "input_audio_cached", "input_image", "output_audio", "output_image", "searches", "pages"),
-    *("images", "characters", "audio_ms", "video_ms"),
-)
 
 
 # A value like all others; not frozen, since its maker adds the rare components.
@@ -94,7 +88,7 @@ def cost_of(
     if usage.cache_read or usage.cache_write or usage.cache_write_1h:
         for name, tokens, rate in _cache_buckets(usage, rates, prompt):
             _add(charge, name, (tokens * rate * numerator + half) // scale)
-    if any(READ_RARE(usage)) or rates.request:
+    if rates.request or _counts_more(usage):
         for name, tokens, rate in _media_buckets(usage, rates, prompt, completion):
             _add(charge, name, (tokens * rate * numerator + half) // scale)
         for name, nusd in _unit_parts(usage, rates, image_key, video_key).items():
@@ -102,6 +96,13 @@ def cost_of(
     else:
         charge.plain = not usage.cache_write_1h
     return charge
+
+
+def _counts_more(usage: Usage) -> bool:
+    """Whether there is anything but text. Written out: by a table of the names it would cost three times as much."""
+    units = usage.searches or usage.pages or usage.images or usage.characters or usage.audio_ms or usage.video_ms
+    sound = usage.input_audio or usage.input_audio_cached or usage.output_audio
+    return bool(units or sound or usage.input_image or usage.output_image)
 
 
 def _add(charge: Charge, name: str, nusd: int) -> None:

@@ -148,10 +148,13 @@ def test_an_unpriced_mapping_and_no_usage_cost_nothing():
     assert cost_of(Usage(), FULL, NOON) == Charge(plain=True)
 
 
-@pytest.mark.parametrize("more", [{"searches": 1}, {"cache_write_1h": 1}, {"input_image": 1}, {"audio_ms": 1}])
-def test_a_charge_is_plain_where_nothing_but_text_was_counted_priced_or_not(more):
+TEXT = ("input", "cache_read", "cache_write", "output", "reasoning", "basis")
+
+
+@pytest.mark.parametrize("name", [name for name in Usage.__struct_fields__ if name not in TEXT])
+def test_a_charge_is_plain_where_nothing_but_text_was_counted_priced_or_not(name):
     assert cost_of(Usage(input=5, cache_read=1, cache_write=1, output=2, reasoning=1), FULL, NOON).plain
-    assert not cost_of(Usage(input=5, output=2, **more), PLAIN, NOON).plain
+    assert not cost_of(Usage(input=5, output=2, **{name: 1}), PLAIN, NOON).plain
 
 
 def test_a_price_of_the_request_itself_is_not_plain():
