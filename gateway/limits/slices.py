@@ -74,7 +74,8 @@ class Purse:
         self.own_leases = [(held.lease, held.hold.budget) for held in self.own_slices]
 
     def covers(self, nusd: int, spare: int) -> bool:
-        """Whether every slice has `nusd` free, and `spare` in sight with what the store had left."""
+        """Whether every slice has `nusd` free, and `spare` in sight with what the store had left; those without a limit
+        always do."""
         for held in self.limited:  # noqa: SIM110 - a generator would cost more than all the rest
             free = held.total - held.reserved
             if free < nusd or free + held.rest < spare:
