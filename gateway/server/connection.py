@@ -10,10 +10,11 @@ from gateway.server.http1 import MOST_DIGITS, malformed
 from gateway.server.pulse import ClientGone, Pulse
 
 IDLE, READING, ANSWERING = range(3)
+READ = 1  # of the event loop: what to wait for
 RECEIVE_BYTES = 65_536
 BODY_RECEIVE_BYTES = 262_144
 HEAD_BYTES = 65_536
-# A socket with data waiting never yields, so after this many receives the other greenlets get a turn.
+# A socket of TLS with data waiting never yields, so after this many receives the other greenlets get a turn.
 RECEIVES_PER_TURN = 16
 LINGER_S = 2.0
 LINGER_BYTES = 64 * 1024 * 1024
@@ -37,6 +38,7 @@ class Connection:
         "head",
         "_buffer",
         "_at",
+        *("_readable", "_recv", "_send", "_switch", "_waiting", "_watched"),
         "_receives",
     )
 
@@ -55,6 +57,14 @@ class Connection:
         self._buffer = b""
         self._at = 0
         self._receives = 0
+        # The C functions themselves where no layer of TLS lies between, which may hold bytes that nobody can wait for.
+        self._send = sock._sock.send if peekable else sock.send
+        self._recv = sock._sock.recv if peekable else None
+        hub = gevent.get_hub()
+        self._switch = hub.switch
+        self._readable = hub.loop.io(sock.fileno(), READ) if peekable else None
+        self._watched = False
+        self._waiting: Any = None
 
     def wait(self) -> None:
         """Between two requests."""
@@ -65,8 +75,6 @@ class Connection:
         """The request is read; from now on a caller that hangs up ends it."""
         self.since = self.pulse.tick
         self.phase = ANSWERING
-        # The worker counts requests; what counts here is the bytes of one.
-        self._receives = 0
 
     @property
     def surplus(self) -> bool:
@@ -76,14 +84,16 @@ class Connection:
     def take_repeated(self, before: bytes, after: bytes) -> int:
         """Take a head that is `before`, the digits of a length, `after`: the length. -1, and nothing taken, when the
         next head is another one, is not here whole or the caller left."""
-        if self._at == len(self._buffer) and not self._receive():
+        buffer, at = self._buffer, self._at
+        if at == len(buffer):
+            buffer, at = self._receive_some(RECEIVE_BYTES), 0
+            self._buffer, self._at = buffer, 0
+        if not buffer.startswith(before, at):
             return -1
-        buffer, start = self._buffer, self._at + len(before)
-        if not buffer.startswith(before, self._at):
-            return -1
-        end = buffer.find(b"\r", start, start + MOST_DIGITS + 1)
+        start = at + len(before)
+        end = buffer.find(after, start, start + MOST_DIGITS + len(after))
         digits = buffer[start:end]
-        if end < 0 or not digits.isdigit() or not buffer.startswith(after, end):
+        if end < 0 or not digits.isdigit():
             return -1
         self._at = end + len(after)
         return int(digits)
@@ -143,7 +153,10 @@ class Connection:
         """Send all of `data`. Most replies fit the kernel's buffer, so the first call does it all. ClientGone."""
         self.sending = self.pulse.tick
         try:
-            sent = self.socket.send(data)
+            try:
+                sent = self._send(data)
+            except BlockingIOError:
+                sent = 0
             if sent < len(data):
                 self._send_rest(memoryview(data)[sent:])
         except OSError:
@@ -158,6 +171,12 @@ class Connection:
             self.shut(socket.SHUT_WR)
             while left > 0 and (data := self.socket.recv(BODY_RECEIVE_BYTES)):
                 left -= len(data)
+
+    def close(self) -> None:
+        """End it, in the greenlet that reads from it."""
+        if self._readable is not None:
+            self._readable.close()
+        self.socket.close()
 
     def expire(self) -> None:
         """End the caller's sending side: the greenlet that waits for it sees the end, and answers 408 if it must."""
@@ -192,31 +211,58 @@ class Connection:
             self._at += 2
 
     def _receive(self) -> bool:
-        data = self.socket.recv(RECEIVE_BYTES)
+        data = self._receive_some(RECEIVE_BYTES)
         if not data:
             return False
         self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
         self._at = 0
-        self._receives += 1
-        if self._receives >= RECEIVES_PER_TURN:
-            self._give_turn()
         return True
 
     def _receive_body(self, most: int) -> bytes:
         self.phase, self.since = READING, self.pulse.tick
-        data = self.socket.recv(most)
+        data = self._receive_some(most)
         if not data:
             if self.expired:
                 raise late()
             raise ConnectionResetError("the caller left in the middle of its request")
-        self._receives += 1
-        if self._receives >= RECEIVES_PER_TURN:
-            self._give_turn()
         return data
 
-    def _give_turn(self) -> None:
-        self._receives = 0
-        gevent.sleep(0)
+    def _receive_some(self, most: int) -> bytes:
+        """What one receive brings; b"" is the caller's end. The others get their turn meanwhile."""
+        if self._recv is None:
+            return self._receive_sealed(most)
+        # A receive before the wait would nearly always be in vain; and the watcher is kept over all waits.
+        if not self._watched:
+            self._watched = True
+            self._readable.start(self._wake)
+        self._waiting = gevent.getcurrent()
+        try:
+            while self._switch() is not self:
+                continue  # a switch from elsewhere is not meant for this wait
+        except BaseException:
+            self._waiting = None
+            raise
+        try:
+            return self._recv(most)
+        except BlockingIOError:
+            return self.socket.recv(most)  # a false alarm: with gevent's own waiting then
+
+    def _wake(self) -> None:
+        """Something can be received. Called in the hub."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.switch(self)
+            return
+        # Nobody reads now: what lies there would call again at once, and for ever.
+        self._watched = False
+        self._readable.stop()
+
+    def _receive_sealed(self, most: int) -> bytes:
+        self._receives += 1
+        if self._receives >= RECEIVES_PER_TURN:
+            self._receives = 0
+            gevent.sleep(0)
+        return self.socket.recv(most)
 
     def _end_head(self) -> None:
         if self.expired and self.surplus:

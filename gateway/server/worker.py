@@ -161,7 +161,7 @@ class GatewayWorker(GeventWorker):
             self.log.debug("Connection ended: %r", end)
         finally:
             self._connections.discard(connection)
-            client.close()
+            connection.close()
 
     def _make_peer_environ(self, listener: Any, addr: Any) -> dict[str, Any]:
         base = dict(self._environs[listener])
@@ -188,7 +188,10 @@ class GatewayWorker(GeventWorker):
                 if taken is None:
                     return
                 head, length = taken
-                body = self._read_body(connection, head, length) if length else b""
+                if 0 < length <= self._max_body and not head.expects:
+                    body = connection.take(length)
+                else:
+                    body = self._read_body(connection, head, length) if length else b""
             except GatewayError as error:
                 connection.send(write_refusal(error, self._pulse.date))
                 connection.linger()

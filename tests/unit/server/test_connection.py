@@ -16,8 +16,9 @@ from gateway.server.pulse import ClientGone, Pulse
 @pytest.fixture
 def pair():
     ours, theirs = socketpair()
-    yield Connection(ours, "", Pulse(Clock())), theirs
-    ours.close()
+    connection = Connection(ours, "", Pulse(Clock()))
+    yield connection, theirs
+    connection.close()
     theirs.close()
 
 
@@ -100,3 +101,33 @@ def test_chunks_cut_anywhere_give_the_same_body(pair):
         gevent.sleep(0)
         caller.sendall(wire[at:])
         assert reading.get() == b"hello world" and connection.take(4) == b"NEXT"
+
+
+def test_bytes_that_come_while_nobody_reads_are_there_for_the_next_read(pair):
+    connection, caller = pair
+    caller.sendall(b"GET /a HTTP/1.1\r\n\r\n")
+    assert connection.take_head().startswith(b"GET /a ")
+    for path in (b"/b", b"/c"):
+        caller.sendall(b"GET %b HTTP/1.1\r\n\r\n" % path)
+        gevent.sleep(0.01)
+        assert connection.take_head().startswith(b"GET %b " % path)
+
+
+def test_a_reader_that_was_ended_leaves_the_bytes_to_the_next(pair):
+    connection, caller = pair
+    reading = gevent.spawn(connection.take_head)
+    gevent.sleep(0)
+    reading.kill()
+    caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert connection.take_head() == b"GET / HTTP/1.1\r\n\r\n"
+
+
+def test_a_fast_caller_leaves_the_others_their_turn(pair):
+    connection, caller = pair
+    caller.sendall(b"a" * 100_000)
+    turns = []
+    counting = gevent.spawn(lambda: [turns.append(gevent.sleep(0)) for _ in range(3)])
+    for _ in range(4):
+        connection.take(len(connection._buffer) - connection._at + 1)
+    counting.kill()
+    assert turns

@@ -24,8 +24,9 @@ def heads() -> Heads:
 @pytest.fixture
 def pair():
     ours, theirs = socketpair()
-    yield Connection(ours, "", Pulse(Clock())), theirs
-    ours.close()
+    connection = Connection(ours, "", Pulse(Clock()))
+    yield connection, theirs
+    connection.close()
     theirs.close()
 
 
