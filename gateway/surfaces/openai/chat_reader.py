@@ -17,6 +17,8 @@ BREAKPOINT_WORD = BREAKPOINT.encode()
 NOTHING: frozenset[type] = frozenset()
 # Their content aside, these hold nothing that only a gateway takes.
 PLAIN_MESSAGES = frozenset((schema.SystemMessage, schema.DeveloperMessage, schema.UserMessage))
+READ_ACTS = attrgetter("refusal", "audio", "tool_calls", "reasoning", "reasoning_content", "reasoning_details")
+NO_ACTS = (None,) * 6
 READ_OPTIONS = attrgetter(
     "routing",
     "free_models_only",
@@ -68,19 +70,20 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
 
     Raises nothing here; `conversation()` raises InvalidRequest with the dotted path of what is wrong inside.
     """
-    if READ_RARE(body) == NOTHING_RARE:
-        size = _plain_size(body.messages)
-        if size:
-            return _read_plain(body, size)
-    if not body.tools and not body.web_search:
+    rare = READ_RARE(body) != NOTHING_RARE
+    if not rare:
+        plain = _read_plain(body)
+        if plain is not None:
+            return plain
+    elif not body.tools and not body.web_search:
         # An empty list is an absent one.
         body.tools = body.tool_choice = body.parallel_tool_calls = None
     survey = _survey(body.messages)
-    special = any(READ_SPECIAL(body))
+    special = rare and any(READ_SPECIAL(body))
     effort = (body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or "") if special else ""
     return ChatRequest(
         body.model,
-        _needs(body, survey, effort) if special or survey.media else _plain_needs(body, survey.text),
+        _needs(body, survey, effort) if special or survey.media else _plain_needs(body, survey),
         lambda: decode_conversation(body, effort),
         _options(body, not survey.plain and BREAKPOINT_WORD in raw),
         _native(body, raw, survey, effort, special),
@@ -88,27 +91,31 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     )
 
 
-def _plain_size(messages: schema.Messages) -> int:
-    """Bytes of their text when each is one text of the system, the developer or the user; 0 when one is not."""
-    size = 0
+def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
+    """The request where each message is one text and there is nothing rare: what the other way gives too, with less to
+    look at. None when a message is more."""
+    messages, size = body.messages, 0
     for message in messages:
         content = message.content
-        if type(content) is not str or not content or type(message) not in PLAIN_MESSAGES:
-            return 0
+        if type(content) is not str or not content:
+            return None
+        if type(message) not in PLAIN_MESSAGES and not _only_says(message):
+            return None
         size += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
-    return size
-
-
-def _read_plain(body: schema.ChatBody, size: int) -> ChatRequest:
-    """The request of `size` bytes of text in such messages and nothing rare; no other way gives another one."""
-    needs = _plain_needs(body, size)
-    native: dict[str, Any] = {"messages": body.messages}
+    limit = body.max_completion_tokens or body.max_tokens
+    native: dict[str, Any] = {"messages": messages}
     if body.temperature is not None:
         native["temperature"] = body.temperature
-    if needs.max_tokens:
-        native["max_completion_tokens"] = needs.max_tokens
+    if limit:
+        native["max_completion_tokens"] = limit
+    needs = Needs(stream=bool(body.stream), max_tokens=limit, prompt_bytes=size, messages=len(messages))
     decode = partial(decode_conversation, body, "")
     return ChatRequest(body.model, needs, decode, NO_OPTIONS, Native(dialect.NAME, native))
+
+
+def _only_says(message: schema.Message) -> bool:
+    """Whether it is the assistant's and has no member beside its text."""
+    return type(message) is schema.AssistantMessage and READ_ACTS(message) == NO_ACTS
 
 
 def _survey(messages: schema.Messages) -> "_Survey":
@@ -176,12 +183,12 @@ class _Survey:
             self.files += 1
 
 
-def _plain_needs(body: schema.ChatBody, size: int) -> Needs:
-    """Those of text in and out, `size` bytes in, with nothing special about it."""
+def _plain_needs(body: schema.ChatBody, survey: _Survey) -> Needs:
+    """Those of text in and out with nothing special about it."""
     return Needs(
         stream=bool(body.stream),
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        prompt_bytes=size,
+        prompt_bytes=survey.text,
         messages=len(body.messages),
     )
 

@@ -42,10 +42,18 @@ def test_plain_request_is_relayed_as_it_came():
 )
 def test_a_plain_request_reads_as_one_with_something_rare_that_says_nothing(fields):
     messages = [{"role": "system", "content": "kürz"}, {"role": "user", "name": "Ann", "content": "hello"}]
+    messages.append({"role": "assistant", "content": "yes"})
     plain, other = read(messages, **fields), read(messages, parallel_tool_calls=False, **fields)
-    assert plain.needs == other.needs and plain.needs.prompt_bytes == 10
+    assert plain.needs == other.needs and plain.needs.prompt_bytes == 13
     assert plain.options is other.options and sent(plain) == sent(other)
     assert plain.conversation() == other.conversation()
+
+
+@pytest.mark.parametrize("member", ["reasoning", "reasoning_content", "refusal"])
+def test_what_the_assistant_says_beside_its_text_is_read(member):
+    said = {"role": "assistant", "content": "yes", member: "more"}
+    request = read([{"role": "user", "content": "hello"}, said])
+    assert (request.native is None) is (member != "refusal") and len(request.conversation().messages[1].parts) == 2
 
 
 def test_unknown_members_reach_no_upstream_at_any_depth():
