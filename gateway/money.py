@@ -26,6 +26,8 @@ def parse_usd(text: str | int | Decimal) -> int:
 
 def format_usd(nano: int) -> str:
     """Nano-dollars as the shortest exact decimal string, e.g. 12340000000 → "12.34"."""
+    if 0 < nano < NANO:  # as nearly all costs are
+        return f"0.{nano:09d}".rstrip("0")
     sign = "-" if nano < 0 else ""
     whole, rest = divmod(abs(nano), NANO)
     if not rest:

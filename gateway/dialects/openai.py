@@ -163,7 +163,8 @@ def _count(value: Any) -> int:
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` object without its cost. prompt_tokens is at least 1: clients divide by it."""
+    """The `usage` object without its cost, whose details nobody changes. prompt_tokens is at least 1: clients divide by
+    it."""
     prompt, output = usage.input or 1, usage.output
     if not any(READ_RARE_COUNTS(usage)):
         return {
@@ -171,8 +172,8 @@ def write_usage(usage: Usage) -> dict[str, Any]:
             "completion_tokens": output,
             "total_tokens": prompt + output,
             "reasoning_tokens": 0,
-            "prompt_tokens_details": dict(NO_INPUT_DETAILS),
-            "completion_tokens_details": dict(NO_OUTPUT_DETAILS),
+            "prompt_tokens_details": NO_INPUT_DETAILS,
+            "completion_tokens_details": NO_OUTPUT_DETAILS,
         }
     prompt, output = usage.input_total or 1, usage.output_total
     written = usage.cache_write + usage.cache_write_1h

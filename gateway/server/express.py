@@ -50,7 +50,11 @@ class ExpressLane:
             ip_header=self._ip_header,
             public_url=self._public_url,
         )
-        return start(self._handle(handler, inbound), start_response)
+        try:
+            outbound = handler(inbound)
+        except Exception as error:
+            outbound = self._on_crash(inbound, error)
+        return start(outbound, start_response)
 
     def find(self, environ: Mapping[str, Any]) -> Handler | None:
         """The handler of a plain request for a hot operation, whatever its length."""
@@ -66,11 +70,8 @@ class ExpressLane:
         inbound = Inbound(
             head.method, head.path, headers, body, head.query, peer, base_url, NO_PARAMS, new_hex(), head.sender
         )
-        return self._handle(head.handler, inbound)
-
-    def _handle(self, handler: Handler, inbound: Inbound) -> Outbound:
         try:
-            return handler(inbound)
+            return head.handler(inbound)
         except Exception as error:
             return self._on_crash(inbound, error)
 

@@ -77,18 +77,20 @@ class Reply(Struct, eq=False):
 
     def answer(self, outbound: Outbound) -> None:
         """Send an answer of the express lane, whose headers say nothing of framing."""
-        body, headers = outbound.body, outbound.headers
-        self.status, self.headers = write_status(outbound.status), headers
+        body, status = outbound.body, outbound.status
+        self.status, self.headers = write_status(status), outbound.headers
         whole = isinstance(body, bytes)
-        if self._bare or outbound.status < 200 or outbound.status in BODILESS:
+        if self._bare or status < 200 or status in BODILESS:
             self.deliver([body] if whole else body)
             return
+        lines = [f"HTTP/1.1 {self.status}", *map(LINE, outbound.headers)]
         if not whole:
-            self._begin([f"HTTP/1.1 {self.status}", *map(LINE, headers)])
+            self._begin(lines)
             self._send_items(body)
             return
         size = len(body)
-        head = self._write_head([f"HTTP/1.1 {self.status}", *map(LINE, headers), f"Content-Length: {size}"])
+        lines.append(f"Content-Length: {size}")
+        head = self._write_head(lines)
         self.begun, self.sent = True, size
         self._connection.send(head + body)
 

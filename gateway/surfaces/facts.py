@@ -63,8 +63,18 @@ class Facts:
             "input_cost": charge.input / NANO,
             "output_cost": output,
             "cached_input_cost": charge.cached_input / NANO,
+            # What most requests have nothing of.
+            "cache_write_input_cost": 0.0,
+            "request_cost": 0.0,
+            "web_search_cost": 0.0,
+            "image_input_cost": 0.0,
+            "image_output_cost": 0.0,
+            "audio_input_cost": 0.0,
+            "audio_output_cost": 0.0,
+            "data_storage_cost": 0.0,
         }
-        details.update(_rare_costs(charge) if total_nusd != inference_nusd else NO_RARE_COSTS)
+        if total_nusd != inference_nusd:
+            details.update(_rare_costs(charge))
         if self.context.payload is not None:
             details["data_storage_cost"] = self.context.payload.fee_nusd / NANO
         return {"cost": total, "cost_details": details}
@@ -72,7 +82,8 @@ class Facts:
     def metadata(self) -> dict[str, Any]:
         """The `metadata` object: who was asked for, who served, by which way (HTTP reference, section 2.2)."""
         context, outcome = self.context, self.outcome
-        request, caller, target = outcome.request, context.caller, outcome.attempts[-1].target
+        request, caller, attempt = outcome.request, context.caller, outcome.attempts[-1]
+        target = attempt.target
         mapping = target.mapping
         body: dict[str, Any] = {
             "request_id": context.label or context.request_id,
@@ -88,7 +99,7 @@ class Facts:
         }
         if mapping.region:
             body["used_region"] = mapping.region
-        charge = outcome.attempts[-1].charge
+        charge = attempt.charge
         if charge is not None and charge.discount_ppm:
             body["discount"] = charge.discount_ppm / MILLION
         if outcome.cached:
@@ -114,11 +125,7 @@ def _rare_costs(charge: Charge) -> dict[str, float]:
         "image_output_cost": usd_number(charge.image_output + charge.images),
         "audio_input_cost": usd_number(charge.audio_input + charge.audio_cached_input),
         "audio_output_cost": usd_number(charge.audio_output),
-        "data_storage_cost": 0.0,
     }
-
-
-NO_RARE_COSTS = _rare_costs(FREE)
 
 
 def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
@@ -136,8 +143,10 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     own_s = clock.monotonic() - facts.context.started
     for attempt in attempts:
         own_s -= attempt.ended - attempt.started
-    headers.append(("x-llmgateway-overhead-ms", f"{max(0.0, own_s * 1000):.1f}"))
-    headers.append(("x-llmgateway-cost", format_usd(facts.charge.total)))
+    headers += (
+        ("x-llmgateway-overhead-ms", f"{own_s * 1000 if own_s > 0 else 0.0:.1f}"),
+        ("x-llmgateway-cost", format_usd((attempts[-1].charge or FREE).total)),
+    )
     if target.mapping.price_version:
         headers.append(("x-llmgateway-price-version", target.mapping.price_version))
     return headers

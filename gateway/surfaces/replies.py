@@ -16,6 +16,7 @@ log = logging.getLogger("gateway")
 
 JSON = ("Content-Type", "application/json")
 PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key")]
+PRIVATE_JSON = (JSON, *PRIVATE)
 SSE = [("Content-Type", "text/event-stream; charset=utf-8"), ("X-Accel-Buffering", "no")]
 
 # dialect → (error, request id) → body of the error answer
@@ -32,12 +33,8 @@ def json_reply(
 ) -> Outbound:
     """A private JSON answer; `headers` are added to the common ones."""
     payload = body if type(body) is bytes else orjson.dumps(body)
-    common = [JSON, *PRIVATE]
-    if request_id:
-        common.append(("x-request-id", request_id))
-    if headers:
-        common += headers
-    return Outbound(status, common, payload)
+    named = (("x-request-id", request_id),) if request_id else ()
+    return Outbound(status, [*PRIVATE_JSON, *named, *(headers or ())], payload)
 
 
 def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | None = None) -> Outbound:

@@ -75,7 +75,7 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
     if native is None and any(not source.url for choice in result.choices for source in sources_of(choice)):
         metadata["warnings"] = [*metadata.get("warnings", ()), UNCITED]
     usage = dialect.write_usage(facts.usage)
-    usage.update(facts.cost())
+    usage |= facts.cost()
     body: dict[str, Any] = {
         "id": facts.answer_id,
         "object": "chat.completion",
@@ -97,7 +97,7 @@ def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
     choices = []
     for place, choice in enumerate(native["choices"]):
         message, reason = choice["message"], choice.get("finish_reason")
-        if message.get("reasoning_content") and not message.get("reasoning"):
+        if "reasoning_content" in message and message["reasoning_content"] and not message.get("reasoning"):
             message = {**message, "reasoning": message["reasoning_content"]}
         if reason not in KNOWN_REASONS:
             reason = _finish(reason) or ("tool_calls" if message.get("tool_calls") else "stop")

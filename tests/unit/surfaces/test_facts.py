@@ -1,0 +1,72 @@
+"""What is kept with a target for its replies says what is true of each of them."""
+
+import pytest
+
+from gateway.accounts.authentication import Caller
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.catalogue.prices import Charge
+from gateway.clock import Clock
+from gateway.engine.context import RequestContext
+from gateway.engine.outcome import Attempt, Outcome
+from gateway.errors import UpstreamFailed
+from gateway.neutral.chat import ChatRequest, Needs
+from gateway.providers.protocol import Credential, Target
+from gateway.surfaces.facts import Facts, headers_of
+
+PROVIDER = Provider("p", "P", "openai")
+
+
+def target(**more: str) -> Target:
+    return Target(PROVIDER, Mapping("p", "m", "m-1", **more), Credential("s", ident="k"), "")
+
+
+def attempt(at: Target, failed: bool = False) -> Attempt:
+    error = UpstreamFailed("It broke.", upstream_status=502) if failed else None
+    return Attempt(0, at, 0, 0.0, status=502 if failed else 200, error=error, charge=Charge(input=7, total=7))
+
+
+def facts_of(*attempts: Attempt, cached: bool = False) -> Facts:
+    context = RequestContext("0" * 32, Caller("key_1", *[""] * 8), 0, 0.0, 0.0)
+    request = ChatRequest("m", Needs(), lambda: None)
+    return Facts(context, Outcome(request, attempts=list(attempts), cached=cached), "id")
+
+
+@pytest.mark.parametrize("region", ["", "eu"])
+def test_the_trail_tells_each_attempt_whatever_was_told_before(region):
+    one, other = target(region=region), target()
+    for failures in ((False,), (True, False), (False,)):
+        facts = facts_of(*[attempt(one if failed else other, failed) for failed in failures])
+        assert facts.metadata()["routing"] == facts.outcome.trail()
+    assert facts_of(attempt(one)).metadata()["routing"][0].get("region", "") == region
+    assert [entry["status_code"] for entry in facts_of(attempt(one, True), attempt(one)).metadata()["routing"]] == [
+        502,
+        200,
+    ]
+
+
+def test_an_answer_out_of_the_cache_shows_no_attempt():
+    one = target()
+    assert facts_of(attempt(one)).metadata()["routing"]
+    assert facts_of(attempt(one), cached=True).metadata()["routing"] == []
+
+
+def test_what_was_written_of_an_attempt_that_broke_is_its_error():
+    broken = attempt(target())
+    broken.error = UpstreamFailed("It broke.")
+    assert facts_of(broken).metadata()["routing"][0]["succeeded"] is False
+
+
+@pytest.mark.parametrize(("version", "shown"), [("", None), ("v9", "v9")])
+def test_headers_tell_provider_attempts_cost_and_price_version(version, shown):
+    at = target(price_version=version)
+    headers = dict(headers_of(facts_of(attempt(at, True), attempt(at)), Clock(), streamed=False))
+    assert (headers["x-llmgateway-provider"], headers["x-llmgateway-attempts"]) == ("p", "2")
+    assert (headers["x-llmgateway-cost"], headers.get("x-llmgateway-price-version")) == ("0.000000007", shown)
+
+
+def test_the_cost_details_have_the_same_members_whatever_was_used():
+    plain = attempt(target())
+    rare = attempt(target())
+    rare.charge = Charge(input=7, web_search=2, total=9)
+    usual, other = facts_of(plain).cost()["cost_details"], facts_of(rare).cost()["cost_details"]
+    assert list(usual) == list(other) and usual["web_search_cost"] == 0 and other["web_search_cost"] == 2e-9

@@ -1,0 +1,20 @@
+"""Amounts as text are exact and as short as they can be."""
+
+from decimal import Decimal
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.money import NANO, format_usd, parse_usd
+
+
+@given(st.integers(-(10**15), 10**15) | st.integers(-NANO, NANO))
+@example(0)
+@example(1)
+@example(NANO - 1)
+@example(NANO)
+@example(-NANO // 2)
+def test_an_amount_as_text_is_the_same_amount_without_an_idle_digit(nano: int) -> None:
+    text = format_usd(nano)
+    assert Decimal(text) * NANO == nano and parse_usd(text) == nano
+    assert "e" not in text.lower() and not ("." in text and text.endswith(("0", ".")))
