@@ -1,0 +1,72 @@
+"""A caller's connection under TLS: what lies in its layer is read though the socket has nothing more."""
+
+import datetime
+import ssl
+
+import gevent
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from gevent.socket import socketpair
+from gevent.ssl import PROTOCOL_TLS_CLIENT, PROTOCOL_TLS_SERVER, SSLContext
+
+from gateway.clock import Clock
+from gateway.server.connection import RECEIVES_PER_TURN, Connection
+from gateway.server.heads import Heads
+from gateway.server.pulse import Pulse
+
+HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
+
+
+@pytest.fixture
+def server_context(tmp_path) -> SSLContext:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway.example")])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+    made = builder.sign(key, hashes.SHA256())
+    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file = tmp_path / "server.pem"
+    pem = serialization.Encoding.PEM
+    file.write_bytes(key.private_bytes(pem, *form) + made.public_bytes(pem))
+    context = SSLContext(PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+@pytest.fixture
+def pair(server_context):
+    ours, theirs = socketpair()
+    context = SSLContext(PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    greeting = gevent.spawn(context.wrap_socket, theirs)
+    connection = Connection(server_context.wrap_socket(ours, server_side=True), "", Pulse(Clock()), peekable=False)
+    caller = greeting.get(timeout=5)
+    yield connection, caller
+    caller.close()
+    connection.close()
+
+
+def test_a_caller_under_tls_is_read_and_answered(pair):
+    connection, caller = pair
+    heads = Heads(lambda environ: None)
+    for number in range(RECEIVES_PER_TURN * 2):
+        caller.sendall(HEAD + b"%04d" % number)
+        assert heads.take(connection)[1] == 4 and connection.take(4) == b"%04d" % number
+        connection.send(b"reply")
+        assert caller.recv(5) == b"reply"
+
+
+def test_a_large_body_and_a_large_reply_pass_tls_whole(pair):
+    connection, caller = pair
+    sending = gevent.spawn(caller.sendall, b"a" * 1_000_000)
+    assert connection.take(1_000_000) == b"a" * 1_000_000
+    sending.join(1)
+    sending, received = gevent.spawn(connection.send, b"b" * 1_000_000), 0
+    while received < 1_000_000:
+        received += len(caller.recv(100_000))
+    sending.join(1)
+    assert sending.successful()
