@@ -60,7 +60,7 @@ class Purse:
 
     __slots__ = (
         *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "teams", "leases"),
-        "own_leases",
+        *("own_leases", "lease_ids", "own_lease_ids"),
     )
 
     def __init__(self, slices: tuple[HeldSlice, ...], version: int, epoch: int) -> None:
@@ -72,6 +72,8 @@ class Purse:
         self.teams = tuple(team for held in slices if (team := team_of(held.hold.budget)))
         self.leases = [(held.lease, held.hold.budget) for held in slices]
         self.own_leases = [(held.lease, held.hold.budget) for held in self.own_slices]
+        self.lease_ids = tuple(held.lease for held in slices)
+        self.own_lease_ids = tuple(held.lease for held in self.own_slices)
 
     def covers(self, nusd: int, spare: int) -> bool:
         """Whether every slice has `nusd` free, and `spare` in sight with what the store had left; those without a limit
@@ -150,8 +152,8 @@ class Reservation(Struct, eq=False):
         """Journal rows that count `cost_nusd` as spent, to be appended together with the usage row."""
         if not cost_nusd:
             return []
-        slices = self.purse.slices if credits else self.purse.own_slices
-        return [(SPEND, (held.lease, cost_nusd)) for held in slices]
+        purse = self.purse
+        return [(SPEND, (purse.lease_ids if credits else purse.own_lease_ids, cost_nusd))]
 
     def spend(self, cost_nusd: int, credits: bool = True) -> None:
         """A part was spent (a failed attempt that is billed) and its rows appended; the rest stays reserved."""

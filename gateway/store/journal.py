@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Statement:
     """SQL with `?` placeholders. `ordered`: rows run sorted, so that writers lock shared rows in one order (their
     params must compare with each other). `exact`: each row must change exactly one, else its entry fails.
-    `sums`: params are (id, amount) while the SQL takes (amount, id); rows of one id run as one, sorted by id.
+    `sums`: params are (ids, amount) while the SQL takes (amount, id); what comes to one id runs as one, sorted by id.
     """
 
     name: str
@@ -234,6 +234,8 @@ class Journal:
     def _execute_group(self, statement: Statement, params: list[tuple[Any, ...]]) -> None:
         if statement.sums:
             params = _sum(params)
+            if not params:
+                return
         elif statement.ordered:
             params = sorted(params)
         changed = self._database.execute_many(statement.sql, params)
@@ -243,8 +245,9 @@ class Journal:
 
 def _sum(params: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     totals: dict[Any, int] = {}
-    for ident, amount in params:
-        totals[ident] = totals.get(ident, 0) + amount
+    for idents, amount in params:
+        for ident in idents:
+            totals[ident] = totals.get(ident, 0) + amount
     return [(totals[ident], ident) for ident in sorted(totals)]
 
 

@@ -6,6 +6,7 @@ from gateway.store.journal import STIR_S, Journal, Statement, forget_writers
 
 INSERT = Statement("insert", "INSERT INTO entry (id, amount) VALUES (?, ?)")
 SPEND = Statement("spend", "UPDATE total SET amount = amount + ? WHERE id = ?", exact=True)
+ADD = Statement("add", "UPDATE total SET amount = amount + ? WHERE id = ?", sums=True)
 SHARED = Statement("shared", "UPDATE total SET amount = amount + 1 WHERE id = ?", ordered=True)
 
 
@@ -125,6 +126,15 @@ def test_an_exact_statement_refuses_a_row_that_is_gone(store, journal):
     with pytest.raises(errors.Unavailable):
         lost.wait(2)
     assert (_sum(store), _sum(store, "total")) == (3, 3)
+
+
+def test_what_comes_to_one_id_is_added_up(store, journal):
+    journal.append((ADD, ((), 99))).wait(2)
+    for ids, amount in (((5, 7), 10), ((7,), 3), ((), 99), ((9, 5), 1)):
+        ticket = journal.append((ADD, (ids, amount)))
+    ticket.wait(2)
+    rows = store.read(lambda: store.execute("SELECT id, amount FROM total WHERE amount > 0 ORDER BY id").fetchall())
+    assert [tuple(row) for row in rows] == [(5, 11), (7, 13), (9, 1)]
 
 
 def test_entries_wait_for_a_store_that_is_away_and_then_post(store, fickle, shaky):
