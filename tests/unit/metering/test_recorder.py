@@ -10,6 +10,7 @@ from gateway.metering.recorder import RECORD, UsageRecord, find, known, raw_id, 
 from gateway.store.journal import Journal
 
 ROWS = 20_000
+NOW_MS = 1_790_000_000_000
 
 
 def record(request=None, attempt=0, **more):
@@ -84,8 +85,11 @@ def test_an_id_is_its_sixteen_bytes():
 
 
 def test_a_row_with_all_its_indexes_takes_less_than_400_bytes(database, database_url):
+    # Their ids in order, as of a request a millisecond: pages fill up as they do in service.
+    requests = [(NOW_MS + number).to_bytes(6, "big") + os.urandom(10) for number in range(ROWS)]
+
     def fill():
-        database.execute_many(RECORD.sql, [record() for _ in range(ROWS)])
+        database.execute_many(RECORD.sql, [record(request) for request in requests])
 
     database.write(fill)
     assert size(database, database_url) / ROWS < 400
