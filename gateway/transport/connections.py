@@ -185,7 +185,8 @@ class Connection:
             self._set_alarm(self._until)
             return
         waiting, self._waiting = self._waiting, None
-        waiting.switch(LATE)
+        # What came while this process could not run was in time.
+        waiting.switch(self if self.poll(0) else LATE)
 
     def _send_rest(self, rest: memoryview, seconds: float) -> None:
         self._sock.settimeout(seconds)

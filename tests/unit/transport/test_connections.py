@@ -4,9 +4,11 @@ import time
 
 import gevent
 import pytest
-from gevent import get_hub
+from gevent import get_hub, socket
+from gevent.monkey import get_original
 
 from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
+from gateway.transport.connections import Connection
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n"
@@ -106,6 +108,20 @@ def test_reader_killed_in_the_turn_in_which_its_connection_is_closed_dies_once(u
     reader.kill()
     upstream.answer(OK)
     assert (reader.dead, call(kept, upstream).read_all()) == (True, b"ok")
+
+
+def test_answer_that_came_while_the_process_stood_still_is_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        caller = socket.create_connection(listener.getsockname())
+        upstream, _ = listener.accept()
+    connection = Connection(caller, "upstream", None, time.monotonic)
+    reader = gevent.spawn(connection.receive, time.monotonic() + 0.05)
+    gevent.sleep(0)
+    upstream.sendall(OK)
+    get_original("time", "sleep")(0.1)
+    assert reader.get(timeout=1) and connection.done
+    connection.close()
+    upstream.close()
 
 
 def test_switch_that_was_not_meant_for_the_wait_does_not_end_it(upstream, kept):
