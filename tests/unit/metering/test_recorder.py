@@ -91,6 +91,9 @@ def test_a_row_with_all_its_indexes_takes_less_than_400_bytes(database, database
     def fill():
         database.execute_many(RECORD.sql, [record(request) for request in requests])
 
+    if database.kind == "postgresql":
+        # Else pages count that rows of earlier tests left behind.
+        database.write(lambda: database.execute("TRUNCATE usage"))
     database.write(fill)
     assert size(database, database_url) / ROWS < 400
 
