@@ -82,7 +82,7 @@ class ChatEngine:
         """The whole answer, settled. Raises what the caller must be told."""
         planned, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
-        if context.caller.cache_enabled and (key := self._cache.key_of(context, request, planned.plan)):
+        if key := self._cache.key_of(context, request, planned.plan):
             asking = Asking(context, request, planned, key, deadline)
             return Answer(*self._sharing.generate(asking, self._maker(asking)))
         run = self._admit(context, request, planned, deadline)
@@ -99,7 +99,7 @@ class ChatEngine:
         """
         planned, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.stream_s)
-        if context.caller.cache_enabled and (key := self._cache.key_of(context, request, planned.plan)):
+        if key := self._cache.key_of(context, request, planned.plan):
             asking = Asking(context, request, planned, key, deadline)
             batches, outcome = self._sharing.stream(asking, self._maker(asking))
         else:

@@ -16,13 +16,12 @@ from gateway.errors import GatewayError
 from gateway.limits.slices import Reservation
 from gateway.metering.models import BASES, BYOK, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
 from gateway.metering.recorder import PLAIN, RECORD, UsageRecord, raw_id
-from gateway.money import MILLION
+from gateway.money import cost
 from gateway.neutral.usage import NOTHING, Usage
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
 BYTES_PER_TOKEN = 4
-HALF = MILLION // 2  # rounds half up
 INTERRUPTED = "interrupted"
 PROVIDER_KEY, BOUNDED = "provider_key", "bounded"  # of a row's `extra`
 HUNG_UP = "client_disconnect"
@@ -130,7 +129,7 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
     """
     usage, charge = attempt.usage or NOTHING, attempt.charge
     context, target, error = terms.context, attempt.target, attempt.error
-    mapping, flags, took_s = target.mapping, terms.flags, attempt.ended - attempt.started
+    mapping, flags = target.mapping, terms.flags
     if attempt.number:
         flags |= RETRIED
     if attempt.overrun:
@@ -148,8 +147,8 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
         usage.cache_write + usage.cache_write_1h,
         usage.output,
         usage.reasoning,
-        round(took_s * 1000) if took_s > 0 else 0,
-        attempt.ttft_ms if attempt.first_at else 0,
+        attempt.duration_ms,
+        attempt.ttft_ms,
         attempt.number,
         SETTLEMENT,
         attempt.status,
@@ -193,7 +192,7 @@ def intent_of(terms: Terms, number: int, call: Call, reservation: Reservation) -
     caller = context.caller
     tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
     rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
-    listed = (tokens * (rates.prompt or 0) + HALF) // MILLION
+    listed = cost(tokens, rates.prompt or 0)
     if listed > bound_nusd:
         listed = bound_nusd
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed

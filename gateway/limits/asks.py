@@ -40,7 +40,7 @@ class Ask(Struct, frozen=True, gc=False):
 
     @property
     def bound_nusd(self) -> int:
-        return self.fixed_nusd - (-self.max_output * self.output_rate // MILLION)
+        return self.priced(self.max_output)
 
     @property
     def least_nusd(self) -> int:

@@ -73,21 +73,18 @@ class UsageRecord(NamedTuple):
 
 
 COLUMNS = ", ".join(UsageRecord._fields)
-# A second row of the same attempt refuses its whole entry, spends included: nothing is ever counted twice.
-RECORD = Statement(
-    "usage",
-    f"INSERT INTO usage ({COLUMNS}) VALUES ({', '.join('?' * len(UsageRecord._fields))}) "
-    "ON CONFLICT (request, attempt, kind) DO NOTHING",
-    exact=True,
-)
+
+
+def _insert(name: str, columns: tuple[str, ...]) -> Statement:
+    """A second row of the same attempt refuses its whole entry, spends included: nothing is ever counted twice."""
+    sql = f"INSERT INTO usage ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+    return Statement(name, f"{sql} ON CONFLICT (request, attempt, kind) DO NOTHING", exact=True)
+
+
+RECORD = _insert("usage", UsageRecord._fields)
 # Of the last columns most rows have nothing; leaving them out makes writing a row a third cheaper.
 PLAIN_COLUMNS = UsageRecord._fields[: -len(UsageRecord._field_defaults)]
-PLAIN = Statement(
-    "plain usage",
-    f"INSERT INTO usage ({', '.join(PLAIN_COLUMNS)}) VALUES ({', '.join('?' * len(PLAIN_COLUMNS))}) "
-    "ON CONFLICT (request, attempt, kind) DO NOTHING",
-    exact=True,
-)
+PLAIN = _insert("plain usage", PLAIN_COLUMNS)
 PLAIN_LENGTH = len(PLAIN_COLUMNS)
 NOTHING_MORE = (None,) * len(UsageRecord._field_defaults)
 

@@ -9,6 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from gevent.socket import socketpair
+
+from gateway.clock import Clock
+from gateway.server.connection import Connection
+from gateway.server.pulse import Pulse
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -147,3 +152,13 @@ def caller(server):
     made = server.call()
     yield made
     made.close()
+
+
+@pytest.fixture
+def pair():
+    """A connection of the worker, and its caller's socket."""
+    ours, theirs = socketpair()
+    connection = Connection(ours, "", Pulse(Clock()))
+    yield connection, theirs
+    connection.close()
+    theirs.close()

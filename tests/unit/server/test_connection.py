@@ -4,22 +4,11 @@ import socket
 
 import gevent
 import pytest
-from gevent.socket import socketpair
 
-from gateway.clock import Clock
 from gateway.errors import InvalidRequest
-from gateway.server.connection import READING, Connection
+from gateway.server.connection import READING
 from gateway.server.http1 import read_chunked
-from gateway.server.pulse import ClientGone, Pulse
-
-
-@pytest.fixture
-def pair():
-    ours, theirs = socketpair()
-    connection = Connection(ours, "", Pulse(Clock()))
-    yield connection, theirs
-    connection.close()
-    theirs.close()
+from gateway.server.pulse import ClientGone
 
 
 def test_half_a_head_that_stops_coming_is_answered_408(pair):

@@ -2,14 +2,11 @@
 
 import gevent
 import pytest
-from gevent.socket import socketpair
 
-from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.server.connection import Connection
 from gateway.server.heads import REMEMBERED, Heads
 from gateway.server.http1 import CHUNKED
-from gateway.server.pulse import Pulse
 
 
 def head(*lines: str, target: str = "/v1/x") -> bytes:
@@ -19,15 +16,6 @@ def head(*lines: str, target: str = "/v1/x") -> bytes:
 @pytest.fixture
 def heads() -> Heads:
     return Heads(lambda environ: None)
-
-
-@pytest.fixture
-def pair():
-    ours, theirs = socketpair()
-    connection = Connection(ours, "", Pulse(Clock()))
-    yield connection, theirs
-    connection.close()
-    theirs.close()
 
 
 def send_known(heads: Heads, connection: Connection, caller) -> None:
