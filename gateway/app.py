@@ -12,10 +12,14 @@ from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllo
 from gateway.jobs import TABLE as JOBS
 from gateway.jobs import Jobs
 from gateway.server.express import ExpressLane
+from gateway.server.front import Front
 from gateway.services import Services
 from gateway.surfaces import replies, table
+from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.blueprints import blueprint, guard, respond
+from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.wsgi import REQUEST_ID
 from gateway.wiring import build
 
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
@@ -54,7 +58,10 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     jobs = Jobs(wired.database, wired.control, wired.clock, JOBS, wired)
     jobs.start()
     flask = _mount(wired)
-    wsgi = _express(flask, wired) if chosen.server.express_lane else flask.wsgi_app
+    addresses = Addresses(operation.path for operation in table.operations())
+    pages = Browsers(chosen.security.cors_origins)
+    front = Front(flask.wsgi_app, addresses, pages)
+    wsgi = _express(front, wired, addresses, pages) if chosen.server.express_lane else front
     return Application(wsgi, flask, wired, jobs)
 
 
@@ -66,13 +73,15 @@ def _mount(services: Services) -> Flask:
     return flask
 
 
-def _express(flask: Flask, services: Services) -> ExpressLane:
+def _express(front: Front, services: Services, addresses: Addresses, pages: Browsers) -> ExpressLane:
     server = services.settings.server
     hot = {(o.method, o.path): guard(services, o) for o in table.operations() if o.hot}
     return ExpressLane(
-        flask.wsgi_app,
+        front,
         hot,
         _crashed,
+        addresses.settle,
+        pages,
         max_body=server.max_body_mb << 20,
         ip_header=server.client_ip_header,
         public_url=server.public_url,
@@ -86,19 +95,22 @@ def _crashed(inbound: Inbound, error: Exception) -> Outbound:
 
 
 def _http_error(error: HTTPException) -> object:
-    """Werkzeug's own refusals (no such path or method) in the dialect that the path belongs to."""
+    """Werkzeug's own refusals (no such path or method) in the dialect that the path belongs to; OPTIONS is no error."""
     ours: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
         # Clients try a WebSocket first and fall back to HTTP at once only when told that there is none.
         ours = InvalidRequest(f"There is no WebSocket at {request.path}; use HTTP.", **NO_WEBSOCKET)
     elif error.code == 405:
-        allowed = ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
-        ours = MethodNotAllowed(f"{request.method} is not possible at {request.path}; use {allowed}.")
+        allowed = ", ".join(sorted({*(getattr(error, "valid_methods", None) or ()), "OPTIONS"}))
+        if request.method == "OPTIONS":
+            return respond(Outbound(204, [("Allow", allowed)]))
+        text = f"{request.method} is not possible at {request.path}; use {allowed}."
+        ours = MethodNotAllowed(text, headers=(("Allow", allowed),))
     elif error.code == 404:
         ours = NotFound(f"There is nothing at {request.path}.")
     else:
         ours = Internal(error.description or "The request failed.", status=error.code)
-    return respond(replies.error_reply(ours, _dialect(request.path)))
+    return respond(replies.error_reply(ours, _dialect(request.path), request.environ.get(REQUEST_ID, "")))
 
 
 def _dialect(path: str) -> str:

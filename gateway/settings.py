@@ -71,6 +71,7 @@ class Timeouts:
 class Security:
     allow_private_upstreams: bool
     trusted_origins: tuple[str, ...]
+    cors_origins: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

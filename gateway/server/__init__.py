@@ -2,8 +2,8 @@
 
 `worker` is what gunicorn runs; `connection`, `http1` and `reply` are one connection, the reading of requests and the
 writing of answers; `pulse` is the beat of a worker, `sweeper` notices callers that hung up; `drain` is the end of a
-worker; `heads` are request heads that came before; `express` answers the hot operations without Flask dispatch; `pages`
-are of memory.
+worker; `heads` are request heads that came before; `express` answers the hot operations without Flask dispatch; `front`
+is what all others pass before it; `pages` are of memory.
 
 May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry four attributes, all
 optional: `max_body` (bytes), `express` (the lane before it), `draining` (called with True when a worker begins to

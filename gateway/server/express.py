@@ -1,10 +1,11 @@
 """The express lane: the few hot operations answered before Flask dispatch, by the same handlers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from gateway.ids import new_hex
 from gateway.server.heads import Handler, Head
+from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.exchange import Inbound, Outbound
 from gateway.surfaces.wsgi import MAX_BODY, StartResponse, read_inbound, read_peer, start
 
@@ -17,6 +18,7 @@ NO_PARAMS: dict[str, str] = {}
 
 class ExpressLane:
     """A WSGI application around another: `table` holds handlers by exact (method, path), the rest goes through.
+    `settle` gives the exact path of one that is spelled otherwise; `pages` are let in where a request has an Origin.
 
     The gateway's own worker asks `find` and `answer` and saves the way through an environ. The handlers map errors to
     replies themselves and leave framing to the server; `on_crash` logs an unexpected exception of one and makes its
@@ -28,6 +30,8 @@ class ExpressLane:
         application: Application,
         table: Mapping[tuple[str, str], Handler],
         on_crash: Callable[[Inbound, Exception], Outbound],
+        settle: Callable[[str], str] = str,
+        pages: Browsers | None = None,
         *,
         max_body: int = MAX_BODY,
         ip_header: str = "",
@@ -35,6 +39,8 @@ class ExpressLane:
     ) -> None:
         self._application = application
         self._table = dict(table)
+        self._paged = {key: let_in(handler, pages) for key, handler in table.items()} if pages else self._table
+        self._settle = settle
         self._on_crash = on_crash
         self._max_body = max_body
         self._ip_header = ip_header
@@ -56,10 +62,15 @@ class ExpressLane:
             outbound = self._on_crash(inbound, error)
         return start(outbound, start_response)
 
-    def find(self, environ: Mapping[str, Any]) -> Handler | None:
-        """The handler of a plain request for a hot operation, whatever its length."""
-        handler = self._table.get((environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")))
-        return None if handler is None or any(key in environ for key in ODD) else handler
+    def find(self, environ: MutableMapping[str, Any]) -> Handler | None:
+        """The handler of a plain request for a hot operation, whatever its length; its path is then put right."""
+        path = self._settle(environ.get("PATH_INFO", ""))
+        table = self._paged if "HTTP_ORIGIN" in environ else self._table
+        handler = table.get((environ["REQUEST_METHOD"], path))
+        if handler is None or any(key in environ for key in ODD):
+            return None
+        environ["PATH_INFO"] = path
+        return handler
 
     def answer(self, head: Head, body: bytes, base: Mapping[str, Any]) -> Outbound:
         """The answer to a request that the worker read itself; `base` is the environ of its connection."""
@@ -81,3 +92,14 @@ class ExpressLane:
         if environ["REQUEST_METHOD"] == "GET":
             return not length
         return length.isascii() and length.isdigit() and 0 < int(length) <= self._max_body
+
+
+def let_in(handler: Handler, pages: Browsers) -> Handler:
+    """`handler` whose answers a page of another origin may read."""
+
+    def handle(inbound: Inbound) -> Outbound:
+        outbound = handler(inbound)
+        outbound.headers = [*outbound.headers, *pages.headers(inbound.header("origin"))]
+        return outbound
+
+    return handle

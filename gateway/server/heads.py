@@ -1,6 +1,6 @@
 """Request heads, read once: a caller sends the same again and again but for the length of the body."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from io import BytesIO
 from typing import Any
 
@@ -62,7 +62,7 @@ class Head:
 class Heads:
     """Those that were read lately. `find(environ)` gives the express lane's handler of a request, None without one."""
 
-    def __init__(self, find: Callable[[Mapping[str, Any]], Handler | None]) -> None:
+    def __init__(self, find: Callable[[MutableMapping[str, Any]], Handler | None]) -> None:
         self._find = find
         self._known: dict[bytes, Head] = {}
 
@@ -101,7 +101,8 @@ class Heads:
         environ: dict[str, Any] = {}
         framing = read_head(data, environ)
         declared = environ.pop("CONTENT_LENGTH", "0")
-        head = Head(environ, framing.modern, framing.keep_alive, framing.expects, self._find(environ))
+        handler = self._find(environ)  # which puts a loose path right
+        head = Head(environ, framing.modern, framing.keep_alive, framing.expects, handler)
         # Kept only where what was cut out is the length and nothing else: a folded line could belong to it.
         if framing.length != CHUNKED and declared.encode() == digits and b"\r\n " not in data and b"\t" not in data:
             self._keep(rest, head)

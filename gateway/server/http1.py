@@ -16,7 +16,11 @@ CHUNK_LINE_BYTES = 1024
 TRAILER_LINES = 64
 HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_ENCODING", "HTTP_AUTHORIZATION"})
-PLAIN_KEYS = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
+PLAIN_KEYS = {
+    b"content-type": "CONTENT_TYPE",
+    b"content-length": "CONTENT_LENGTH",
+    b"session_id": "HTTP_SESSION_ID",  # coding clients write it so; it means what its twin means
+}
 
 
 class Source(Protocol):
@@ -78,10 +82,12 @@ def name_key(name: bytes) -> str | None:
     A name with an underscore would be taken for its twin with a dash; `Proxy` would become HTTP_PROXY, which
     programs read as a setting.
     """
+    plain = PLAIN_KEYS.get(name.lower())
+    if plain is not None:
+        return plain
     if b"_" in name or name.lower() == b"proxy":
         return None
-    plain = PLAIN_KEYS.get(name.lower())
-    return plain or "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
+    return "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
 
 
 def read_head(data: bytes, environ: dict[str, Any]) -> Framing:

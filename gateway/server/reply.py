@@ -1,16 +1,16 @@
 """Answers onto the wire: WSGI's start_response, framing (RFC 9112, 6) and as few sends as possible."""
 
-import json
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
 
 import gevent
 from msgspec import Struct
 
 from gateway.errors import GatewayError
+from gateway.ids import new_hex
 from gateway.server.connection import Connection
 from gateway.surfaces.exchange import Outbound
+from gateway.surfaces.replies import error_reply
 from gateway.surfaces.wsgi import write_status
 
 # A body of declared length up to this goes out with its head in one send, however many pieces it comes in.
@@ -218,11 +218,7 @@ def join(result: Iterable[bytes], length: int) -> bytes:
 
 def write_refusal(error: GatewayError, date: str, bare: bool = False) -> bytes:
     """A whole reply for an error that no surface has seen; the connection ends with it."""
-    members: dict[str, Any] = {"message": error.message, "type": error.kind, "param": None, "code": error.code}
-    body = json.dumps({"error": members}).encode()
-    retry = f"Retry-After: {max(1, round(error.retry_after))}\r\n" if error.retry_after is not None else ""
-    head = (
-        f"HTTP/1.1 {write_status(error.status)}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n{retry}{date}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode("latin-1") + (b"" if bare else body)
+    outbound = error_reply(error, "openai", new_hex())
+    lines = [f"HTTP/1.1 {write_status(error.status)}", *map(LINE, outbound.headers)]
+    lines += f"Content-Length: {len(outbound.body)}", date, "Connection: close", *HEAD_END
+    return LINE_END.join(lines).encode("latin-1") + (b"" if bare else outbound.body)

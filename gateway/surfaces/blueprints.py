@@ -11,7 +11,7 @@ from gateway.metering.counters import Count
 from gateway.services import Services
 from gateway.surfaces import auth, replies, retained
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
-from gateway.surfaces.wsgi import read_inbound
+from gateway.surfaces.wsgi import REQUEST_ID, read_inbound
 
 KEY_HEADER = "idempotency-key"
 # What a header says of the first request and would be wrong of a later one, and how those of rate limits begin.
@@ -120,7 +120,7 @@ def _view(services: Services, operation: Operation) -> Callable[..., Response]:
                 public_url=server.public_url,
             )
         except GatewayError as error:
-            return respond(replies.error_reply(error, operation.dialect))
+            return respond(replies.error_reply(error, operation.dialect, request.environ.get(REQUEST_ID, "")))
         return respond(handle(inbound))
 
     return view

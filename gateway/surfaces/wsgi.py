@@ -21,6 +21,8 @@ GZIP_OR_ZLIB, BARE_DEFLATE = 47, -15
 PLAIN_CODINGS = ("", "identity")
 ZLIB_CODINGS = ("gzip", "x-gzip", "deflate")
 ZSTD = "zstd"
+# The environ's key for the id that an answer carries which no handler has made.
+REQUEST_ID = "gateway.request_id"
 
 Environ = Mapping[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]

@@ -17,7 +17,7 @@ from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.openai.model_entries import Query, pseudo_entries, serialise_entries, write_entries
 
 JSON = ("Content-Type", "application/json")
-HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key"))
+HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
 LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"
 
 

@@ -106,7 +106,8 @@ def refuse_socket(services: Services, inbound: Inbound) -> Outbound:
     """GET /v1/responses: 426 for a WebSocket handshake, 405 for anything else."""
     if inbound.header("upgrade").lower() == "websocket":
         raise InvalidRequest(NO_SOCKET, status=UPGRADE_REQUIRED, code="websocket_not_supported")
-    raise MethodNotAllowed("GET is not possible at /v1/responses; use POST, or GET /v1/responses/{id}.")
+    text = "GET is not possible at /v1/responses; use POST, or GET /v1/responses/{id}."
+    raise MethodNotAllowed(text, headers=(("Allow", "OPTIONS, POST"),))
 
 
 def _find(services: Services, inbound: Inbound) -> StoredResponse:

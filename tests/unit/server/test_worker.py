@@ -1,9 +1,12 @@
 """The worker against hostile and hurried callers, over raw sockets."""
 
+import json
 import socket
 import time
 
 import pytest
+
+from gateway.server.http1 import read_head
 
 
 def test_head_split_at_every_byte_is_one_request(caller):
@@ -49,7 +52,10 @@ def test_head_that_two_readers_could_take_differently_is_refused_and_closed(call
     caller.send(b"POST /echo HTTP/1.1\r\nHost: here\r\n" + head + b"\r\n\r\n")
     found, headers, body = caller.reply()
     assert (found, headers["connection"]) == (status, "close")
-    assert b'"message"' in body and caller.rest() == b""
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"} and all(type(value) is str for value in error.values())
+    assert error["type"] == "invalid_request_error" and error["code"] and headers["x-request-id"]
+    assert caller.rest() == b""
 
 
 @pytest.mark.parametrize(
@@ -70,6 +76,12 @@ def test_request_line_that_is_not_served_gets_its_own_status(caller, line, statu
 def test_header_with_an_underscore_cannot_pose_as_its_twin(caller):
     caller.get("/echo", "X_Forwarded: evil", "X-Real: a")
     assert caller.reply()[2] == b"GET /echo  HTTP_X_REAL\n"
+
+
+def test_a_session_may_be_named_with_an_underscore():
+    environ = {}
+    read_head(b"GET / HTTP/1.1\r\nHost: here\r\nSession_Id: one\r\n\r\n", environ)
+    assert environ["HTTP_SESSION_ID"] == "one"
 
 
 def test_absolute_target_and_escapes_are_understood(caller):

@@ -1,0 +1,42 @@
+"""What stands before Flask for each request that takes the long way: addresses put right, CORS, an id on the answer."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gateway import ids
+from gateway.surfaces import browsers, wsgi
+from gateway.surfaces.addresses import Addresses
+from gateway.surfaces.browsers import Browsers
+from gateway.surfaces.exchange import LABEL_LENGTH, Outbound
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+ID_HEADER = "x-request-id"
+
+
+class Front:
+    """A WSGI application around another."""
+
+    def __init__(self, application: Application, addresses: Addresses, pages: Browsers) -> None:
+        self._application = application
+        self._addresses = addresses
+        self._pages = pages
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"] = self._addresses.settle(environ.get("PATH_INFO") or "/")
+        shown_id = environ.get("HTTP_X_REQUEST_ID", "").strip()[:LABEL_LENGTH] or ids.new_hex()
+        environ[wsgi.REQUEST_ID] = shown_id
+        more: browsers.Headers = []
+        if "HTTP_ORIGIN" in environ and browsers.takes_keys(path):
+            asked = wsgi.read_headers(environ)
+            if browsers.is_preflight(environ["REQUEST_METHOD"], asked):
+                headers = [(ID_HEADER, shown_id), *self._pages.preflight(asked)]
+                return wsgi.start(Outbound(204, headers), start_response)
+            more = self._pages.headers(environ["HTTP_ORIGIN"])
+
+        def begin(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            if not any(name.lower() == ID_HEADER for name, _ in headers):
+                headers = [*headers, (ID_HEADER, shown_id)]
+            return start_response(status, [*headers, *more], exc_info)
+
+        return self._application(environ, begin)

@@ -1,0 +1,42 @@
+"""Paths as operations spell them: a slash at the end, doubled slashes, a missing or doubled `/v1` are forgiven.
+
+Clients join a base URL and a path, and people give the base with `/v1`, without it, or with a slash too many. What is
+meant is plain, so it is served at once: a redirect would make most clients send a POST again as a GET.
+"""
+
+import re
+from collections.abc import Iterable
+
+VERSION = "/v1"
+SLASHES = re.compile("/{2,}")
+VARIABLE = re.compile(r"<(path:)?\w+>")
+
+
+class Addresses:
+    """The paths of some operations (`<name>` and `<path:name>` stand for variables)."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        given = set(paths)
+        self._exact = {path for path in given if "<" not in path}
+        self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)")
+
+    def settle(self, path: str) -> str:
+        """The operation's own spelling of a loose `path`; any other path as it came."""
+        if path in self._exact:
+            return path
+        tidy = SLASHES.sub("/", path).rstrip("/") or "/"
+        while tidy.startswith(f"{VERSION}{VERSION}/"):
+            tidy = tidy[len(VERSION) :]
+        for meant in (tidy, VERSION + tidy):
+            if meant in self._exact or self._varied.fullmatch(meant):
+                return meant
+        return path
+
+
+def _pattern(path: str) -> str:
+    """The expression of a path with variables."""
+    parts, at = [], 0
+    for found in VARIABLE.finditer(path):
+        parts += re.escape(path[at : found.start()]), "[^/].*" if found[1] else "[^/]+"
+        at = found.end()
+    return "".join((*parts, re.escape(path[at:])))

@@ -1,0 +1,54 @@
+"""What lets pages of other origins call the routes of API keys (CORS, as the Fetch standard has it).
+
+An API key is sent by the page's own code and never by the browser itself, so any origin may be let in: there are no
+credentials that a foreign page could abuse. Routes that take a cookie are left out for just that reason.
+"""
+
+from collections.abc import Iterable, Mapping
+
+Headers = list[tuple[str, str]]
+
+KEY_ROUTES = ("/v1/", "/v3/ai/", "/v4/ai/")
+ANY = "*"
+VARY = ("Vary", "Origin")
+METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+# Longer than any browser believes it (Fetch, 4.9: each has a cap of its own).
+REMEMBER = ("Access-Control-Max-Age", "86400")
+ASKED_HEADERS = "access-control-request-headers"
+# "*" covers every header but this one (Fetch, 4.8), for clients that name none.
+ALL_HEADERS = "*, Authorization"
+
+
+class Browsers:
+    """Which origins are let in: all with "*", none without an entry."""
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        self._origins = frozenset(origin.rstrip("/") for origin in origins)
+        self._open = ANY in self._origins
+
+    def headers(self, origin: str) -> Headers:
+        """What an answer to a page of `origin` carries."""
+        if self._open:
+            allowed = ANY
+        elif origin in self._origins:
+            allowed = origin
+        else:
+            return [VARY]
+        return [("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", ANY), VARY]
+
+    def preflight(self, asked: Mapping[str, str]) -> Headers:
+        """What the answer to a preflight request with the headers `asked` carries."""
+        headers = self.headers(asked.get("origin", ""))
+        if headers == [VARY]:
+            return headers
+        allowed = ("Access-Control-Allow-Headers", asked.get(ASKED_HEADERS, "") or ALL_HEADERS)
+        return [*headers, ("Access-Control-Allow-Methods", METHODS), allowed, REMEMBER]
+
+
+def takes_keys(path: str) -> bool:
+    """Whether API keys are what a path is called with."""
+    return path.startswith(KEY_ROUTES)
+
+
+def is_preflight(method: str, headers: Mapping[str, str]) -> bool:
+    return method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers

@@ -1,0 +1,90 @@
+"""Clients whose base URL has a slash or a `/v1` too many or too few, and what answers of the framework carry."""
+
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from anthropic import Anthropic
+from fakes.openai import FakeOpenAI
+from gateways import GatewayProcess, LocalGateway, local_gateway
+from openai import OpenAI
+
+from gateway.settings import Settings
+
+TALK = [{"role": "user", "content": "Hi"}]
+MODEL = "openai/gpt-4o-mini"
+BASES = ["", "/", "/v1", "/v1/", "/v1/v1", "//v1"]
+
+
+@pytest.fixture(params=["express", "flask"])
+def lane(request: pytest.FixtureRequest, settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
+    """A gateway with and without its express lane."""
+    express = str(request.param == "express")
+    with FakeOpenAI() as upstream:
+        environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
+        with local_gateway(settings, GATEWAY_SERVER_EXPRESS_LANE=express, **environment) as running:
+            yield running
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_every_way_to_write_the_base_url_works(lane: LocalGateway, base: str) -> None:
+    client = OpenAI(base_url=lane.address + base, api_key=lane.key, max_retries=0)
+    assert client.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
+    assert client.responses.create(model=MODEL, input="Hi").output_text
+    assert client.models.retrieve("gpt-4o-mini").id == "gpt-4o-mini"
+    other = Anthropic(base_url=lane.address + base, api_key=lane.key, max_retries=0)
+    assert other.messages.create(model=MODEL, messages=TALK, max_tokens=50).content
+
+
+def test_a_slash_at_the_end_is_no_redirect(lane: LocalGateway) -> None:
+    with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {lane.key}"}) as http:
+        for path in ("/v1/models/", "/models", "//v1//models", "/v1/key/", "/healthz/", "/v1/v1/models"):
+            assert http.get(lane.address + path).status_code == 200, path
+        body = {"model": MODEL, "messages": TALK}
+        assert http.post(f"{lane.address}/chat/completions/", json=body).status_code == 200
+
+
+def test_a_loose_address_is_served_by_the_worker_as_the_exact_one(process: Callable[..., GatewayProcess]) -> None:
+    with FakeOpenAI() as upstream:
+        gateway = process(LLM_OPENAI_API_KEY="sk-upstream", LLM_OPENAI_BASE_URL=upstream.url)
+        for path in ("/chat/completions", "/v1/v1/chat/completions/", "/v1/chat/completions"):
+            assert gateway.post(path, {"model": MODEL, "messages": TALK})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/chat/completions", "OPTIONS, POST"),
+        ("PUT", "/v1/models", "GET, HEAD, OPTIONS"),
+        ("GET", "/v1/responses", "OPTIONS, POST"),
+        ("DELETE", "/messages/", "OPTIONS, POST"),
+    ],
+)
+def test_a_wrong_method_is_told_the_right_ones(lane: LocalGateway, method: str, path: str, allowed: str) -> None:
+    with httpx.Client(trust_env=False) as http:
+        answer = http.request(method, lane.address + path)
+        options = http.options(lane.address + path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert options.status_code == 204
+    assert answer.headers["x-request-id"] and options.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/nothing"),
+        ("GET", "/v1/nothing"),
+        ("PUT", "/v1/messages"),
+        ("GET", "/"),
+        ("GET", "/docs"),
+        ("HEAD", "/"),
+    ],
+)
+def test_every_answer_carries_a_request_id(lane: LocalGateway, method: str, path: str) -> None:
+    with httpx.Client(trust_env=False) as http:
+        answer = http.request(method, lane.address + path)
+        named = http.request(method, lane.address + path, headers={"x-request-id": "mine"})
+    assert len(answer.headers["x-request-id"]) == 32
+    assert named.headers.get_list("x-request-id") == ["mine"]
+    if path == "/v1/messages":
+        assert named.headers["request-id"] == "mine"

@@ -1,0 +1,39 @@
+"""Loose spellings of an address lead to the operation that is meant, and to nothing else."""
+
+import pytest
+
+from gateway.surfaces.addresses import Addresses
+
+ADDRESSES = Addresses(
+    ("/", "/keys", "/v1/keys/all", "/v1/chat/completions", "/v1/models", "/v1/models/<path:model>", "/v1/x/<id>/end")
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "served"),
+    [
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("//v1//chat/completions//", "/v1/chat/completions"),
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/chat/completions/", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/models/openai/gpt-5", "/v1/models/openai/gpt-5"),
+        ("/v1/v1/models/gpt-5/", "/v1/models/gpt-5"),
+        ("/x/one/end", "/v1/x/one/end"),
+        ("/keys/", "/keys"),
+        ("/keys", "/keys"),
+        ("", "/"),
+    ],
+)
+def test_what_is_meant_is_found(asked: str, served: str) -> None:
+    assert ADDRESSES.settle(asked) == served
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/nothing", "/v1", "/v2/chat/completions", "/CHAT/completions", "/v1/x/a/b/end", "/v1v1/chat/completions"],
+)
+def test_what_is_not_there_stays_as_it_came(path: str) -> None:
+    assert ADDRESSES.settle(path) == path
