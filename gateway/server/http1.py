@@ -1,11 +1,13 @@
 """Requests off the wire: heads through the C parser, bodies by length or chunks (RFC 9112)."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
+import gevent
 import httptools
 
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
@@ -14,7 +16,18 @@ CHUNKED = -1
 MOST_DIGITS = 18  # of a length that needs no second look
 CHUNK_LINE_BYTES = 1024
 TRAILER_LINES = 64
-HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
+# A body in crumbs costs steps and not bytes: so many chunks are free, above them each must bring this many bytes.
+FREE_CHUNKS = 4096
+LEAST_CHUNK_BYTES = 16
+CHUNKS_PER_TURN = 256
+# RFC 9112, 7.1.1 and 5: what may stand after a chunk's size, and a line after the last chunk. A line end or a null
+# inside would be read by another server as the end of the line.
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
+CHUNK_LINE = re.compile(
+    rb"([0-9a-fA-F]{1,15})(?:[ \t]*+;[ \t]*+%b(?:[ \t]*+=[ \t]*+(?:%b|%b))?)*+[ \t]*" % (_TOKEN, _TOKEN, _QUOTED)
+)
+TRAILER = re.compile(rb"%b:[\t -~\x80-\xff]*" % _TOKEN)
 ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_ENCODING", "HTTP_AUTHORIZATION"})
 PLAIN_KEYS = {
     b"content-type": "CONTENT_TYPE",
@@ -170,28 +183,37 @@ def _read_length(modern: bool, environ: Mapping[str, str]) -> int:
     return int(length)
 
 
-def read_chunked(source: Source, cap: int) -> bytes:
-    """A chunked body (RFC 9112, 7.1), extensions and trailers dropped. RequestTooLarge over `cap` bytes."""
-    parts: list[bytes] = []
-    total = 0
+def read_chunked(source: Source, cap: int, grow: Callable[[int], object] = int) -> bytes:
+    """A chunked body (RFC 9112, 7.1), extensions and trailers dropped; `grow` is told of the bytes of each chunk before
+    they are taken. RequestTooLarge over `cap` bytes."""
+    body = bytearray()
+    count = 0
     while size := _read_chunk_size(source.take_line(CHUNK_LINE_BYTES)):
-        total += size
-        if total > cap:
+        if len(body) + size > cap:
             raise too_large(cap)
-        parts.append(source.take(size))
+        grow(size)
+        body += source.take(size)
         if source.take(2) != b"\r\n":
             raise malformed("A chunk is longer than its size.")
+        count += 1
+        if count % CHUNKS_PER_TURN == 0:
+            if count > FREE_CHUNKS + len(body) // LEAST_CHUNK_BYTES:
+                raise malformed("The chunked body comes in too many small chunks.")
+            gevent.sleep(0)
     for _ in range(TRAILER_LINES):
-        if not source.take_line(CHUNK_LINE_BYTES):
-            return b"".join(parts)
+        line = source.take_line(CHUNK_LINE_BYTES)
+        if not line:
+            return bytes(body)
+        if not TRAILER.fullmatch(line):
+            raise malformed("A trailer of the chunked body is not a header line.")
     raise malformed("The chunked body has too many trailers.")
 
 
 def _read_chunk_size(line: bytes) -> int:
-    digits = line.partition(b";")[0].rstrip(b" \t")
-    if not digits or len(digits) > 15 or not HEXADECIMAL.issuperset(digits):
-        raise malformed("A chunk size is not a hexadecimal number.")
-    return int(digits, 16)
+    found = CHUNK_LINE.fullmatch(line)
+    if found is None:
+        raise malformed("A chunk does not begin with its size as a hexadecimal number.")
+    return int(found[1], 16)
 
 
 def too_large(cap: int) -> RequestTooLarge:
