@@ -16,6 +16,7 @@ from gateway.engine.idempotency import Idempotency
 from gateway.engine.management import Management
 from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
+from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
 from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError
@@ -53,6 +54,7 @@ class Services:
     control: Control
     journal: Journal
     documents: Documents
+    responses: StoredResponses
     redis: Redis | None
     transport: Transport
     catalogue: Current

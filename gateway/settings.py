@@ -97,6 +97,12 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
+class Responses:
+    max_organization_mb: int
+    max_conversation_mb: int
+
+
+@dataclass(frozen=True, slots=True)
 class Metering:
     drain_s: float
 
@@ -139,6 +145,7 @@ class Settings:
     catalogue: Catalogue
     routing: Routing
     cache: Cache
+    responses: Responses
     metering: Metering
     limits: Limits
     bootstrap: Bootstrap

@@ -30,6 +30,7 @@ from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
 from gateway.engine.provider_check import ProviderCheck
 from gateway.engine.recovery import Recovery
+from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
 from gateway.engine.settlement import Settlements
 from gateway.limits.budgets import Budgets
@@ -56,6 +57,7 @@ from gateway.store.installation import Secrets, load_secrets
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal, forget_writers
 from gateway.store.redis import Redis, open_redis
+from gateway.store.turns import Turns
 from gateway.threads import Threads
 from gateway.transport import Transport
 
@@ -129,6 +131,7 @@ def build(settings: Settings) -> Services:
     routing = _open_routing(base, accounts)
     money = _open_money(base, accounts)
     retention = _open_retention(base)
+    responses = _open_responses(base)
     cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
     ledger = LedgerBook(base.database, base.control)
     return Services(
@@ -139,6 +142,7 @@ def build(settings: Settings) -> Services:
         control=base.control,
         journal=base.journal,
         documents=base.documents,
+        responses=responses,
         redis=base.redis,
         transport=base.transport,
         secrets=base.secrets,
@@ -160,7 +164,7 @@ def build(settings: Settings) -> Services:
         chat=_open_chat(base, routing, money, cache),
         idempotency=_open_idempotency(base, money),
         retention=retention,
-        exchange=Exchange(routing.health, _find_board(base), _list_chores(base, routing, cache, retention)),
+        exchange=Exchange(routing.health, _find_board(base), _list_chores(base, routing, cache, retention, responses)),
         management=_open_management(base, accounts, routing),
         sources=read_clients(loader.FOLDER / "clients.toml"),
     )
@@ -268,6 +272,13 @@ def _open_retention(base: Base) -> Retention:
     return Retention(base.database, base.journal, Vault(base.secrets.encryption_keys), base.threads, SETTLE_S)
 
 
+def _open_responses(base: Base) -> StoredResponses:
+    vault = Vault(base.secrets.encryption_keys)
+    return StoredResponses(
+        Turns(base.database), base.documents, vault, base.hash_key, base.threads, base.settings.responses
+    )
+
+
 def _open_management(base: Base, accounts: Accounts, routing: Routing) -> Management:
     check = ProviderCheck(
         routing.catalogue.current,
@@ -313,7 +324,7 @@ def _find_board(base: Base) -> Board | None:
 
 
 def _list_chores(
-    base: Base, routing: Routing, cache: ResponseCache, retention: Retention
+    base: Base, routing: Routing, cache: ResponseCache, retention: Retention, responses: StoredResponses
 ) -> tuple[Callable[[], object], ...]:
     """What any worker may do from time to time: what expired goes, and the marks of journals long ended."""
     database = base.database
@@ -321,6 +332,7 @@ def _list_chores(
         cache.trim,
         routing.decisions.purge,
         retention.purge,
+        responses.purge,
         lambda: base.documents.sweep({}),
         lambda: forget_writers(database, database.now_us() - WRITERS_KEPT_US),
     )

@@ -1,76 +1,199 @@
 """Stored responses: conversations that a caller goes on with by naming the last answer.
 
-Every stored response keeps the whole conversation up to it, so a chain is read with one look-up and does not break
-when an earlier link expires or is deleted.
+A turn stores what is new in it and names the turn before. What is large, a picture or the list of tools, is stored once
+an organization however often it is sent. All of it is compressed and encrypted, off the event loop.
 """
 
+import hmac
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from gateway.accounts.authentication import Caller
-from gateway.errors import NotFound
+from gateway.accounts.vault import Vault
+from gateway.engine import pieces
+from gateway.errors import InvalidRequest, NotFound, Unavailable
+from gateway.metering.payloads import pack, unpack
+from gateway.settings import Responses
 from gateway.store.documents import Documents
+from gateway.store.turns import DIGEST_BYTES, Link, NoRoom, PiecesGone, PreviousGone, Turn, Turns
+from gateway.threads import Threads
 
-KIND = "stored_response"
+KIND = "stored_response"  # of documents: how earlier releases stored them: whole, in zlib
 LIFE_S = 30 * 86_400.0  # HTTP reference, section 3.2
-LEVEL = 1  # conversations repeat themselves: the quickest level already makes them small
+LABEL = b"stored-response\0"
+MOST_TURNS = 10_000  # of one conversation
+TRIES = 3
+MB = 1 << 20
 Item = dict[str, Any]
+
+
+class Said(NamedTuple):
+    """A turn before: the id of its response, its input as it was sent, its output."""
+
+    ident: str
+    items: list[Item]
+    output: list[Item]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response (JSON object with `output`), the items that were said before its turn, and its turn's own input."""
+    """A response (JSON object with `output`), the turns before it, and its turn's own input as it was sent."""
 
     response: dict[str, Any]
-    history: list[Item]
+    earlier: list[Said]
     items: list[Item]
 
     @property
-    def asked(self) -> list[Item]:
-        """All that the model was given."""
-        return self.history + self.items
-
-    @property
-    def conversation(self) -> list[Item]:
-        """All that was said up to now, the answer included."""
-        return self.asked + self.response["output"]
+    def turns(self) -> list[Said]:
+        """All that was said up to now."""
+        return [*self.earlier, Said(self.response["id"], self.items, self.response["output"])]
 
 
 class StoredResponses:
     """The responses of every tenant; a caller reaches those of their own project, a customer those of their own key."""
 
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+    def __init__(
+        self, turns: Turns, documents: Documents, vault: Vault, secret: bytes, threads: Threads, settings: Responses
+    ) -> None:
+        self._turns, self._documents, self._vault = turns, documents, vault
+        self._secret, self._threads = secret, threads
+        self._most_bytes = settings.max_organization_mb * MB
+        self._most_conversation = settings.max_conversation_mb * MB
 
-    def keep(self, caller: Caller, stored: StoredResponse) -> None:
-        """Store under the response's id. Unavailable when the store is away."""
-        body = {
-            "scope": scope_of(caller),
-            "response": stored.response,
-            "history": stored.history,
-            "items": stored.items,
-        }
-        self._documents.put(KIND, stored.response["id"], zlib.compress(orjson.dumps(body), LEVEL), LIFE_S)
+    def check_room(self, caller: Caller) -> None:
+        """InvalidRequest when the caller's organization stores as much as it may."""
+        if not self._most_bytes or self._turns.total(caller.organization_id) < self._most_bytes:
+            return
+        raise InvalidRequest(
+            f"This organization's stored responses fill its {self._most_bytes // MB} MB (responses.max_organization_mb "
+            "of the gateway). Send store: false, or delete stored responses (DELETE /v1/responses/{id}).",
+            param="store",
+            code="response_storage_full",
+        )
 
-    def find(self, caller: Caller, ident: str, param: str = "response_id", code: str = "not_found") -> StoredResponse:
-        """The response with that id. NotFound when it is not there, not any more, or somebody else's."""
-        packed = self._documents.get(KIND, ident)
-        body = orjson.loads(zlib.decompress(packed)) if packed is not None else None
-        if body is None or body["scope"] != scope_of(caller):
+    def keep(self, caller: Caller, stored: StoredResponse, previous: str = "") -> None:
+        """Store under the response's id, as what follows the response `previous`. InvalidRequest when there is no
+        room, Unavailable when the store is away."""
+        organization = caller.organization_id
+        for _ in range(TRIES):
+            try:
+                self._add(organization, scope_of(caller), stored, previous)
+            except PreviousGone:
+                previous = ""  # it was deleted while this turn was answered: what was said is stored here
+            except PiecesGone:
+                continue
+            except NoRoom:
+                raise InvalidRequest(
+                    f"The response needs more room than is left of {self._most_bytes // MB} MB.",
+                    code="response_storage_full",
+                ) from None
+            else:
+                return
+        raise Unavailable("The response could not be stored.")
+
+    def find(
+        self,
+        caller: Caller,
+        ident: str,
+        param: str = "response_id",
+        code: str = "not_found",
+        *,
+        whole: bool = True,
+    ) -> StoredResponse:
+        """The response with that id, with what was said before it if `whole`. NotFound when it is not there, not any
+        more, or somebody else's; InvalidRequest when the conversation is too long to go on with."""
+        link = self._turns.find(ident)
+        found = self._find_old(caller, ident) if link is None else None
+        if link is not None and link.scope == scope_of(caller):
+            if whole:
+                self._check_length(link, param)
+            found = self._read(link, whole)
+        if found is None:
             raise NotFound(
                 f"There is no stored response {ident!r}: it was not stored, expired, or was deleted.",
                 param=param,
                 code=code,
             )
-        return StoredResponse(body["response"], body["history"], body["items"])
+        return found
 
     def delete(self, caller: Caller, ident: str) -> None:
         """Forget the response. NotFound as in `find`; responses that went on from it keep what was said."""
-        self.find(caller, ident)
+        self.find(caller, ident, whole=False)
+        self._turns.end(ident)
         self._documents.delete(KIND, ident)
+
+    def purge(self) -> int:
+        """Remove what expired; how many turns went."""
+        return self._turns.sweep()
+
+    def _check_length(self, link: Link, param: str) -> None:
+        most = self._most_conversation
+        if link.turns > MOST_TURNS or link.chain_bytes > most > 0:
+            raise InvalidRequest(
+                f"The stored conversation is over {MOST_TURNS:,} turns or {most // MB} MB "
+                "(responses.max_conversation_mb of the gateway); begin a new one, or compact it.",
+                param=param,
+                code="conversation_too_long",
+            )
+
+    def _add(self, organization: str, scope: str, stored: StoredResponse, previous: str) -> None:
+        segments, parts, raw_bytes = self._threads.run(self._split, organization, stored, not previous)
+        missing = parts.keys() - self._turns.known(organization, tuple(parts))
+        body, values = self._threads.run(self._pack, segments, {name: parts[name] for name in missing})
+        turn = Turn(stored.response["id"], organization, scope, previous, tuple(parts), body, raw_bytes)
+        self._turns.add(turn, values, LIFE_S, self._most_bytes)
+
+    def _split(
+        self, organization: str, stored: StoredResponse, alone: bool
+    ) -> tuple[list[bytes], dict[bytes, bytes], int]:
+        """Text, pieces and size of what is stored; a turn that refers to none brings the earlier ones along."""
+        earlier = [list(said) for said in stored.earlier] if alone else []
+        body = {"response": stored.response, "items": stored.items, "earlier": earlier}
+        own = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
+        segments, parts = pieces.split(body, lambda data: hmac.digest(own, data, "sha256")[:DIGEST_BYTES])
+        texts = sum(map(len, segments)) - DIGEST_BYTES * (len(segments) // 2)
+        return segments, parts, texts + sum(len(parts[name]) for name in pieces.digests_of(segments))
+
+    def _pack(self, segments: list[bytes], values: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
+        packed = {name: pack(self._vault, value) for name, value in values.items()}
+        return pack(self._vault, pieces.pack(segments)), packed
+
+    def _read(self, link: Link, whole: bool) -> StoredResponse | None:
+        rows = self._turns.chain(link.ident, MOST_TURNS if whole else 1)
+        if not rows:
+            return None
+        texts = self._threads.run(lambda: [pieces.unpack(unpack(self._vault, body)) for _, body in rows])
+        wanted = {digest for segments in texts for digest in pieces.digests_of(segments)}
+        values = self._turns.values(link.organization, tuple(wanted))
+        try:
+            return self._threads.run(self._join, texts, values)
+        except KeyError:
+            return None  # it was removed while it was read
+
+    def _join(self, texts: list[list[bytes]], values: dict[bytes, bytes]) -> StoredResponse:
+        opened = {name: unpack(self._vault, value) for name, value in values.items()}
+        *before, last = (pieces.join(segments, opened) for segments in texts)
+        earlier: list[Said] = []
+        for body in before:
+            earlier += [Said(*said) for said in body["earlier"]]
+            earlier.append(Said(body["response"]["id"], body["items"], body["response"]["output"]))
+        earlier += [Said(*said) for said in last["earlier"]]
+        return StoredResponse(last["response"], earlier, last["items"])
+
+    def _find_old(self, caller: Caller, ident: str) -> StoredResponse | None:
+        packed = self._documents.get(KIND, ident)
+        body = None if packed is None else self._threads.run(_read_old, packed)
+        if body is None or body["scope"] != scope_of(caller):
+            return None
+        return StoredResponse(body["response"], [Said(ident, body["history"], [])], body["items"])
+
+
+def _read_old(packed: bytes) -> dict[str, Any]:
+    """A document of then: JSON in zlib."""
+    return orjson.loads(zlib.decompress(packed))
 
 
 def scope_of(caller: Caller) -> str:

@@ -5,7 +5,7 @@ import logging
 from gateway.dialects import responses as dialect
 from gateway.engine.chat import Answer, Stream
 from gateway.engine.context import RequestContext
-from gateway.engine.responses import StoredResponse, StoredResponses
+from gateway.engine.responses import Said, StoredResponse
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed
 from gateway.services import Services
 from gateway.surfaces import auth, replies
@@ -24,21 +24,24 @@ def create(services: Services, inbound: Inbound) -> Outbound:
     """A response, whole or streamed (HTTP reference, section 3.2)."""
     context = auth.admit(services, inbound, "chat", "responses")
     body = schema.decode(inbound.body)
-    history, own = store.gather(body, StoredResponses(services.documents), context.caller)
+    history, own = store.gather(body, services.responses, context.caller)
     turn = reader.read(body, history, own)
+    if turn.store:
+        services.responses.check_room(context.caller)
+    keep = _keeper(services, context, turn, body.previous_response_id or "")
     if turn.request.needs.stream:
-        return _stream(services, context, turn)
+        return _stream(services, context, turn, keep)
     answer = services.chat.generate(context, turn.request)
     facts = _facts(context, answer)
-    response = writer.reply(answer.result, turn, facts, _keeper(services, context, turn))
+    response = writer.reply(answer.result, turn, facts, keep)
     headers = headers_of(facts, services.clock, streamed=False)
     return replies.json_reply(response, context.shown_id, headers=headers)
 
 
-def _stream(services: Services, context: RequestContext, turn: reader.Turn) -> Outbound:
+def _stream(services: Services, context: RequestContext, turn: reader.Turn, keep: writer.Keep) -> Outbound:
     answering = services.chat.stream(context, turn.request)
     facts = _facts(context, answering)
-    frames = stream.frames(answering, turn, facts, _keeper(services, context, turn))
+    frames = stream.frames(answering, turn, facts, keep)
     return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
 
 
@@ -46,14 +49,14 @@ def _facts(context: RequestContext, answer: Answer | Stream) -> Facts:
     return Facts(context, answer.outcome, store.ID_PREFIX + context.request_id)
 
 
-def _keeper(services: Services, context: RequestContext, turn: reader.Turn) -> writer.Keep:
+def _keeper(services: Services, context: RequestContext, turn: reader.Turn, previous: str) -> writer.Keep:
     """Stores the finished response. An answer that was paid for is not lost when its storing fails: it then says
     `store: false`, and a turn that would go on from it is told that it is not there."""
 
     def keep(response: dict) -> bool:
-        items = store.label(turn.items, response["id"])
+        earlier = [Said(previous, turn.history, [])] if turn.history else []
         try:
-            StoredResponses(services.documents).keep(context.caller, StoredResponse(response, turn.history, items))
+            services.responses.keep(context.caller, StoredResponse(response, earlier, turn.items), previous)
         except GatewayError as error:
             log.warning("response %s was not stored: %s", context.request_id, error)
             return False
@@ -66,7 +69,7 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     """A compacted conversation, to be sent as the input of the next turn."""
     context = auth.admit(services, inbound, "chat", "responses")
     body = schema.decode_compact(inbound.body)
-    history, own = store.gather(body, StoredResponses(services.documents), context.caller)
+    history, own = store.gather(body, services.responses, context.caller)
     request, users = compact.read(body, history, own)
     answer = services.chat.generate(context, request)
     facts = _facts(context, answer)
@@ -76,7 +79,7 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
 
 def retrieve(services: Services, inbound: Inbound) -> Outbound:
     """A stored response. It is not streamed again."""
-    found = _find(services, inbound)
+    found = _find(services, inbound, whole=False)
     if inbound.arguments().get("stream", "").lower() == "true":
         raise InvalidRequest("A stored response comes whole; leave out stream.", param="stream")
     return replies.json_reply(store.show(found.response, sealed=_sealed(inbound)), inbound.shown_id)
@@ -84,7 +87,7 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
 
 def list_input(services: Services, inbound: Inbound) -> Outbound:
     """What a stored response was given: the items before its turn and its own."""
-    found = _find(services, inbound)
+    found = _find(services, inbound, whole=True)
     body = store.list_items(found, inbound.arguments(), sealed=_sealed(inbound))
     return replies.json_reply(body, inbound.shown_id)
 
@@ -92,13 +95,13 @@ def list_input(services: Services, inbound: Inbound) -> Outbound:
 def delete(services: Services, inbound: Inbound) -> Outbound:
     """Forget a stored response."""
     ident = inbound.params["response_id"]
-    StoredResponses(services.documents).delete(auth.caller_of(services, inbound), ident)
+    services.responses.delete(auth.caller_of(services, inbound), ident)
     return replies.json_reply({"id": ident, "object": "response", "deleted": True}, inbound.shown_id)
 
 
 def cancel(services: Services, inbound: Inbound) -> Outbound:
     """There is nothing to cancel: InvalidRequest says so, for responses that are there."""
-    _find(services, inbound)
+    _find(services, inbound, whole=False)
     raise InvalidRequest(NOT_RUNNING, code="unsupported_operation")
 
 
@@ -110,9 +113,9 @@ def refuse_socket(services: Services, inbound: Inbound) -> Outbound:
     raise MethodNotAllowed(text, headers=(("Allow", "OPTIONS, POST"),))
 
 
-def _find(services: Services, inbound: Inbound) -> StoredResponse:
+def _find(services: Services, inbound: Inbound, *, whole: bool) -> StoredResponse:
     caller = auth.caller_of(services, inbound)
-    return StoredResponses(services.documents).find(caller, inbound.params["response_id"])
+    return services.responses.find(caller, inbound.params["response_id"], whole=whole)
 
 
 def _sealed(inbound: Inbound) -> bool:

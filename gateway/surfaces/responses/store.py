@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.accounts.authentication import Caller
 from gateway.dialects import responses as dialect
-from gateway.engine.responses import StoredResponse, StoredResponses
+from gateway.engine.responses import Said, StoredResponse, StoredResponses
 from gateway.errors import NotFound
 from gateway.surfaces.complaints import invalid
 from gateway.surfaces.responses import items as shapes
@@ -30,8 +30,7 @@ def gather(body: schema.CompactBody, stored: StoredResponses, caller: Caller) ->
     history: list[Json] = []
     ident = body.previous_response_id
     if ident:
-        found = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
-        history = found.conversation
+        history = said(stored.find(caller, ident, "previous_response_id", "previous_response_not_found").turns)
     if isinstance(body.input, str):
         return history, [shapes.user_text(body.input)]
     own = body.input or []
@@ -73,13 +72,18 @@ class _Resolver:
             found = self._stored.find(self._caller, ID_PREFIX + named[1])
         except NotFound:
             raise missing from None
-        self._known |= {item["id"]: item for item in found.conversation if "id" in item}
+        self._known |= {item["id"]: item for item in said(found.turns) if "id" in item}
         if ident not in self._known:
             raise missing
 
 
+def said(turns: list[Said]) -> list[Json]:
+    """All items of turns in their order, labelled."""
+    return [item for turn in turns for item in (*label(turn.items, turn.ident), *turn.output)]
+
+
 def label(items: list[Json], answer_id: str) -> list[Json]:
-    """A turn's own items as they are stored: each with an id and a status, text content as a list of parts."""
+    """A turn's own items as they are shown: each with an id and a status, text content as a list of parts."""
     return [_labelled(item, answer_id, place) for place, item in enumerate(items)]
 
 
@@ -119,7 +123,8 @@ def is_mark(item: Json) -> bool:
 
 def list_items(found: StoredResponse, arguments: dict[str, str], *, sealed: bool) -> Json:
     """The list object of a response's input, newest first unless `order` is asc (response_item_list.py)."""
-    items = [item if sealed else conceal(item) for item in found.asked if sealed or not is_mark(item)]
+    asked = [*said(found.earlier), *label(found.items, found.response["id"])]
+    items = [item if sealed else conceal(item) for item in asked if sealed or not is_mark(item)]
     order = arguments.get("order") or "desc"
     if order not in ("asc", "desc"):
         raise invalid("order", "expected asc or desc")

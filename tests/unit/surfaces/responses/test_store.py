@@ -2,12 +2,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.engine.responses import StoredResponse, StoredResponses
+from gateway.accounts.vault import Vault
+from gateway.engine.responses import Said, StoredResponse, StoredResponses
 from gateway.errors import InvalidRequest, MethodNotAllowed, NotFound
+from gateway.settings import Responses
 from gateway.store.database import Database
 from gateway.store.documents import Documents
+from gateway.store.turns import Turns
 from gateway.surfaces.exchange import Inbound
 from gateway.surfaces.responses import routes, schema, store
+from gateway.threads import Threads
 
 HEX = "1" * 32
 ANSWER = f"resp_{HEX}"
@@ -15,7 +19,7 @@ MESSAGE = {"id": f"msg_{HEX}_0", "type": "message", "role": "assistant", "conten
 
 
 def caller(project: str = "p", kind: str = "user", key: str = "k") -> SimpleNamespace:
-    return SimpleNamespace(project_id=project, key_kind=kind, key_id=key)
+    return SimpleNamespace(organization_id="org_1", project_id=project, key_kind=kind, key_id=key)
 
 
 def body(**fields) -> schema.CompactBody:
@@ -23,11 +27,15 @@ def body(**fields) -> schema.CompactBody:
 
 
 @pytest.fixture
-def kept(database: Database) -> StoredResponses:
-    stored = StoredResponses(Documents(database))
-    own = store.label([{"type": "message", "role": "user", "content": "Hi"}], ANSWER)
-    stored.keep(caller(), StoredResponse({"id": ANSWER, "output": [MESSAGE]}, [], own))
-    return stored
+def empty(database: Database, threads: Threads) -> StoredResponses:
+    return StoredResponses(Turns(database), Documents(database), Vault(["k"]), b"s", threads, Responses(1, 1))
+
+
+@pytest.fixture
+def kept(empty: StoredResponses) -> StoredResponses:
+    own = [{"type": "message", "role": "user", "content": "Hi"}]
+    empty.keep(caller(), StoredResponse({"id": ANSWER, "output": [MESSAGE]}, [], own))
+    return empty
 
 
 def test_a_turn_goes_on_from_all_that_was_said(kept: StoredResponses) -> None:
@@ -48,8 +56,8 @@ def test_nobody_else_finds_it(kept: StoredResponses, other: SimpleNamespace) -> 
     assert caught.value.code == "previous_response_not_found"
 
 
-def test_a_customers_key_finds_its_own_only(database: Database) -> None:
-    stored = StoredResponses(Documents(database))
+def test_a_customers_key_finds_its_own_only(empty: StoredResponses) -> None:
+    stored = empty
     stored.keep(caller(kind="customer"), StoredResponse({"id": ANSWER, "output": []}, [], []))
     assert stored.find(caller(kind="customer"), ANSWER).response["id"] == ANSWER
     with pytest.raises(NotFound):
@@ -77,8 +85,8 @@ def test_a_reference_to_nothing_is_named(kept: StoredResponses, ident: str) -> N
 
 
 def listing(count: int) -> StoredResponse:
-    asked = [{"id": f"msg_{place}", "type": "message"} for place in range(count)]
-    return StoredResponse({"id": ANSWER, "output": []}, asked[:1], asked[1:])
+    asked = [{"id": f"msg_{place}", "type": "message", "role": "user", "content": []} for place in range(count)]
+    return StoredResponse({"id": ANSWER, "output": []}, [Said("resp_0", asked[:1], [])], asked[1:])
 
 
 def test_the_list_is_newest_first_and_pages_on() -> None:

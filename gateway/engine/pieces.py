@@ -1,0 +1,98 @@
+"""A JSON value as text with holes: what is large stands apart in pieces, so that it can be stored once.
+
+The cuts lie in the bytes, not in the value, so nothing that a caller writes can look like one. They are made from the
+front by size alone: a conversation that is sent again, a little longer, has the pieces of before.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+APART = 4096  # smaller things are not worth a row
+MOST_PIECES = 256  # of one value; all that follows stays in the text
+DEPTH = 6  # of {"items": [{"content": [{"image_url": "…"}]}]} with one level to spare
+
+
+def split(value: Any, digest: Callable[[bytes], bytes]) -> tuple[list[bytes], dict[bytes, bytes]]:
+    """The text of `value` as literals and, in turn with them, the digests of pieces; and the pieces by digest."""
+    cutter = _Cutter(digest)
+    cutter.add(value, orjson.dumps(value), DEPTH)
+    return cutter.close(), cutter.pieces
+
+
+def pack(segments: Sequence[bytes]) -> bytes:
+    return msgspec.msgpack.encode(segments)
+
+
+def unpack(packed: bytes) -> list[bytes]:
+    return msgspec.msgpack.decode(packed, type=list[bytes])
+
+
+def digests_of(segments: Sequence[bytes]) -> Sequence[bytes]:
+    return segments[1::2]
+
+
+def join(segments: Sequence[bytes], pieces: Mapping[bytes, bytes]) -> Any:
+    """The value that was split. KeyError when a piece is not there."""
+    text = [pieces[segment] if place % 2 else segment for place, segment in enumerate(segments)]
+    return orjson.loads(b"".join(text))
+
+
+class _Cutter:
+    def __init__(self, digest: Callable[[bytes], bytes]) -> None:
+        self.pieces: dict[bytes, bytes] = {}
+        self._digest = digest
+        self._segments: list[bytes] = []
+        self._literal: list[bytes] = []
+
+    def add(self, value: Any, data: bytes, depth: int) -> None:
+        """`data` is the text of `value`."""
+        if len(data) < APART or len(self.pieces) >= MOST_PIECES:
+            self._literal.append(data)
+        elif depth and isinstance(value, dict):
+            self._add_members(value, depth)
+        elif depth and isinstance(value, list):
+            self._add_items(value, depth)
+        else:
+            self._set_apart(data)
+
+    def close(self) -> list[bytes]:
+        return [*self._segments, b"".join(self._literal)]
+
+    def _add_members(self, value: dict[str, Any], depth: int) -> None:
+        before = b"{"
+        for name, inner in value.items():
+            self._literal += (before, orjson.dumps(name), b":")
+            self.add(inner, orjson.dumps(inner), depth - 1)
+            before = b","
+        self._literal.append(b"}")
+
+    def _add_items(self, value: list[Any], depth: int) -> None:
+        """Small items that follow each other become pieces too, as soon as they are large enough together."""
+        self._literal.append(b"[")
+        run: list[bytes] = []
+        size = 0
+        for place, inner in enumerate(value):
+            data = orjson.dumps(inner)
+            if place:
+                run.append(b",")
+            if len(data) >= APART:
+                self._literal += run
+                run, size = [], 0
+                self.add(inner, data, depth - 1)
+                continue
+            run.append(data)
+            size += len(data) + 1
+            if size >= APART and len(self.pieces) < MOST_PIECES:
+                self._set_apart(b"".join(run))
+                run, size = [], 0
+        self._literal += run
+        self._literal.append(b"]")
+
+    def _set_apart(self, data: bytes) -> None:
+        digest = self._digest(data)
+        self.pieces[digest] = data
+        self._segments += (b"".join(self._literal), digest)
+        self._literal = []
