@@ -8,16 +8,24 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 
 NANO = 1_000_000_000
 MILLION = 1_000_000
+# Bounds far above anything real, so that no sum of what is stored leaves 64 bits: of an amount that somebody sets, of
+# the price of one unit, of what one call is billed, and of what one budget counts in all.
+MOST_AMOUNT_NUSD = 1_000_000_000 * NANO
+MOST_PRICE_USD = 1_000
+MOST_CALL_NUSD = 10_000 * NANO
+MOST_SETTLED_NUSD = 1_000_000_000 * NANO
 
 
 def parse_usd(text: str | int | Decimal) -> int:
-    """A decimal dollar amount ("12.34") as nano-dollars. ValueError if not finite or finer than 1 n$."""
+    """A decimal dollar amount ("12.34") as nano-dollars. ValueError if not finite, finer than 1 n$ or too large."""
     try:
         amount = Decimal(str(text).strip())
     except InvalidOperation:
         raise ValueError(f"not a decimal amount: {text!r}") from None
     if not amount.is_finite():
         raise ValueError(f"not a finite amount: {text!r}")
+    if abs(amount) > MOST_AMOUNT_NUSD // NANO:
+        raise ValueError(f"more than {MOST_AMOUNT_NUSD // NANO} dollars")
     scaled = amount * NANO
     if scaled != scaled.to_integral_value():
         raise ValueError(f"finer than a nano-dollar: {text!r}")
@@ -41,7 +49,7 @@ def usd_number(nano: int) -> float:
 
 
 def price_per_million(text: str) -> int:
-    """A price in USD per unit ("0.00000015", "0.15e-6") as integer nano-dollars per million units.
+    """A price in USD per unit ("0.00000015", "0.15e-6") as integer nano-dollars per million units. ValueError.
 
     Prices in the wild are at most 10⁻¹⁵ USD fine; a finer one is rounded half up here, once, at load.
     """
@@ -51,6 +59,8 @@ def price_per_million(text: str) -> int:
         raise ValueError(f"not a price: {text!r}") from None
     if not price.is_finite() or price < 0:
         raise ValueError(f"not a price: {text!r}")
+    if price > MOST_PRICE_USD:
+        raise ValueError(f"a price above {MOST_PRICE_USD} dollars a unit")
     return int((price * NANO * MILLION).to_integral_value(ROUND_HALF_UP))
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Rates
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at, reachable_rates
-from gateway.money import MILLION
+from gateway.money import MILLION, MOST_CALL_NUSD
 from gateway.neutral.usage import Usage
 
 HOUR_MS = 3_600_000
@@ -120,6 +120,17 @@ def discounted(charge: Charge, ppm: int) -> Charge:
     parts = {name: reduced(nusd, ppm) for name in COMPONENTS if (nusd := getattr(charge, name))}
     total = sum(parts.values())
     return Charge(**parts, total=total, discount_ppm=ppm, saved=charge.total - total, plain=charge.plain)
+
+
+def capped(charge: Charge) -> Charge:
+    """At most MOST_CALL_NUSD in all: the last components give way, so that parts still add up to the total."""
+    left, parts = MOST_CALL_NUSD, {}
+    for name in COMPONENTS:
+        nusd = min(getattr(charge, name), left)
+        if nusd:
+            parts[name] = nusd
+            left -= nusd
+    return Charge(**parts, total=MOST_CALL_NUSD - left, plain=charge.plain)
 
 
 def reduced(nusd: int, ppm: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Usage, read_count
 
 NAME = "anthropic"
 VERSION = "2023-06-01"  # of the API, in the header anthropic-version
@@ -85,20 +85,20 @@ def read_usage(wire: Any) -> Usage | None:
 
 def _read_counts(wire: dict[str, Any]) -> Usage:
     split, details, tools = (wire.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use"))
-    written = _count(wire.get("cache_creation_input_tokens"))
-    hour = _count(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) else 0
+    written = read_count(wire.get("cache_creation_input_tokens"))
+    hour = read_count(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) else 0
     if isinstance(split, dict):
-        written = max(written, hour + _count(split.get("ephemeral_5m_input_tokens")))
-    output = _count(wire.get("output_tokens"))
-    thought = _count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
+        written = max(written, hour + read_count(split.get("ephemeral_5m_input_tokens")))
+    output = read_count(wire.get("output_tokens"))
+    thought = read_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0
     return Usage(
-        input=_count(wire.get("input_tokens")),
-        cache_read=_count(wire.get("cache_read_input_tokens")),
+        input=read_count(wire.get("input_tokens")),
+        cache_read=read_count(wire.get("cache_read_input_tokens")),
         cache_write=written - min(hour, written),
         cache_write_1h=min(hour, written),
         output=output,
         reasoning=min(thought, output),
-        searches=_count(tools.get("web_search_requests")) if isinstance(tools, dict) else 0,
+        searches=read_count(tools.get("web_search_requests")) if isinstance(tools, dict) else 0,
     )
 
 
@@ -113,10 +113,6 @@ def _add(one: Usage, other: Usage) -> Usage:
         reasoning=one.reasoning,
         searches=one.searches,
     )
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.neutral.chat import FinishReason
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Usage, read_count
 
 NAME = "cohere"
 
@@ -31,17 +31,11 @@ def read_usage(wire: Any) -> Usage | None:
         counted = wire.get("tokens")
     if not isinstance(counted, dict) or ("input_tokens" not in counted and "output_tokens" not in counted):
         return None
-    prompt = _count(counted.get("input_tokens"))
-    cached = min(_count(wire.get("cached_tokens")), prompt)
+    prompt = read_count(counted.get("input_tokens"))
+    cached = min(read_count(wire.get("cached_tokens")), prompt)
     return Usage(
         input=prompt - cached,
         cache_read=cached,
-        output=_count(counted.get("output_tokens")),
-        searches=_count(counted.get("search_units")),
+        output=read_count(counted.get("output_tokens")),
+        searches=read_count(counted.get("search_units")),
     )
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0
-    return int(value) if 0 < value < 1e15 else 0

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.neutral.chat import FinishReason
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Usage, read_count
 
 NAME = "google"
 
@@ -60,18 +60,18 @@ def read_usage(wire: Any, *, searches: int = 0) -> Usage | None:
     """
     if not isinstance(wire, dict) or ("promptTokenCount" not in wire and "totalTokenCount" not in wire):
         return None
-    prompt, cached = _count(wire.get("promptTokenCount")), _count(wire.get("cachedContentTokenCount"))
+    prompt, cached = read_count(wire.get("promptTokenCount")), read_count(wire.get("cachedContentTokenCount"))
     cached = min(cached, prompt)
     asked, kept = _by_modality(wire, "promptTokensDetails"), _by_modality(wire, "cacheTokensDetails")
     audio_cached = min(kept.get("AUDIO", 0), cached)
     audio = min(max(asked.get("AUDIO", 0) - audio_cached, 0), prompt - cached)
     image = min(max(asked.get("IMAGE", 0) - kept.get("IMAGE", 0), 0), prompt - cached - audio)
-    answered, thoughts = _count(wire.get("candidatesTokenCount")), _count(wire.get("thoughtsTokenCount"))
+    answered, thoughts = read_count(wire.get("candidatesTokenCount")), read_count(wire.get("thoughtsTokenCount"))
     made = _by_modality(wire, "candidatesTokensDetails")
     audio_out = min(made.get("AUDIO", 0), answered)
     image_out = min(made.get("IMAGE", 0), answered - audio_out)
     return Usage(
-        input=prompt - cached - audio - image + _count(wire.get("toolUsePromptTokenCount")),
+        input=prompt - cached - audio - image + read_count(wire.get("toolUsePromptTokenCount")),
         cache_read=cached - audio_cached,
         input_audio=audio,
         input_audio_cached=audio_cached,
@@ -96,9 +96,5 @@ def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for entry in wire.get(name) or ():
         if isinstance(entry, dict) and isinstance(entry.get("modality"), str):
-            counts[entry["modality"]] = counts.get(entry["modality"], 0) + _count(entry.get("tokenCount"))
+            counts[entry["modality"]] = counts.get(entry["modality"], 0) + read_count(entry.get("tokenCount"))
     return counts
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0

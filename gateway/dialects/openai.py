@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import MOST_UNITS, Usage, read_count
 
 NAME = "openai"
 
@@ -116,20 +116,21 @@ def read_usage(wire: Any) -> Usage | None:
     details, spent = get("prompt_tokens_details"), get("completion_tokens_details")
     details = details if type(details) is dict else NOTHING
     spent = spent if type(spent) is dict else NOTHING
-    if type(prompt) is int and type(output) is int and prompt >= 0 and output >= 0 and USUAL_COUNTS.issuperset(wire):
+    whole = type(prompt) is int and type(output) is int and 0 <= prompt <= MOST_UNITS and 0 <= output <= MOST_UNITS
+    if whole and USUAL_COUNTS.issuperset(wire):
         if not any(details.values()) and not any(spent.values()):
             return Usage(input=prompt, output=output)
     elif "prompt_tokens" not in wire and "completion_tokens" not in wire:
         return None
-    prompt, output = _count(prompt), _count(output)
+    prompt, output = read_count(prompt), read_count(output)
     read, write, write_1h, audio_in = _split_prompt(wire, details, prompt)
-    reasoning = _count(spent.get("reasoning_tokens")) or _count(wire.get("reasoning_tokens"))
-    if reasoning > output or (reasoning and _count(wire.get("total_tokens")) == prompt + output + reasoning):
+    reasoning = read_count(spent.get("reasoning_tokens")) or read_count(wire.get("reasoning_tokens"))
+    if reasoning > output or (reasoning and read_count(wire.get("total_tokens")) == prompt + output + reasoning):
         output += reasoning
-    audio = min(_count(spent.get("audio_tokens")), output)
-    image = min(_count(spent.get("image_tokens")), output - audio)
+    audio = min(read_count(spent.get("audio_tokens")), output)
+    image = min(read_count(spent.get("image_tokens")), output - audio)
     return Usage(
-        input=prompt - read - write - write_1h - audio_in + _count(wire.get("citation_tokens")),
+        input=prompt - read - write - write_1h - audio_in + read_count(wire.get("citation_tokens")),
         cache_read=read,
         cache_write=write,
         cache_write_1h=write_1h,
@@ -138,7 +139,7 @@ def read_usage(wire: Any) -> Usage | None:
         reasoning=min(reasoning, output - audio - image),
         output_audio=audio,
         output_image=image,
-        searches=_count(wire.get("num_search_queries")),
+        searches=read_count(wire.get("num_search_queries")),
     )
 
 
@@ -146,20 +147,14 @@ def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) ->
     """Tokens read from a cache, written for 5 minutes, written for 1 hour, heard; together at most `prompt`."""
     # Three spellings of the same count: OpenAI's, a hit/miss pair, and one at the top level.
     cached = details.get("cached_tokens") or wire.get("prompt_cache_hit_tokens") or wire.get("cached_tokens")
-    read = min(_count(cached), prompt)
+    read = min(read_count(cached), prompt)
     spellings = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
     written = next((details[name] for name in spellings if details.get(name)), 0)
-    write = min(_count(written), prompt - read)
+    write = min(read_count(written), prompt - read)
     hour = details.get("cache_creation")
-    write_1h = min(_count(hour.get("ephemeral_1h_input_tokens")), write) if isinstance(hour, dict) else 0
-    audio = min(_count(details.get("audio_tokens")), prompt - read - write)
+    write_1h = min(read_count(hour.get("ephemeral_1h_input_tokens")), write) if isinstance(hour, dict) else 0
+    audio = min(read_count(details.get("audio_tokens")), prompt - read - write)
     return read, write - write_1h, write_1h, audio
-
-
-def _count(value: Any) -> int:
-    if type(value) is int:
-        return value if value > 0 else 0
-    return int(value) if isinstance(value, float) and 0 < value < 1e15 else 0
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Usage, read_count
 
 NAME = "responses"
 ENCRYPTED = "reasoning.encrypted_content"  # the `include` that asks for sealed reasoning
@@ -125,18 +125,18 @@ def read_usage(wire: Any) -> Usage | None:
     """
     if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
         return None
-    prompt, output = _count(wire.get("input_tokens")), _count(wire.get("output_tokens"))
+    prompt, output = read_count(wire.get("input_tokens")), read_count(wire.get("output_tokens"))
     found_in, found_out = wire.get("input_tokens_details"), wire.get("output_tokens_details")
     details = found_in if isinstance(found_in, dict) else {}
     spent = found_out if isinstance(found_out, dict) else {}
-    read = min(_count(details.get("cached_tokens")), prompt)
-    written = min(_count(details.get("cache_write_tokens")), prompt - read)
+    read = min(read_count(details.get("cached_tokens")), prompt)
+    written = min(read_count(details.get("cache_write_tokens")), prompt - read)
     return Usage(
         input=prompt - read - written,
         cache_read=read,
         cache_write=written,
         output=output,
-        reasoning=min(_count(spent.get("reasoning_tokens")), output),
+        reasoning=min(read_count(spent.get("reasoning_tokens")), output),
     )
 
 
@@ -160,7 +160,7 @@ def count_searches(response: dict[str, Any]) -> int:
     used = response.get("tool_usage")
     told = used.get("web_search") if isinstance(used, dict) else None
     if isinstance(told, dict) and "num_requests" in told:
-        return _count(told["num_requests"])
+        return read_count(told["num_requests"])
     items = [item for item in response.get("output") or () if isinstance(item, dict)]
     return sum(1 for item in items if item.get("type") == "web_search_call" and _searched(item))
 
@@ -168,7 +168,3 @@ def count_searches(response: dict[str, Any]) -> int:
 def _searched(item: dict[str, Any]) -> bool:
     action = item.get("action")
     return not isinstance(action, dict) or action.get("type", "search") == "search"
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0

@@ -170,7 +170,7 @@ class Examination:
     def _rows(self, sql: str, *params: str) -> list[tuple]:
         if not self._wanted():
             raise Unavailable("Nobody waits for this examination of the books any more.")
-        return self._database.execute(sql, params).fetchall()
+        return self._database.execute(self._database.exact_sums(sql), params).fetchall()
 
 
 @contextmanager

@@ -54,7 +54,8 @@ class Hours:
 
     def _close(self, start_us: int, owners: dict[bytes, str]) -> int:
         params = (start_us, start_us, start_us + HOUR_US)
-        sums = self._database.report(lambda: self._database.execute(SUMS, params).fetchall())
+        sql = self._database.exact_sums(SUMS)
+        sums = self._database.report(lambda: self._database.execute(sql, params).fetchall())
         name = datetime.fromtimestamp(start_us / SECOND_US, UTC).strftime("%Y-%m-%dT%H")
         return sum(
             [

@@ -26,7 +26,8 @@ class Attempt(Struct, eq=False):
 
     `usage` None: the upstream told none (yet); `finish` a FinishReason, "error", "client_disconnect" or
     "interrupted"; `output_bytes` the size of the answer's text so far, for an estimate; `overrun`: the true cost
-    passed the reservation. `charge`, and `usage` where it was missing, are set by the settlement.
+    passed the reservation; `capped`: counts or cost were more than any can be, and were cut to that.
+    `charge`, and `usage` where it was missing, are set by the settlement.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Attempt(Struct, eq=False):
     upstream_id: str = ""
     service_tier: str = ""
     overrun: bool = False
+    capped: bool = False
 
     @property
     def duration_ms(self) -> int:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import orjson
 from msgspec import Struct, structs
 
-from gateway.catalogue.prices import COMPONENTS, FREE, Charge, cost_of, discounted, reduced
+from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
 from gateway.engine.account import Account, account_of
 from gateway.engine.calls import Call
@@ -14,10 +14,10 @@ from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt
 from gateway.errors import GatewayError
 from gateway.limits.slices import Reservation
-from gateway.metering.models import BASES, BYOK, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
+from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
 from gateway.metering.recorder import PLAIN, RECORD, UsageRecord, raw_id
-from gateway.money import cost
-from gateway.neutral.usage import NOTHING, Usage
+from gateway.money import MOST_CALL_NUSD, cost
+from gateway.neutral.usage import MOST_UNITS, NOTHING, Usage, within_bounds
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
@@ -111,10 +111,25 @@ def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
         charge = FREE
     else:
         charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+        if not charge.plain or usage.input + usage.cache_read + usage.cache_write + usage.output >= MOST_UNITS:
+            charge = _bounded(terms, attempt, usage, charge)
+        if charge.total >= MOST_CALL_NUSD:
+            charge, attempt.capped = capped(charge), True
         if discount_ppm:
             charge = discounted(charge, discount_ppm)
     attempt.charge = charge
     return charge
+
+
+def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Charge:
+    """The charge of what was used as far as counts can be believed; the attempt has that usage then."""
+    if usage.input_total >= MOST_UNITS or usage.output_total >= MOST_UNITS:
+        attempt.capped = True  # readers cut counts to their end already
+    believed = within_bounds(usage)
+    if believed is usage:
+        return charge
+    attempt.usage, attempt.capped = believed, True
+    return cost_of(believed, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
 
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
@@ -134,6 +149,8 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
         flags |= RETRIED
     if attempt.overrun:
         flags |= OVERRUN
+    if attempt.capped:
+        flags |= CAPPED
     columns = (
         attempt.at_us,
         now_us,
@@ -192,9 +209,7 @@ def intent_of(terms: Terms, number: int, call: Call, reservation: Reservation) -
     caller = context.caller
     tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
     rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
-    listed = cost(tokens, rates.prompt or 0)
-    if listed > bound_nusd:
-        listed = bound_nusd
+    listed = min(cost(tokens, rates.prompt or 0), bound_nusd, MOST_CALL_NUSD)
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
@@ -275,7 +290,7 @@ def interrupted(intent: Intent, request: bytes, attempt: int, now_us: int) -> Us
 
 
 def _code(error: GatewayError) -> str:
-    return error.code[:64]
+    return error.code[:64].replace("\0", "")  # which PostgreSQL takes in no text, and an upstream may send
 
 
 def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:

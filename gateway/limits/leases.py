@@ -10,6 +10,7 @@ from gateway.errors import Unavailable
 from gateway.limits.asks import Ask, Need, Payer, Shortage, fit
 from gateway.limits.models import CREDITS, KEY, MEMBER, ORGANIZATION, PROVIDER_KEY, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import read_period
+from gateway.money import MOST_SETTLED_NUSD
 from gateway.store.database import Database
 from gateway.store.journal import Statement
 
@@ -17,6 +18,8 @@ from gateway.store.journal import Statement
 SHARE = 64
 # … and at most this many requests like the one that asked for it.
 MOST = 1000
+# Where counters end: half of what the column holds, so that two of them can be added.
+MOST_COUNTER_NUSD = 1 << 62
 
 
 SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? WHERE id = ?", sums=True)
@@ -83,8 +86,14 @@ class _Row(NamedTuple):
         return _is_window(self.id)
 
     @property
+    def is_limited(self) -> bool:
+        """Whether somebody set a limit, or so much was spent that counting on would leave the column."""
+        return self.limit_nusd is not None or self.settled_nusd >= MOST_SETTLED_NUSD
+
+    @property
     def left_nusd(self) -> int:
-        return self.limit_nusd - self.settled_nusd - self.leased_nusd
+        limit_nusd = MOST_SETTLED_NUSD if self.limit_nusd is None else self.limit_nusd
+        return limit_nusd - self.settled_nusd - self.leased_nusd
 
 
 def holds_of(payer: Payer) -> list[Hold]:
@@ -139,7 +148,7 @@ def _take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, runni
     holds = [_current(hold, rows[hold.budget], leases, running) for hold in holds if hold.budget in rows]
     if running:
         holds = [hold for hold in holds if hold.lease]
-    limited = [hold for hold in holds if rows[hold.budget].limit_nusd is not None]
+    limited = [hold for hold in holds if rows[hold.budget].is_limited]
     available = [rows[hold.budget].left_nusd + hold.free_nusd for hold in limited]
     need = fit(ask, min(available) if available else None)
     if need is None:
@@ -262,7 +271,8 @@ def _shortage(database: Database, epoch: int, ask: Ask, hold: Hold, rows: dict[s
     others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
     ends = _end(row) if row.window_start is not None else 0
     left = row.left_nusd + hold.free_nusd
-    return Shortage(hold.scope, hold.kind, row.limit_nusd, left, ask.least_nusd, row.period, ends, others, hold.name)
+    limit_nusd = MOST_SETTLED_NUSD if row.limit_nusd is None else row.limit_nusd
+    return Shortage(hold.scope, hold.kind, limit_nusd, left, ask.least_nusd, row.period, ends, others, hold.name)
 
 
 def _is_window(budget: str) -> bool:
@@ -312,9 +322,11 @@ def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]
     moved = [(*amounts, *place) for place, amounts in sorted(changes.items()) if any(amounts)]
     if moved:
         database.execute_many(
-            "UPDATE budget SET settled_nusd = settled_nusd + ?, leased_nusd = leased_nusd + ? "
+            # A counter at its end stays there: it must not keep the others from being counted.
+            f"UPDATE budget SET settled_nusd = CASE WHEN settled_nusd > {MOST_COUNTER_NUSD} - ? "
+            f"THEN {MOST_COUNTER_NUSD} ELSE settled_nusd + ? END, leased_nusd = leased_nusd + ? "
             "WHERE id = ? AND generation = ?",
-            moved,
+            [(row[0], *row) for row in moved],
         )
     for budget, generation in changes:
         if _is_window(budget):

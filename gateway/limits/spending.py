@@ -10,7 +10,7 @@ from gateway.control import Control
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.asks import Ask, Payer, Shortage
 from gateway.limits.leases import Hold, Move, Slice, fold, holds_of, read_terms, take
-from gateway.limits.slices import FOREVER, ROUNDS, Claim, Gate, HeldSlice, Purse, Reservation
+from gateway.limits.slices import FOREVER, ROUNDS, UNLIMITED, Claim, Gate, HeldSlice, Purse, Reservation
 from gateway.money import NANO
 from gateway.store.database import Database
 from gateway.store.journal import Journal
@@ -26,6 +26,8 @@ PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
 # Unused for so long, a slice's rest goes back; its empty lease is kept for a while, for the next request.
 IDLE_S, KEEP_S = 0.3, 10.0
 FOLDED_AT_ONCE = 200
+# A slice without a limit is taken anew after so much, so that the end of what a budget counts is met.
+LOOKED_AT_NUSD = 1_000_000 * NANO
 
 
 class Spending:
@@ -346,6 +348,8 @@ class Spending:
         if held.pins:
             return None
         unused_s = now - held.used_at
+        if held.limit is None and held.total < UNLIMITED - LOOKED_AT_NUSD:
+            self._retire(held)
         stale = held.retired or now >= held.ends or held.epoch != self._control.epoch
         if not held.reserved and self._written(held) and (stale or unused_s > keep_s):
             self._retire(held)

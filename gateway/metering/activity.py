@@ -89,7 +89,7 @@ SUMS: dict[str, str] = {
     "client_errors": "CASE WHEN u.error IN ({codes}) THEN u.last ELSE 0 END",
     "cached_requests": "CASE WHEN (u.flags & {cached}) <> 0 THEN u.last ELSE 0 END",
     "byok_requests": "CASE WHEN u.mode = {byok} THEN u.last ELSE 0 END",
-    "input_tokens": "u.input + u.cache_read + u.cache_write",
+    "input_tokens": "CAST(u.input AS BIGINT) + u.cache_read + u.cache_write",
     "output_tokens": "u.output",
     "cached_tokens": "u.cache_read",
     "cache_write_tokens": "u.cache_write",
@@ -150,7 +150,8 @@ def _read(database: Database, condition: str, params: list[Any], step_us: int, c
     source = f"FROM ({ROWS.format(settlement=SETTLEMENT, condition=condition)}) u"
     width = len(columns)
     rows: dict[tuple[Any, ...], Row] = {}
-    for found in database.execute(f"SELECT {keys}, MAX(u.at), {sums} {source} GROUP BY {keys}", params).fetchall():
+    sql = database.exact_sums(f"SELECT {keys}, MAX(u.at), {sums} {source} GROUP BY {keys}")
+    for found in database.execute(sql, params).fetchall():
         value = tuple(_plain(cell) for cell in found[1 : 1 + width])
         figures = Figures(**{name: int(cell) for name, cell in zip(SUMS, found[2 + width :], strict=True)})
         rows[int(found[0]), value] = Row(int(found[0]), value, figures, int(found[1 + width]))

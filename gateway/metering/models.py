@@ -7,7 +7,8 @@ from gateway.store.database import Base, NanoField, TimeField
 SETTLEMENT, LATE = 0, 1  # kind: the attempt itself; what became known of it afterwards
 CREDITS, BYOK = 0, 1  # mode: the organization's credits paid, or its own provider key did
 BASES = ("provider", "drained", "estimated", "interrupted")  # basis: where the counts come from
-STREAMED, CACHED, RETRIED, OVERRUN = 1, 2, 4, 8  # flags
+# flags; CAPPED: counts or cost passed the bounds of gateway/neutral/usage.py and gateway/money.py and were cut to them
+STREAMED, CACHED, RETRIED, OVERRUN, CAPPED = 1, 2, 4, 8, 16
 
 
 class Usage(Base):

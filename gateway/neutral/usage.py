@@ -1,10 +1,13 @@
 """Counts of what was used, in disjoint buckets."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 UsageBasis = Literal["provider", "drained", "estimated", "interrupted"]
+# The most that is counted of one kind in one answer: no model takes or gives a hundredth of it, and sums of several
+# fit 32 bits.
+MOST_UNITS = 250_000_000
 
 
 class Usage(Struct, frozen=True, gc=False):
@@ -54,3 +57,17 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 NOTHING = Usage()
+COUNTS = tuple(name for name in Usage.__struct_fields__ if name != "basis")
+
+
+def read_count(value: Any) -> int:
+    """A count that somebody else wrote, within 0 and MOST_UNITS; 0 for what is none. Some write counts as floats."""
+    if type(value) is int or (type(value) is float and value == value):
+        return 0 if value <= 0 else int(value) if value < MOST_UNITS else MOST_UNITS
+    return 0
+
+
+def within_bounds(usage: Usage) -> Usage:
+    """The same with every count that passes MOST_UNITS, or is below zero, set to that end."""
+    counts = {name: value for name in COUNTS if not 0 <= (value := getattr(usage, name)) <= MOST_UNITS}
+    return structs.replace(usage, **{name: read_count(value) for name, value in counts.items()}) if counts else usage

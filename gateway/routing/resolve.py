@@ -14,6 +14,7 @@ Kind = Literal["canonical", "pinned", "auto", "smart", "custom"]
 OWN_PREFIX = "llmgateway/"
 AUTO, SMART, CUSTOM, DYNAMIC = "auto", "smart", "custom", "dynamic/"
 SPECIAL = frozenset({AUTO, SMART, CUSTOM})
+LONGEST, ECHOED = 255, 64  # characters of a model text: what a usage row holds, and what an error repeats
 NEAR_MATCHES = 3
 
 
@@ -79,6 +80,9 @@ def resolve(asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes |
     Raises UnknownModel (model_not_found, with near matches; model_deactivated; unknown_region), InvalidRequest
     (smart_not_configured) or NotFound (dynamic_route_not_found); the field at fault is "model".
     """
+    if len(asked) > LONGEST or "\0" in asked:
+        told = f"There is no model {asked[:ECHOED]!r}…: the name of one has at most {LONGEST} characters."
+        raise UnknownModel(told, param="model")
     text = asked.strip()
     if text.startswith(DYNAMIC):
         text = _follow(text, routes)

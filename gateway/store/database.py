@@ -1,5 +1,6 @@
 """The one door to the relational store: a pool, repeatable reads and writes, and the base of every model."""
 
+import functools
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -113,6 +114,13 @@ class Database:
         """The store's clock as an SQL expression (microseconds), for conditions decided where the rows are."""
         return self._backend.moment_sql()
 
+    def exact_sums(self, sql: str) -> str:
+        """A statement whose every SUM of whole numbers may leave 64 bits; SQLite's own ends in an error then.
+
+        There each becomes two sums, of the halves: together exact within 64 bits, the nearest double beyond.
+        """
+        return sql if self.kind != "sqlite" else _split_sums(sql)
+
     def close(self) -> None:
         self._backend.close()
 
@@ -142,6 +150,19 @@ class Database:
         if not self._away:
             log.warning("the database is unavailable: %s", str(error).strip())
         self._away = True
+
+
+@functools.lru_cache(maxsize=256)
+def _split_sums(sql: str) -> str:
+    before, found, rest = sql.partition("SUM(")
+    if not found:
+        return sql
+    depth, end = 1, 0
+    while depth:
+        depth += {"(": 1, ")": -1}.get(rest[end], 0)
+        end += 1
+    inner, rest = rest[: end - 1], rest[end:]
+    return f"{before}(sum(({inner}) >> 31) * 2147483648 + sum(({inner}) & 2147483647)){_split_sums(rest)}"
 
 
 def open_database(config: settings.Database, clock: Clock, threads: Threads) -> Database:

@@ -12,7 +12,7 @@ from gateway import ids
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
 from gateway.neutral.parts import Image, Media, Part, Place, Reasoning, Source, Text, ToolCall
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
@@ -78,21 +78,17 @@ def read_usage(wire: Any) -> Usage | None:
     """A TokenUsage as disjoint counts; writes without a lifetime count for five minutes. None when it tells none."""
     if not isinstance(wire, dict) or "inputTokens" not in wire:
         return None
-    written = _count(wire.get("cacheWriteInputTokens"))
+    written = read_count(wire.get("cacheWriteInputTokens"))
     details = wire.get("cacheDetails") or ()
-    hour = sum(_count(entry.get("inputTokens")) for entry in details if entry.get("ttl") == "1h")
+    hour = sum(read_count(entry.get("inputTokens")) for entry in details if entry.get("ttl") == "1h")
     hour = min(hour, written)
     return Usage(
-        input=_count(wire["inputTokens"]),
-        cache_read=_count(wire.get("cacheReadInputTokens")),
+        input=read_count(wire["inputTokens"]),
+        cache_read=read_count(wire.get("cacheReadInputTokens")),
         cache_write=written - hour,
         cache_write_1h=hour,
-        output=_count(wire.get("outputTokens")),
+        output=read_count(wire.get("outputTokens")),
     )
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
 
 
 def read_block(block: dict[str, Any]) -> Part | None:

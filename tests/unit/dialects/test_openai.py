@@ -3,7 +3,7 @@ import pytest
 from gateway import errors
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, Internal, InvalidRequest, UpstreamTimeout
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import MOST_UNITS, Usage
 
 
 def every_error(kind: type = GatewayError) -> list[type]:
@@ -76,3 +76,10 @@ def test_usage_survives_both_ways():
         5, cache_read=4, cache_write=3, cache_write_1h=2, input_audio=1, output=9, reasoning=6, output_image=2
     )
     assert dialect.read_usage(dialect.write_usage(usage)) == usage
+
+
+@pytest.mark.parametrize("told", [2**31, 2**40, 2**63, 2**70, 1e30, float("inf")])
+def test_counts_that_cannot_be_are_cut_where_they_enter(told) -> None:
+    usage = dialect.read_usage({"prompt_tokens": told, "completion_tokens": told, "total_tokens": told})
+    assert (usage.input, usage.output) == (MOST_UNITS, MOST_UNITS)
+    assert dialect.read_usage({"prompt_tokens": -5, "completion_tokens": float("nan")}).input == 0

@@ -1,5 +1,6 @@
 import pytest
 
+from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model
 from gateway.errors import InvalidRequest, NotFound, UnknownModel
 from gateway.routing.resolve import Offer, resolve
@@ -123,3 +124,10 @@ def test_a_known_provider_wins_over_a_custom_one_of_that_name(catalogue, provide
 def test_custom_without_a_custom_provider_is_refused(catalogue):
     with pytest.raises(UnknownModel, match="No custom provider"):
         resolve("llmgateway/custom", catalogue, TODAY)
+
+
+@pytest.mark.parametrize("text", ["a" * 256, "own/" + "x" * 10_000_000, "gpt\0x"])
+def test_a_model_text_that_no_row_could_hold_is_refused_briefly(text: str) -> None:
+    with pytest.raises(UnknownModel) as refused:
+        resolve(text, Catalogue((), (), {}), "2026-01-01")
+    assert len(refused.value.message) < 300

@@ -1,0 +1,116 @@
+"""Counts and prices of one tenant that pass every bound: they are capped and marked, and everybody's books hold."""
+
+import pytest
+from unit.engine.conftest import DOLLAR, attempt_at, target
+
+from gateway.catalogue.entries import Mapping, Prices, Provider, Rates
+from gateway.clock import HOUR_US
+from gateway.engine.doctor import doctor
+from gateway.errors import SpendingLimitReached, UpstreamFailed
+from gateway.limits.models import TOTAL, budget_id
+from gateway.metering.activity import Place, Span, measure
+from gateway.metering.models import CAPPED
+from gateway.money import MILLION, MOST_CALL_NUSD, MOST_SETTLED_NUSD
+from gateway.neutral.usage import MOST_UNITS, Usage
+from gateway.providers.protocol import Credential, Target
+
+DEAR = (Prices(Rates(prompt=1000 * DOLLAR * MILLION, completion=1000 * DOLLAR * MILLION)),)
+
+
+def own_target(prices: tuple[Prices, ...] = DEAR) -> Target:
+    mapping = Mapping("custom:own", "m-1", "m-1", prices=prices, price_version="p1")
+    return Target(Provider("custom:own", "Own", "openai"), mapping, Credential("", "byok", "ident"), "http://x")
+
+
+def spend(one, account, usage: Usage, place: Target):
+    settlement = one.admit(account, credits=False)
+    settlement.begin(0, place)
+    attempt = settlement.settle(attempt_at(place, usage=usage, finish="stop", status=200))
+    settlement.close()
+    return attempt
+
+
+@pytest.mark.parametrize("tokens", [2**31, 2**40, 2**63, 2**64])
+def test_a_row_with_more_tokens_than_there_can_be_is_capped_and_marked(house, account, tokens) -> None:
+    one = house()
+    usage = Usage(tokens, tokens, tokens, tokens, output=tokens, reasoning=tokens, output_audio=tokens, pages=tokens)
+    attempt = spend(one, account, usage, own_target())
+    (row,) = one.rows()
+    assert row.flags & CAPPED and row.cost_nusd == MOST_CALL_NUSD == attempt.charge.total
+    assert max(row.input, row.cache_read, row.output) == MOST_UNITS and row.cache_write == 2 * MOST_UNITS
+    parts = row.input_nusd + row.output_nusd + row.cached_nusd + row.cache_write_nusd
+    assert parts + sum(row.details.get("nusd", {}).values()) == row.cost_nusd
+    one.rest()
+    assert doctor(one.database) == []
+    assert one.budgets.status(account.key).usage_nusd == MOST_CALL_NUSD
+
+
+def test_a_usual_row_is_not_marked(house, account, used) -> None:
+    one = house()
+    spend(one, account, used, target("byok"))
+    assert not one.rows()[0].flags & CAPPED
+
+
+def test_activity_adds_up_what_no_column_could_hold(house, account) -> None:
+    one = house()
+    for _ in range(3):
+        spend(one, account, Usage(MOST_UNITS, MOST_UNITS, MOST_UNITS, output=MOST_UNITS), own_target())
+    # As a release before the bounds wrote them.
+    one.database.write(lambda: one.database.execute("UPDATE usage SET cost_nusd = ?", (2**63 - 1,)))
+    hour = 1_750_000_000_000_000 // HOUR_US * HOUR_US
+    rows = measure(one.database, [Place((account.project,))], Span(hour, hour + HOUR_US, HOUR_US), "model")
+    assert len(rows) == 1 and rows[0].figures.input_tokens == 9 * MOST_UNITS
+    assert rows[0].figures.cost_nusd == pytest.approx(3 * 2**63)
+    assert doctor(one.database)  # it tells that they differ, and does not die of it
+
+
+def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(house, account) -> None:
+    from unit.engine.conftest import Account
+
+    one, other = house(), Account()
+    spend(one, account, Usage(MOST_UNITS), own_target())
+    full = budget_id(account.key, TOTAL)
+    one.database.write(
+        lambda: one.database.execute("UPDATE budget SET settled_nusd = ? WHERE id = ?", (2**63 - 10, full))
+    )
+    spend(one, other, Usage(10, output=5), target("byok"))
+    one.rest()
+    sql = "SELECT settled_nusd FROM budget WHERE id = ?"
+    read = one.database.read(lambda: one.database.execute(sql, (full,)).fetchone())
+    assert one.budgets.status(other.key).usage_nusd == 20_000
+    assert isinstance(read[0], int) and read[0] >= 2**62
+
+
+def test_an_unlimited_key_ends_where_counters_would(house, account) -> None:
+    one = house()
+    spend(one, account, Usage(10), own_target())
+    one.rest()
+    change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
+    row = (MOST_SETTLED_NUSD, budget_id(account.key, TOTAL))
+    one.database.write(lambda: one.database.execute(change, row))
+    with pytest.raises(SpendingLimitReached):
+        one.admit(account, credits=False)
+
+
+def test_a_busy_unlimited_key_comes_back_to_the_store(house, account) -> None:
+    """Its slice has no end of its own, so it is looked at again once it spent much."""
+    one = house()
+    change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
+    for _ in range(120):
+        spend(one, account, Usage(MOST_UNITS), own_target())
+    row = (MOST_SETTLED_NUSD, budget_id(account.key, TOTAL))
+    one.database.write(lambda: one.database.execute(change, row))
+    one.settlements.tend()
+    with pytest.raises(SpendingLimitReached):
+        one.admit(account, credits=False)
+
+
+def test_a_text_that_a_store_refuses_costs_no_row(house, account) -> None:
+    one = house()
+    settlement = one.admit(account, credits=False)
+    settlement.begin(0, own_target())
+    error = UpstreamFailed("no", code="bro\0ken", upstream_status=500)
+    settlement.failed(attempt_at(own_target(), error=error, finish="error", status=500))
+    settlement.close()
+    one.rest()
+    assert one.rows()[0].error == "broken"
