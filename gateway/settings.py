@@ -112,6 +112,8 @@ class Limits:
     default_max_output: int
     max_keys: int
     max_member_keys: int
+    max_custom_providers: int
+    max_custom_models: int
 
 
 @dataclass(frozen=True, slots=True)

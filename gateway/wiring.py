@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.custom_providers import read_caps as read_provider_caps
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.key_caps import read_caps
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
@@ -197,7 +198,7 @@ def _open_accounts(base: Base) -> Accounts:
     database, control = base.database, base.control
     budgets = Budgets(database, control)
     provider_keys = ProviderKeys(database, control, base.secrets, budgets.write_bound)
-    custom_providers = CustomProviders(database, control)
+    custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
     return Accounts(
         authentication=Authentication(database, control, base.secrets, base.clock),
         provider_keys=provider_keys,

@@ -5,12 +5,12 @@ Their credential is a provider key of provider "custom:<name>". Calls to them ar
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway import ids
+from gateway import ids, settings
 from gateway.accounts import audit
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.changes import commit
@@ -22,8 +22,25 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-RESERVED = frozenset(("dynamic", "llmgateway"))  # prefixes of model texts that mean something else
+RESERVED = frozenset(("auto", "custom", "dynamic", "llmgateway", "smart"))  # model texts begin so and mean other things
 REMEMBERED = 10_000
+CAP_CODE = "custom_provider_cap_reached"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCaps:
+    """The most custom providers of an organization, and the most models that one of them lists; 0 = no cap."""
+
+    providers: int = 0
+    models: int = 0
+
+
+NO_CAPS = ProviderCaps()
+
+
+def read_caps(limits: settings.Limits) -> ProviderCaps:
+    """The installation's caps."""
+    return ProviderCaps(limits.max_custom_providers, limits.max_custom_models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +63,39 @@ class CustomProviderInfo:
 class CustomProviders:
     """The custom providers of all organizations: kept in the store, read from memory."""
 
-    def __init__(self, database: Database, control: Control) -> None:
+    def __init__(self, database: Database, control: Control, caps: ProviderCaps = NO_CAPS) -> None:
         self._database = database
         self._control = control
+        self._caps = caps
         self._memory: Memory[str, dict[str, CustomProviderInfo]] = Memory(control, REMEMBERED)
+        self._known: dict[str, tuple[tuple[str, ...], CustomProviderInfo]] = {}
 
     def providers_of(self, organization_id: str) -> Mapping[str, CustomProviderInfo]:
-        """The organization's providers by name. Unavailable when the store cannot be asked."""
+        """The organization's providers by name; one that did not change stays the same object. Unavailable when the
+        store cannot be asked."""
         return self._memory.get(organization_id, lambda version: self._read(organization_id))
 
     def add(
-        self, organization_id: str, name: str, base_url: str, models: Sequence[Mapping[str, Any]] = (), *, actor: str
+        self,
+        organization_id: str,
+        name: str,
+        base_url: str,
+        models: Sequence[Mapping[str, Any]] = (),
+        *,
+        actor: str,
+        built_in: Container[str] = (),
     ) -> CustomProviderInfo:
-        """Make one. InvalidRequest (name, address, models), NotFound (organization), Conflict (name taken)."""
-        _check(name, base_url, models)
+        """Make one; `built_in` are the names of the catalogue's providers. InvalidRequest (name, address, models,
+        caps), NotFound (organization), Conflict (name taken)."""
+        self._check(name, base_url, models)
+        if name in built_in:
+            raise InvalidRequest(
+                f"{name!r} is the name of a built-in provider, to which {name}/<model> would go. Choose another name, "
+                f"or add a provider key for {name} with a base URL of your own.",
+                param="name",
+            )
         info = CustomProviderInfo(ids.new("cprov"), organization_id, name, base_url.rstrip("/"), tuple(models))
-        return commit(self._database, self._control, lambda now: _insert(info, actor, now))
+        return commit(self._database, self._control, lambda now: _insert(info, self._caps, actor, now))
 
     def list_providers(self, organization_id: str) -> list[CustomProviderInfo]:
         """The organization's providers as the store has them now, oldest first."""
@@ -85,7 +119,7 @@ class CustomProviders:
                 base_url=before.base_url if base_url is None else base_url.rstrip("/"),
                 models=before.models if models is None else tuple(models),
             )
-            _check(name, info.base_url, info.models)
+            self._check(name, info.base_url, models or ())
             values = {"base_url": info.base_url, "models": json.dumps(list(info.models)), "updated_at": now}
             CustomProvider.update(**values).where(CustomProvider.id == info.id).execute()
             _audit("custom_provider.update", info, actor, now)
@@ -109,7 +143,28 @@ class CustomProviders:
         query = (
             CustomProvider.select().where(CustomProvider.organization == organization_id).order_by(CustomProvider.id)
         )
-        return {row.name: _info(row) for row in self._database.read(lambda: list(query))}
+        return {row.name: self._keep(row) for row in self._database.read(lambda: list(query))}
+
+    def _keep(self, row: CustomProvider) -> CustomProviderInfo:
+        """The provider of a row: the one that was read before while the row says the same, since its list may be long
+        and what is made of it is kept with it."""
+        told = (row.name, row.base_url, row.models)
+        known = self._known.get(row.id)
+        if known is None or known[0] != told:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            known = self._known[row.id] = (told, _info(row))
+        return known[1]
+
+    def _check(self, name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> None:
+        _check(name, base_url, models)
+        if 0 < self._caps.models < len(models):
+            raise InvalidRequest(
+                f"A custom provider may list {self._caps.models} models; these are {len(models)}. Without a list every "
+                "model id is passed on.",
+                param="models",
+                code=CAP_CODE,
+            )
 
 
 def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> None:
@@ -140,13 +195,18 @@ def _load(organization_id: str, name: str) -> CustomProvider:
     return row
 
 
-def _insert(info: CustomProviderInfo, actor: str, now: int) -> CustomProviderInfo:
+def _insert(info: CustomProviderInfo, caps: ProviderCaps, actor: str, now: int) -> CustomProviderInfo:
     organization_id = info.organization_id
     if not Organization.select().where(Organization.id == organization_id).exists():
         raise NotFound(f"There is no organization {organization_id}.")
     same = (CustomProvider.organization == organization_id) & (CustomProvider.name == info.name)
     if CustomProvider.select().where(same).exists():
         raise Conflict(f"There is already a custom provider {info.name}.", code="custom_provider_exists")
+    mine = CustomProvider.organization == organization_id
+    if 0 < caps.providers <= CustomProvider.select().where(mine).count():
+        raise InvalidRequest(
+            f"This organization has {caps.providers} custom providers, as many as it may.", param="name", code=CAP_CODE
+        )
     CustomProvider.insert(
         id=info.id,
         organization=organization_id,

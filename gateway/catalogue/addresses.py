@@ -11,23 +11,28 @@ from gateway.catalogue.entries import Provider
 
 OPTIONAL = re.compile(r"\[([^\[\]]*\{\w+\}[^\[\]]*)\]")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
-VERSION = re.compile(r"/v\d+[a-z0-9]*$")
+VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
+# What a pasted address may end with beyond its base: the operation of a wire format.
+OPERATION = re.compile(r"/(chat/completions|completions|responses|messages|embeddings|models)$")
 
 
 def join_base(provider: Provider, base_url: str) -> str:
     """The address that an operator's base URL means for `provider`, without a trailing slash; "" gives the entry's.
 
     A base URL that ends with the version path is taken as it is; one that stops short within it, or on the provider's
-    own host, is completed; one that ends with another version is the operator's choice; any other gets the path.
+    own host, is completed; one with another version in its path is the operator's choice, and so is the full address
+    of an operation, less the operation; any other gets the path.
     """
     base = base_url.strip().rstrip("/")
     if not base:
         return provider.address
-    if _stops_short(base, provider.address):
-        return provider.address
     ending = provider.version_path
     covered = _overlap(base, ending)
-    if not covered and VERSION.search(base):
+    if not covered and OPERATION.search(base):
+        return OPERATION.sub("", base)
+    if _stops_short(base, provider.address):
+        return provider.address
+    if not covered and VERSION.search(urlsplit(base).path):
         return base
     return base + ending[covered:]
 

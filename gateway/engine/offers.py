@@ -9,6 +9,7 @@ from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviderInfo, CustomProviders
 from gateway.accounts.provider_keys import Credential, ProviderKeys
+from gateway.catalogue.addresses import join_base
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
 from gateway.catalogue.fields import OPERATIONS, read_prices
 from gateway.errors import InvalidRequest, UnknownModel
@@ -16,6 +17,7 @@ from gateway.providers.credentials import CREDITS
 from gateway.routing.resolve import Offer
 
 PROTOCOL = "openai"
+VERSION_PATH = "/v1"  # a base URL may leave it out (HTTP reference, section 8)
 REMEMBERED = 4_000
 UNBILLED = (Prices(Rates(prompt=0, completion=0)),)
 NAMED = 8  # models that a refusal lists
@@ -154,7 +156,8 @@ def _make(provider_id: str, base_url: str, entry: Values[str, Any]) -> Offer:
         **ABLE,
     )
     model = Model(ident, name=ident, output_modalities=("text", "image"), mappings=(mapping,))
-    provider = Provider(provider_id, provider_id, PROTOCOL, address=base_url)
+    bare = Provider(provider_id, provider_id, PROTOCOL, version_path=VERSION_PATH)
+    provider = replace(bare, address=join_base(bare, base_url))
     return Offer(model, provider, mapping)
 
 

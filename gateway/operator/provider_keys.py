@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from gateway.accounts.changes import OPERATOR
-from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.custom_providers import CustomProviders, read_caps
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
+from gateway.catalogue.loader import load
 from gateway.limits.budgets import Budgets
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
@@ -119,7 +120,9 @@ def list_providers(ctx: click.Context, organization_id: str) -> None:
 def add_provider(ctx: click.Context, organization_id: str, name: str, base_url: str, models: tuple[str, ...]) -> None:
     """Add a custom provider; its key is added with `provider-keys add <organization> custom:<name>`."""
     entries = [{"id": model} for model in models]
-    made = _providers(ctx.with_resource(opened())).add(organization_id, name, base_url, entries, actor=OPERATOR)
+    installation = ctx.with_resource(opened())
+    built_in = load(installation.settings.catalogue.path).providers
+    made = _providers(installation).add(organization_id, name, base_url, entries, actor=OPERATOR, built_in=built_in)
     click.echo(made.provider_id)
 
 
@@ -143,7 +146,8 @@ def _budgets(installation: Installation) -> Budgets:
 
 
 def _providers(installation: Installation) -> CustomProviders:
-    return CustomProviders(installation.database, installation.control)
+    caps = read_caps(installation.settings.limits)
+    return CustomProviders(installation.database, installation.control, caps)
 
 
 def _show_usd(nusd: int | None) -> str:

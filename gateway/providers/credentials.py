@@ -71,7 +71,7 @@ class Credentials:
         if mapping.region:
             settings = {**settings, "region": mapping.region}
         if own:
-            base_url = credential.base_url or ""
+            base_url = credential.base_url or (mapping.address if _is_custom(provider.id) else "")
         return Target(
             provider=provider,
             mapping=mapping,

@@ -13,6 +13,7 @@ Kind = Literal["canonical", "pinned", "auto", "smart", "custom"]
 # Model texts with a meaning of their own, with and without the product's prefix.
 OWN_PREFIX = "llmgateway/"
 AUTO, SMART, CUSTOM, DYNAMIC = "auto", "smart", "custom", "dynamic/"
+OWN_PROVIDER = f"{CUSTOM}:"
 SPECIAL = frozenset({AUTO, SMART, CUSTOM})
 LONGEST, ECHOED = 255, 64  # characters of a model text: what a usage row holds, and what an error repeats
 NEAR_MATCHES = 3
@@ -139,12 +140,14 @@ def _resolve_prefixed(
     text: str, asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes | None
 ) -> Resolution | None:
     prefix, _, rest = text.partition("/")
-    if catalogue.provider(prefix) is not None:
+    # Rows, rules and metadata name an organization's own provider "custom:<name>"; the bare "custom" is its generic one.
+    name = prefix.removeprefix(OWN_PROVIDER)
+    if name == prefix and prefix != CUSTOM and catalogue.provider(prefix) is not None:
         found = _resolve_pinned(prefix, rest, asked, catalogue, today)
         if found is None and catalogue.find(text) is None:
             raise _not_served(prefix, rest, asked, catalogue)
         return found
-    offer = routes.offer(prefix, rest) if routes else None
+    offer = routes.offer(name, rest) if routes else None
     return _custom(offer, asked) if offer else None
 
 

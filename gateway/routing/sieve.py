@@ -218,7 +218,7 @@ class Sieve:
 
     def _refuse_access(self, asked: str, rows: list[Excluded]) -> GatewayError:
         reasons = "; ".join(sorted({one.reason for one in rows}))
-        return Forbidden(f"This key may not use {asked}: {reasons}.", param="model", code="model_not_allowed")
+        return Forbidden(f"Access denied: {reasons} (asked for {asked}).", param="model", code="model_not_allowed")
 
     def _refuse_ability(self, asked: str, rows: list[Excluded]) -> GatewayError:
         return refuse(asked, [one.lacking for one in rows])

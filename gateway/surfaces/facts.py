@@ -11,6 +11,7 @@ from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.usage import NOTHING, Usage
 
 Header = tuple[str, str]
+OWN_PROVIDER = "custom:"  # in front of the name of an organization's own provider, which is called without it
 
 
 class Facts:
@@ -33,8 +34,9 @@ class Facts:
 
     @property
     def served(self) -> str:
-        """What answered, as the reply's `model`: provider/model, with :region when one was chosen."""
-        return self.outcome.attempts[-1].target.mapping.key
+        """What answered, as the reply's `model`: provider/model, with :region when one was chosen, as it can be asked
+        for again."""
+        return self.outcome.attempts[-1].target.mapping.key.removeprefix(OWN_PROVIDER)
 
     @property
     def usage(self) -> Usage:

@@ -231,6 +231,35 @@ def test_a_custom_provider_gets_any_model_with_the_organizations_key_unbilled(ho
     assert answer.metadata["routing"][0]["credentialSource"] == "byok"
 
 
+def test_what_a_custom_provider_answered_as_can_be_asked_for_again(house, chat, other):
+    first = chat(model="house/llama-local").model
+    again = chat(model=first).model
+    named = chat(model=f"custom:{first}").model
+    assert first == again == named == "house/llama-local"
+    assert [call.body["model"] for call in other.calls] == ["llama-local"] * 3
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/", "/v1/chat/completions"])
+def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(house, chat, other, end):
+    services = house.services
+    organization = list_projects(services.database)[0].organization_id
+    base = other.url.removesuffix("/v1")
+    CustomProviders(services.database, services.control).update(
+        organization, "house", base_url=base + end, actor="test"
+    )
+    assert chat(model="house/llama-local").choices[0].message.content
+    assert other.calls[0].path == "/v1/chat/completions"
+
+
+def test_models_of_the_generic_custom_key_are_called_by_name(house, chat, other):
+    services = house.services
+    organization = list_projects(services.database)[0].organization_id
+    draft = ProviderKeyDraft("custom", "own-key", base_url=other.url.removesuffix("/v1"))
+    ProviderKeys(services.database, services.control, services.secrets).add(organization, draft, actor="test")
+    assert chat(model="custom/llama-local").model == "custom/llama-local"
+    assert other.calls[0].body["model"] == "llama-local"
+
+
 def own_models(gateway: LocalGateway) -> list[str]:
     client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     return [model.id for model in client.models.list() if model.owned_by == "custom:house"]

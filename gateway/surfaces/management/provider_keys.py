@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-from marshmallow import ValidationError, fields, validate
+from marshmallow import ValidationError, fields
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft
@@ -20,7 +20,6 @@ from gateway.surfaces.visitor import Visitor
 KEYS, PROVIDERS = "Provider keys", "Custom providers"
 CHECKS_A_MINUTE = 10
 LONGEST_SECRET = 16_384  # a service account's JSON document is some 2,400 characters long
-MOST_MODELS = 1000
 
 
 class Address(Text):
@@ -76,12 +75,12 @@ class CustomModel(StrictBody):
 class NewCustomProvider(Body):
     name = Text(1, 64, required=True)
     baseUrl = Address(1, 2048, required=True)
-    models = fields.List(fields.Nested(CustomModel), load_default=list, validate=validate.Length(0, MOST_MODELS))
+    models = fields.List(fields.Nested(CustomModel), load_default=list)
 
 
 class CustomProviderSettings(Body):
     baseUrl = Address(1, 2048)
-    models = fields.List(fields.Nested(CustomModel), validate=validate.Length(0, MOST_MODELS))
+    models = fields.List(fields.Nested(CustomModel))
 
 
 def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -172,7 +171,12 @@ def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     made = visitor.services.management.custom_providers.add(
-        organization_id, given["name"], given["baseUrl"], given["models"], actor=visitor.user_id
+        organization_id,
+        given["name"],
+        given["baseUrl"],
+        given["models"],
+        actor=visitor.user_id,
+        built_in=visitor.services.catalogue.current().providers,
     )
     return json_reply({"customProvider": show_custom_provider(made)}, inbound.shown_id, 201)
 

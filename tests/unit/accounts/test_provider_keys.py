@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.custom_providers import CustomProviders, ProviderCaps
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
 from gateway.accounts.vault import Vault
 from gateway.control import Control
@@ -126,6 +126,45 @@ def test_an_ill_formed_custom_provider_is_refused(small_company, name: str, addr
     custom = CustomProviders(small_company.database, small_company.control)
     with pytest.raises(InvalidRequest):
         custom.add(small_company.organization_id, name, address, **BY)
+
+
+def test_a_custom_provider_cannot_have_the_name_of_a_built_in_one(small_company) -> None:
+    custom = CustomProviders(small_company.database, small_company.control)
+    with pytest.raises(InvalidRequest, match="name of a built-in provider"):
+        custom.add(small_company.organization_id, "mistral", "https://example.com", **BY, built_in={"mistral"})
+
+
+@pytest.mark.parametrize("name", ["auto", "custom", "smart", "dynamic", "llmgateway"])
+def test_a_custom_provider_cannot_have_a_name_that_means_something_else(small_company, name: str) -> None:
+    custom = CustomProviders(small_company.database, small_company.control)
+    with pytest.raises(InvalidRequest, match="taken by the gateway"):
+        custom.add(small_company.organization_id, name, "https://example.com", **BY)
+
+
+def test_custom_providers_and_their_models_have_caps(company) -> None:
+    custom = CustomProviders(company.database, company.control, ProviderCaps(1, 2))
+    three = [{"id": name} for name in "abc"]
+    with pytest.raises(InvalidRequest, match="may list 2 models; these are 3") as caught:
+        custom.add(company.organization_id, "own", "https://example.com", three, **BY)
+    assert (caught.value.code, caught.value.param) == ("custom_provider_cap_reached", "models")
+    custom.add(company.organization_id, "own", "https://example.com", three[:2], **BY)
+    with pytest.raises(InvalidRequest, match="may list 2 models"):
+        custom.update(company.organization_id, "own", models=three, **BY)
+    with pytest.raises(InvalidRequest, match="1 custom providers, as many as it may") as caught:
+        custom.add(company.organization_id, "other", "https://example.com", **BY)
+    assert caught.value.code == "custom_provider_cap_reached"
+    custom.remove(company.organization_id, "own", **BY)
+    custom.add(company.organization_id, "other", "https://example.com", **BY)
+
+
+def test_a_custom_provider_that_did_not_change_stays_the_same_object(company) -> None:
+    custom = CustomProviders(company.database, company.control)
+    custom.add(company.organization_id, "own", "https://example.com", **BY)
+    before = custom.providers_of(company.organization_id)["own"]
+    custom.add(company.organization_id, "other", "https://example.com", **BY)
+    assert custom.providers_of(company.organization_id)["own"] is before
+    custom.update(company.organization_id, "own", models=[{"id": "a"}], **BY)
+    assert custom.providers_of(company.organization_id)["own"].models == ({"id": "a"},)
 
 
 def test_a_custom_name_is_taken_once(company) -> None:

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from gateway.catalogue.addresses import address_of, fill_address, join_base
+from gateway.catalogue.entries import Provider
 from gateway.catalogue.loader import load
 
 PROVIDERS = load().providers
@@ -45,6 +46,27 @@ def test_the_documented_base_of_a_vendor_means_its_own_address(ident):
 )
 def test_a_base_url_is_completed_as_documented(ident, base, address):
     assert join_base(PROVIDERS[ident], base) == address
+
+
+@pytest.mark.parametrize(
+    ("base", "address"),
+    [
+        ("https://own.example", "https://own.example/v1"),
+        ("https://own.example/", "https://own.example/v1"),
+        ("https://own.example/llm", "https://own.example/llm/v1"),
+        ("https://own.example/v1", "https://own.example/v1"),
+        ("https://own.example/api/v4", "https://own.example/api/v4"),
+        ("https://own.example/v1beta/openai", "https://own.example/v1beta/openai"),
+        ("https://own.example/v1/chat/completions", "https://own.example/v1"),
+        ("https://own.example/chat/completions/", "https://own.example"),
+        ("https://own.example/v1/models", "https://own.example/v1"),
+    ],
+)
+def test_a_base_or_a_pasted_address_of_any_server_is_understood(base, address):
+    own = Provider("custom:own", "own", "openai", version_path="/v1")
+    assert join_base(own, base) == address
+    assert join_base(dataclasses.replace(own, address=address), base) == address
+    assert join_base(PROVIDERS["openai"], base) == address
 
 
 def test_a_local_engine_gets_the_usual_version_path():

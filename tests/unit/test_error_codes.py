@@ -1,0 +1,128 @@
+"""docs/errors.md lists every code that the gateway can send, and none that it cannot."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway import app, errors  # noqa: F401 - the whole house, so that every kind of error is known
+from gateway.accounts import custom_providers, key_caps
+from gateway.limits import asks
+from gateway.routing import capabilities
+from gateway.surfaces.management import devices
+
+ROOT = Path(__file__).resolve().parents[2]
+GATEWAY = ROOT / "gateway"
+# The sandbox speaks as a provider, the command line reads answers; what they name is none of the gateway's own.
+ELSEWHERE = ("cli", "providers/sandbox")
+# Calls that take a `code` and make no error of it: what a provider said, and a note of what a check found.
+NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict"}
+LIMITS = {*asks.CODES.values(), asks.MID_STREAM, "key_period_limit_reached", "key_limit_reached"}
+# (file, expression) of codes that stand in a variable → what it may be. None: what a caller passed, who is seen too.
+VARIABLE = {
+    ("limits/asks.py", "code or self._code()"): LIMITS,
+    ("limits/asks.py", "code"): {asks.MID_STREAM},
+    ("routing/capabilities.py", "code"): {word[1] for word in capabilities.WORDS.values()} | {"model_not_supported"},
+    ("engine/responses.py", "code"): {"previous_response_not_found"},
+    ("accounts/authentication.py", "self.code"): None,
+    ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
+    ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
+    # The provider's own word for what is wrong with the request; the page says so.
+    ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
+    ("providers/openai/responses_reply.py", "said.code"): set(),
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(GATEWAY.rglob("*.py")):
+        name = path.relative_to(GATEWAY).as_posix()
+        if not name.startswith(ELSEWHERE):
+            yield name, ast.parse(path.read_text())
+
+
+def texts(node: ast.expr) -> set[str]:
+    """The codes that an expression spells out."""
+    match node:
+        case ast.Constant(value=str(text)) if text:
+            return {text}
+        case ast.IfExp(body=one, orelse=other):
+            return texts(one) | texts(other)
+        case ast.BoolOp(values=values):
+            return {text for value in values for text in texts(value)}
+    return set()
+
+
+def given(node: ast.AST) -> Iterator[ast.expr]:
+    """The expressions of codes in one node of a module: keywords, defaults, members of an envelope."""
+    match node:
+        case ast.Call(func=func, args=[_, _, third, *_]) if ast.unparse(func) == "Refused":
+            yield third
+        case ast.Call(func=func, args=[_, second, *_]) if ast.unparse(func) == "_refuse":
+            yield second
+        case ast.Call(func=func, keywords=keywords) if ast.unparse(func) not in NO_ERRORS:
+            yield from (keyword.value for keyword in keywords if keyword.arg == "code")
+        case ast.FunctionDef(args=arguments):
+            names = [one.arg for one in arguments.args][-len(arguments.defaults) :] if arguments.defaults else []
+            yield from (value for name, value in zip(names, arguments.defaults, strict=True) if name == "code")
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            yield from (v for k, v in pairs if isinstance(k, ast.Constant) and k.value == "code" and texts(v))
+
+
+def kinds(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]:
+    yield kind
+    for under in kind.__subclasses__():
+        yield from kinds(under)
+
+
+def sent() -> tuple[set[str], list[str]]:
+    """Every code that the gateway can send, and the places whose code this test cannot tell."""
+    found = {kind.code for kind in kinds(errors.GatewayError)} | {word for word, _ in devices.REFUSALS.values()}
+    unknown = []
+    for name, tree in modules():
+        for expression in (one for node in ast.walk(tree) for one in given(node)):
+            told, written = texts(expression), ast.unparse(expression)
+            place = (name, written)
+            if place in VARIABLE:
+                told |= VARIABLE[place] or set()
+            elif not told and written not in ("None", "''") and not written.startswith("*REFUSALS"):
+                unknown.append(f"{name}: code={written}")
+            found |= told
+    return found, unknown
+
+
+def listed() -> set[str]:
+    """The codes of the page: what stands in the second column of its tables."""
+    rows = re.findall(r"^\| \d[^|]* \| ([^|]+) \|", (ROOT / "docs" / "errors.md").read_text(), re.M)
+    return {code for cell in rows for code in re.findall(r"`(\w+)`", cell)}
+
+
+def test_every_place_that_makes_a_code_is_understood() -> None:
+    assert sent()[1] == []
+
+
+def test_every_code_that_can_be_sent_is_documented() -> None:
+    # A caller who hung up reads nothing; "error" would stand for an error without a code, and there is none.
+    assert sent()[0] - listed() - {"request_cancelled", "error"} == set()
+
+
+def test_every_documented_code_can_be_sent() -> None:
+    assert listed() - sent()[0] == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "codes"),
+    [
+        ("raise NotFound('x', code='gone_fishing')", {"gone_fishing"}),
+        ("raise Gone('x', code='one' if early else 'two')", {"one", "two"}),
+        ("Refused(Gone, 'x', 'blocked')", {"blocked"}),
+        ("MORE = {'status': 426, 'code': 'no_socket'}", {"no_socket"}),
+        ("def find(ident, code='absent'): ...", {"absent"}),
+        ("Explanation(code='theirs')", set()),
+    ],
+)
+def test_the_finder_finds_codes(source: str, codes: set[str]) -> None:
+    found = (one for node in ast.walk(ast.parse(source)) for one in given(node))
+    assert {text for one in found for text in texts(one)} == codes
