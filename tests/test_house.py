@@ -37,6 +37,7 @@ RANKS = {
     "gateway.services": 6,
     "gateway.wiring": 6.1,
     "gateway.surfaces.exchange": 6.5,
+    "gateway.surfaces.policy": 6.5,
     "gateway.surfaces.wsgi": 6.6,
     "gateway.surfaces.replies": 6.6,
     "gateway.surfaces.auth": 6.7,

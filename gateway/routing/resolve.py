@@ -140,7 +140,7 @@ def _resolve_prefixed(
     text: str, asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes | None
 ) -> Resolution | None:
     prefix, _, rest = text.partition("/")
-    # Rows, rules and metadata name an organization's own provider "custom:<name>"; the bare "custom" is its generic one.
+    # Rows and rules name an organization's own provider "custom:<name>"; the bare "custom" is its generic one.
     name = prefix.removeprefix(OWN_PROVIDER)
     if name == prefix and prefix != CUSTOM and catalogue.provider(prefix) is not None:
         found = _resolve_pinned(prefix, rest, asked, catalogue, today)

@@ -6,11 +6,11 @@ from functools import partial
 from flask import Blueprint, Response, request
 
 from gateway.engine.idempotency import Keyed, Reply
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, Gone
 from gateway.metering.counters import Count
 from gateway.services import Services
-from gateway.surfaces import auth, replies, retained
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces import auth, policy, replies, retained
+from gateway.surfaces.exchange import Handler, Inbound, Operation, Outbound
 from gateway.surfaces.wsgi import REQUEST_ID, read_inbound
 
 KEY_HEADER = "idempotency-key"
@@ -21,7 +21,7 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its dialect; nothing escapes."""
-    handler, dialect, paid = operation.handler, operation.dialect, operation.paid
+    handler, dialect, paid = _until_its_end(operation), operation.dialect, operation.paid
     count, name = services.counters.count, f"{operation.method} {operation.path}"
     answers: dict[int, Count] = {}
     notices = replies.deprecation_headers(operation.deprecated) if operation.deprecated else []
@@ -49,6 +49,20 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         if notices:
             outbound.headers = [*outbound.headers, *notices]
         return outbound
+
+    return handle
+
+
+def _until_its_end(operation: Operation) -> Handler:
+    """The operation's handler; for one that is deprecated, only until the day of its end, then Gone."""
+    deprecated = operation.deprecated
+    if deprecated is None:
+        return operation.handler
+
+    def handle(services: Services, inbound: Inbound) -> Outbound:
+        if replies.is_over(deprecated, services.clock.now_us()):
+            raise Gone(f"{operation.method} {operation.path} ended on {deprecated.sunset}; see {policy.ADDRESS}.")
+        return operation.handler(services, inbound)
 
     return handle
 

@@ -16,7 +16,8 @@ from marshmallow import Schema
 
 from gateway import __version__
 from gateway.services import Services
-from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
+from gateway.surfaces import policy
+from gateway.surfaces.exchange import About, Deprecated, Inbound, Operation, Outbound
 
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 TITLE = "llmgateway"
@@ -107,7 +108,8 @@ def describe(listed: Iterable[Operation]) -> dict[str, Any]:
         TITLE,
         __version__,
         "3.1.0",
-        info={"description": INTRODUCTION},
+        info={"description": f"{INTRODUCTION}\n\n{policy.as_markdown()}"},
+        externalDocs={"description": "Versions and deprecation", "url": policy.ADDRESS},
         plugins=[MarshmallowPlugin(schema_name_resolver=_name_of)],
     )
     for name, scheme in SCHEMES.items():
@@ -142,7 +144,14 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
         written["requestBody"] = {"required": True, "content": media}
     if operation.deprecated:
         written["deprecated"] = True
+        written["description"] = f"{_tell_end(operation.deprecated)} {written.get('description', '')}".rstrip()
     return written
+
+
+def _tell_end(deprecated: Deprecated) -> str:
+    """Since when, until when, and what instead."""
+    until = f"It ends on {deprecated.sunset}." if deprecated.sunset else "Its end is not decided."
+    return f"Deprecated since {deprecated.since}. {until} See {deprecated.link or policy.ADDRESS}."
 
 
 def _guess(operation: Operation) -> About:
@@ -245,14 +254,27 @@ def write_page(document: dict[str, Any], nonce: str) -> str:
     parts = "".join(f"<h2>{html.escape(tag)}</h2>{''.join(lines)}" for tag, lines in sorted(groups.items()))
     schemas = _write_json(document["components"]["schemas"])
     info = document["info"]
+    introduction, _, _ = info["description"].partition("\n\n")
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(info["title"])} API</title>'
         f'<meta name="viewport" content="width=device-width"><style nonce="{nonce}">{STYLE}</style>'
         f"<h1>{html.escape(info['title'])} API {html.escape(info['version'])}</h1>"
-        f"<p>{html.escape(info['description'])} "
-        f'<a href="openapi.json">openapi.json</a></p>{parts}'
-        f"<h2>Schemas</h2><details><summary>All of them</summary>{schemas}</details></html>"
+        f"<p>{html.escape(introduction)} "
+        f'<a href="openapi.json">openapi.json</a> · <a href="#{policy.ANCHOR}">Versions and deprecation</a></p>{parts}'
+        f"<h2>Schemas</h2><details><summary>All of them</summary>{schemas}</details>{_write_policy()}</html>"
     )
+
+
+def _write_policy() -> str:
+    parts = [
+        f"<h3>{html.escape(title)}</h3><ul>{''.join(f'<li>{_write_rule(rule)}</li>' for rule in rules)}</ul>"
+        for title, rules in policy.POLICY
+    ]
+    return f'<h2 id="{policy.ANCHOR}">Versions and deprecation</h2>{"".join(parts)}'
+
+
+def _write_rule(rule: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(rule))
 
 
 def _write_operation(method: str, path: str, operation: dict[str, Any]) -> str:

@@ -7,9 +7,11 @@ from email.utils import format_datetime
 
 import orjson
 
+from gateway.clock import SECOND_US
 from gateway.dialects import anthropic, management, openai
 from gateway.errors import GatewayError, Internal
 from gateway.neutral.events import Batch
+from gateway.surfaces import policy
 from gateway.surfaces.exchange import Deprecated, Inbound, Outbound
 
 log = logging.getLogger("gateway")
@@ -79,13 +81,18 @@ def crash_reply(inbound: Inbound, error: BaseException, dialect: str, request_id
 
 
 def deprecation_headers(deprecated: Deprecated) -> list[tuple[str, str]]:
-    """`Deprecation` (RFC 9745), `Sunset` (RFC 8594) once an end is set, and the `Link` that tells what to do."""
+    """`Deprecation` (RFC 9745), `Sunset` (RFC 8594) once an end is set, and the `Link` that tells what to do: to what
+    to use instead, else to the policy."""
     headers = [("Deprecation", f"@{int(_midnight(deprecated.since).timestamp())}")]
     if deprecated.sunset:
         headers.append(("Sunset", format_datetime(_midnight(deprecated.sunset), usegmt=True)))
-    if deprecated.link:
-        headers.append(("Link", f'<{deprecated.link}>; rel="deprecation"; type="text/html"'))
+    headers.append(("Link", f'<{deprecated.link or policy.ADDRESS}>; rel="deprecation"; type="text/html"'))
     return headers
+
+
+def is_over(deprecated: Deprecated, at_us: int) -> bool:
+    """Whether the day of its end has come."""
+    return bool(deprecated.sunset) and at_us >= int(_midnight(deprecated.sunset).timestamp()) * SECOND_US
 
 
 def _midnight(day: str) -> datetime:

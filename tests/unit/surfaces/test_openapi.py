@@ -1,12 +1,14 @@
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import orjson
 import pytest
 
+from gateway.clock import Clock
 from gateway.metering.counters import Counters
-from gateway.surfaces import openapi, replies, table
+from gateway.surfaces import openapi, policy, replies, table
 from gateway.surfaces.blueprints import guard
 from gateway.surfaces.exchange import Deprecated, Inbound, Operation
 
@@ -75,11 +77,15 @@ def test_a_deprecated_operation_says_so_with_its_dates() -> None:
         "Sunset": "Sun, 31 Jan 2027 00:00:00 GMT",
         "Link": '<https://llm.example.com/docs>; rel="deprecation"; type="text/html"',
     }
-    assert list(dict(replies.deprecation_headers(Deprecated("2026-01-31")))) == ["Deprecation"]
+    undecided = dict(replies.deprecation_headers(Deprecated("2026-01-31")))
+    assert undecided == {
+        "Deprecation": "@1769817600",
+        "Link": '</docs#versions>; rel="deprecation"; type="text/html"',
+    }
 
 
 def test_every_answer_of_a_deprecated_operation_carries_the_notice(tmp_path: Path) -> None:
-    services = SimpleNamespace(counters=Counters(tmp_path))
+    services = SimpleNamespace(counters=Counters(tmp_path), clock=Clock())
     for handler in (lambda s, i: replies.json_reply({}), lambda s, i: 1 / 0):
         operation = Operation("GET", "/old", handler, deprecated=Deprecated("2026-01-31"))
         answer = guard(services, operation)(Inbound("GET", "/old", {}))
@@ -88,7 +94,38 @@ def test_every_answer_of_a_deprecated_operation_carries_the_notice(tmp_path: Pat
 
 def test_deprecation_shows_in_the_description() -> None:
     operation = Operation("GET", "/old", lambda s, i: None, deprecated=Deprecated("2026-01-31"))
-    assert openapi.describe([operation])["paths"]["/old"]["get"]["deprecated"] is True
+    shown = openapi.describe([operation])["paths"]["/old"]["get"]
+    assert shown["deprecated"] is True
+    assert shown["description"] == "Deprecated since 2026-01-31. Its end is not decided. See /docs#versions."
+
+
+@pytest.mark.parametrize(("day", "status"), [(30, 200), (31, 410)])
+def test_an_operation_is_gone_from_the_day_of_its_end(tmp_path: Path, day: int, status: int) -> None:
+    now_us = int(datetime(2027, 1, day, tzinfo=UTC).timestamp()) * 1_000_000
+    services = SimpleNamespace(counters=Counters(tmp_path), clock=SimpleNamespace(now_us=lambda: now_us))
+    ended = Deprecated("2026-01-31", "2027-01-31")
+    operation = Operation("GET", "/old", lambda s, i: replies.json_reply({}), deprecated=ended)
+    answer = guard(services, operation)(Inbound("GET", "/old", {}))
+    assert answer.status == status and ("Sunset", "Sun, 31 Jan 2027 00:00:00 GMT") in answer.headers
+    assert status == 200 or orjson.loads(answer.body)["error"]["code"] == "gone"
+
+
+def test_the_policy_is_published_in_the_description_and_on_the_page(document) -> None:
+    page = openapi.write_page(document, "nonce")
+    assert document["externalDocs"]["url"] == policy.ADDRESS and f'<h2 id="{policy.ANCHOR}">' in page
+    for name in ("Deprecation: @", "Sunset: ", "six months", "deprecated_at"):
+        assert name in document["info"]["description"] and name in page
+    assert "model_deactivated" in page and "<code>gone</code>" in page
+
+
+def test_the_published_policy_is_that_of_the_documentation() -> None:
+    written = (Path(__file__).resolve().parents[3] / "docs" / "versioning.md").read_text()
+    known = re.sub(r"[\s*]+", " ", written)
+    for _, rules in policy.POLICY[:2]:
+        for rule in rules:
+            text = re.sub(r"^(Deprecated|Scheduled|Gone): ", "", rule)
+            for sentence in re.split(r"(?<=\.) (?=[A-Z])", text):
+                assert sentence[0].upper() + sentence[1:] in known, sentence
 
 
 def test_document_and_page_are_served_under_their_three_addresses() -> None:
