@@ -150,6 +150,7 @@ def _capabilities(entry: dict[str, Any], ident: str, sources: dict[str, str]) ->
         "json_output": bool(schema or tools),
         "json_output_schema": bool(schema),
         "web_search": _matches("web_search", ident, sources),
+        "responses_api": _matches("responses_api", ident, sources),
         "verbosity": _matches("verbosity", ident, sources),
         "supports_n": _matches("supports_n", ident, sources),
         "max_n": int(sources.get("max_n", 0)) if _matches("supports_n", ident, sources) else 0,

@@ -6,6 +6,7 @@ Names follow config/catalogue's TOML (docs/catalogue.md). Prices are integer nan
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+RESPONSES_PROTOCOL = "openai-responses"  # what `Mapping.responses_api` stands for
 Stability = Literal["stable", "beta", "unstable", "experimental"]
 
 
@@ -91,6 +92,7 @@ class Provider:
     `protocol` is a name of providers/. `address` may hold `{region}`, `{project}`, `{resource}` …, filled from
     `settings` (name → environment variables, see credentials.py). `headers` are fixed request headers. `auth` tells
     how the key travels: "bearer", "sigv4", "google-oauth", "none", "query:<parameter>", or else a header's name.
+    `search_price` (as in Rates) is that of a web search at its mappings whose own prices name none.
     `version_path` is the end of `address` that an operator's base URL may leave out ("" in a file: the last segment
     of `address` when it is a version such as /v1). `sources` names it in the open data sets (read by build.py alone).
     """
@@ -113,6 +115,7 @@ class Provider:
     headquarters: str = ""
     auth: str = "bearer"
     version_path: str = ""
+    search_price: int | None = None
     sources: dict[str, str] = field(default_factory=dict)
 
 
@@ -120,7 +123,8 @@ class Provider:
 class Mapping:
     """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or "".
 
-    `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices. `steady` are the rates
+    `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices. `responses_api`: it is
+    served by OpenAI's Responses API too, beside the protocol that its entry names. `steady` are the rates
     of every request, None where dates, tiers or peaks decide or there is no price at all.
     """
 
@@ -149,6 +153,7 @@ class Mapping:
     json_output: bool = False
     json_output_schema: bool = False
     web_search: bool = False
+    responses_api: bool = False
     verbosity: bool = False
     supports_n: bool = False
     max_n: int = 0

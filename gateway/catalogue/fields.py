@@ -244,7 +244,7 @@ BY_TYPE: dict[Any, Convert] = {
 BY_NAME: dict[str, Convert] = {
     **dict.fromkeys(DATES, _date),
     "service_tiers": _multipliers, "operations": _operations, "protocol": _protocol, "address": _address,
-    "model": _model_id,
+    "model": _model_id, "search_price": lambda value: price_per_million(_text(value)),
 }  # fmt: skip
 NOT_IN_FILES = {Model: {"mappings"}, Mapping: set(), Provider: set(), DataPolicy: set()}
 CONVERTERS: dict[type, dict[str, Convert]] = {

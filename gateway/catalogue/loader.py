@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates, Tier
 from gateway.catalogue.fields import DEFAULT_AUTH
 from gateway.catalogue.layers import Layer, overlay, read_folder, read_snapshot
 from gateway.settings import CONFIG
@@ -119,7 +119,25 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, prob
         full = {name: text or provider.service_tiers.get(name, "") for name, text in tiers.items()}
         problems.extend(f"{where}: no multiplier for tier {name}" for name, text in full.items() if not text)
         fields = fields | {"service_tiers": {name: text for name, text in full.items() if text}}
+    if provider.search_price is not None and fields.get("web_search"):
+        fields = fields | {
+            "prices": tuple(_with_search(prices, provider.search_price) for prices in fields.get("prices", ()))
+        }
     return Mapping(**fields)
+
+
+def _with_search(prices: Prices, price: int) -> Prices:
+    """The prices with that of a web search where they name none."""
+
+    def fill(rates: Rates) -> Rates:
+        return rates if rates.web_search is not None else dataclasses.replace(rates, web_search=price)
+
+    return dataclasses.replace(
+        prices,
+        base=fill(prices.base),
+        tiers=tuple(Tier(tier.up_to, fill(tier.rates)) for tier in prices.tiers),
+        peaks=tuple(dataclasses.replace(peak, rates=fill(peak.rates)) for peak in prices.peaks),
+    )
 
 
 def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Model:

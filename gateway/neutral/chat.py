@@ -143,6 +143,7 @@ class Needs(Struct, frozen=True, gc=False):
     forced_tool: str = ""  # a tool_choice mode beyond auto and none
     verbosity: bool = False
     maker_only: str = ""  # dialect of a part or tool that no other maker understands
+    keeps_reasoning: bool = False  # the caller takes reasoning and brings it back, sealed, with the next turn
 
 
 class Options(Struct, frozen=True):

@@ -7,14 +7,14 @@ from typing import Protocol as Interface
 
 from msgspec import Struct
 
-from gateway.catalogue.entries import Mapping, Provider
+from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Provider
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.settings import TRUE
 from gateway.transport.messages import Head
 
-OPENAI_PROTOCOLS = ("openai", "openai-responses")
+OPENAI_PROTOCOLS = ("openai", RESPONSES_PROTOCOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Target:
     provider's filled values (region, project …). `trusted`: the operator chose the address, so it may be private.
     `output_cap`, when set, is sent upstream as the output limit because the caller's budget allows no more.
     `protocol` is the name of the protocol that it speaks: its entry's, unless an operator chose between OpenAI's two
-    by the setting `use_responses_api`. `kept` is what was worked out of all this (but the cap) for the next call,
+    by the setting `use_responses_api`; `second` is the one for requests that need what the first lacks ("": none).
+    `kept` is what was worked out of all this (but the cap) for the next call,
     each under a name of its own: it ends with the target, and so with the credential.
     """
 
@@ -54,11 +55,13 @@ class Target:
     output_cap: int | None = None
     kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     protocol: str = field(init=False)
+    second: str = field(init=False)
     quirks: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         # Here and not when asked for: a target serves many requests, and each asks several times.
         object.__setattr__(self, "protocol", self._find_protocol())
+        object.__setattr__(self, "second", self._find_second())
         object.__setattr__(self, "quirks", self.provider.quirks + self.mapping.quirks)
 
     def _find_protocol(self) -> str:
@@ -67,6 +70,10 @@ class Target:
         if chosen and name in OPENAI_PROTOCOLS:
             return OPENAI_PROTOCOLS[chosen.lower() in TRUE]
         return name
+
+    def _find_second(self) -> str:
+        offered = self.mapping.responses_api and self.protocol == OPENAI_PROTOCOLS[0]
+        return RESPONSES_PROTOCOL if offered and not self.settings.get("use_responses_api") else ""
 
 
 class Way(Struct, eq=False):

@@ -1,11 +1,13 @@
 """Send a request to a target: relay or rebuild, then read the answer in the target's protocol."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
 from typing import Protocol as Interface
 
 from msgspec import Struct
 
+from gateway.clock import Clock
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Silent, Started, Warned
@@ -15,6 +17,10 @@ from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
 from gateway.threads import Job
 from gateway.transport import Transport
+
+NOT_THERE = (404, 405, 501)
+ABSENT_S = 300.0
+TOOLS_REASON = "tools_reason_by_responses"  # of a mapping's `extra`
 
 
 class Pending(Interface):
@@ -135,18 +141,49 @@ class Answering:
     def answered(self, reply: Reply) -> None:
         self._open = reply
 
+    def sent(self, pending: Pending) -> None:
+        """The call is made once more, in another way."""
+        self._open = pending
+
     def close(self) -> None:
         self._open.close()
         # It and its reader hold each other: left so, all that was read would stay until the collector's next turn.
         self.batches = iter(())
 
 
-class Served(Struct, frozen=True):
-    """How the calls of one target are made; `tagged`: its text holds reasoning between tags."""
+class _Again(NamedTuple):
+    """What it takes to make a call once more."""
+
+    request: ChatRequest
+    target: Target
+    deadline: float
+    tap: Tap | None
+
+
+class Served(Struct):
+    """How the calls of one target are made; `tagged`: its text holds reasoning between tags.
+
+    `second` is how calls are made that need what the first protocol lacks, or that came in the words of the second;
+    `absent_until` (monotonic) when nothing was found there. Of a model that reasons (`reasons`) the second gives its
+    reasoning back sealed; `tools_reason`: only there may it call tools and reason.
+    """
 
     protocol: Protocol
     opener: Opener
     tagged: bool
+    second: "Served | None" = None
+    absent_until: float = 0.0
+    reasons: bool = False
+    tools_reason: bool = False
+
+    def needs_second(self, request: ChatRequest, second: "Served") -> bool:
+        """Whether the request needs what only the second protocol has."""
+        needs = request.needs
+        if needs.web_search or needs.maker_only == second.protocol.dialect:
+            return True
+        if not self.reasons or needs.effort == "none":
+            return False
+        return needs.keeps_reasoning or (self.tools_reason and needs.tools)
 
 
 class Upstreams:
@@ -165,6 +202,11 @@ class Upstreams:
         """The whole answer. Errors as Protocol.failure, the transport's, and NotSupported."""
         served, call, relayed, pending = self._send(request, target, deadline, tap)
         reply = pending.wait()
+        if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
+            reply.close()
+            served, call, relayed, pending = self._send(request, target, deadline, tap, first)
+            reply = pending.wait()
+            self._note_absence(first, reply)
         try:
             if not 200 <= reply.status < 300:
                 raise _failure(served.protocol, reply, target)
@@ -183,15 +225,23 @@ class Upstreams:
         """A streamed answer; batches of Silent while nothing comes, errors as in `send` out of its batches."""
         served, call, relayed, pending = self._send(request, target, deadline, tap)
         answering = Answering(pending)
-        answering.batches = self._read(answering, pending, served, call, relayed, target)
+        again = _Again(request, target, deadline, tap)
+        answering.batches = self._read(answering, pending, served, call, relayed, again)
         return answering
 
     def _send(
-        self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None
+        self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None, served: Served | None = None
     ) -> tuple[Served, Call, bool, Pending]:
-        """What was sent and how; whether it was relayed."""
-        served = target.kept.get(self) or self._serve(target)
-        protocol, native = served.protocol, request.native
+        """What was sent and how (`served`, or as suits the request); whether it was relayed."""
+        native = request.native
+        if served is None:
+            served = target.kept.get(self) or self._serve(target)
+            second = served.second
+            if second is not None:
+                named = native is not None and native.dialect == second.protocol.dialect
+                if (named and served.absent_until <= Clock.monotonic()) or served.needs_second(request, second):
+                    served = second
+        protocol = served.protocol
         # The one place that decides between the relay lane and a rebuild.
         relayed = native is not None and native.dialect == protocol.dialect and not served.tagged
         call = protocol.relay(native, request, target) if relayed else protocol.write(request, target)
@@ -206,16 +256,39 @@ class Upstreams:
             raise NotSupported(f"The protocol of provider {target.provider.id} is not available.")
         opener = self._openers.get(target.protocol, self._network)
         served = target.kept[self] = Served(protocol, opener, THINK_TAGS in target.quirks)
+        other = self._protocols.get(target.second) if target.second else None
+        if other is not None:
+            served.second = Served(other, self._network, served.tagged)
+            served.reasons = target.mapping.reasoning
+            served.tools_reason = bool(target.mapping.extra.get(TOOLS_REASON))
         return served
 
+    def _first_of(self, served: Served, request: ChatRequest, target: Target) -> Served | None:
+        """How to make a call instead that found nothing at the second protocol's address (an operator's base URL may
+        lead to a server without it); None when it must not be made in another way."""
+        first = target.kept[self]
+        if served is first or served is not first.second or first.needs_second(request, served):
+            return None
+        return first
+
+    def _note_absence(self, first: Served, reply: Reply) -> None:
+        """The first protocol answered where the second was not there: the next requests need not look for it."""
+        if 200 <= reply.status < 300:
+            first.absent_until = Clock.monotonic() + ABSENT_S
+
     def _read(
-        self, answering: Answering, pending: Pending, served: Served, call: Call, relayed: bool, target: Target
+        self, answering: Answering, pending: Pending, served: Served, call: Call, relayed: bool, again: "_Again"
     ) -> Iterator[Batch]:
-        reply = pending.wait(self._heartbeat_s)
-        while reply is None:
-            yield [Silent()]
-            reply = pending.wait(self._heartbeat_s)
+        reply = yield from self._await(pending)
         answering.answered(reply)
+        target = again.target
+        if reply.status in NOT_THERE and (first := self._first_of(served, again.request, target)) is not None:
+            reply.close()
+            served, call, relayed, pending = self._send(*again, first)
+            answering.sent(pending)
+            reply = yield from self._await(pending)
+            answering.answered(reply)
+            self._note_absence(first, reply)
         if not 200 <= reply.status < 300:
             raise _failure(served.protocol, reply, target)
         batches = served.protocol.read_stream(reply, relayed)
@@ -224,6 +297,13 @@ class Upstreams:
         if call.renamed:
             batches = restore_batches(batches, call.renamed)
         yield from _with_warnings(batches, call.warnings) if call.warnings else batches
+
+    def _await(self, pending: Pending) -> Generator[Batch, None, Reply]:
+        reply = pending.wait(self._heartbeat_s)
+        while reply is None:
+            yield [Silent()]
+            reply = pending.wait(self._heartbeat_s)
+        return reply
 
 
 def _failure(protocol: Protocol, reply: Reply, target: Target) -> GatewayError:

@@ -80,8 +80,10 @@ def place_of(mapping: Mapping) -> str:
     return f"{mapping.provider}:{mapping.region}" if mapping.region else mapping.provider
 
 
-def make_candidate(mapping: Mapping, provider: Provider, model: Model, at_us: int, dialect: str = "") -> Candidate:
-    """Compile one mapping for the UTC day of `at_us`."""
+def make_candidate(
+    mapping: Mapping, provider: Provider, model: Model, at_us: int, dialect: str = "", second: str = ""
+) -> Candidate:
+    """Compile one mapping for the UTC day of `at_us`. `dialect` and `second` as in `read_ability`."""
     today = to_iso(at_us)[:10]
     prices = prices_at(mapping.prices, at_us) or Prices(UNPRICED)
     barred = _bar(mapping, provider, prices, today)
@@ -92,7 +94,7 @@ def make_candidate(mapping: Mapping, provider: Provider, model: Model, at_us: in
         model=model,
         key=mapping.key,
         place=place_of(mapping),
-        ability=read_ability(mapping, model, provider, dialect),
+        ability=read_ability(mapping, model, provider, dialect, second),
         figures=figures,
         steps=tuple((tier.up_to or UNLIMITED, read_figures(tier.rates)) for tier in prices.tiers),
         peaks=bool(prices.peaks),

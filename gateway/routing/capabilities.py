@@ -83,6 +83,7 @@ class Ability:
     tiers: frozenset[str]
     tool_choices: frozenset[str]  # empty: not known
     dialect: str
+    second: str = ""  # what its second protocol speaks
 
 
 class Demand(NamedTuple):
@@ -100,8 +101,9 @@ class Demand(NamedTuple):
     maker: str
 
 
-def read_ability(mapping: Mapping, model: Model, provider: Provider, dialect: str = "") -> Ability:
-    """Compile a mapping. `dialect` is what its protocol speaks ("": the protocol's name is the dialect's)."""
+def read_ability(mapping: Mapping, model: Model, provider: Provider, dialect: str = "", second: str = "") -> Ability:
+    """Compile a mapping. `dialect` is what its protocol speaks ("": the protocol's name is the dialect's), `second`
+    what its other one does."""
     offered = (
         mapping.streaming and provider.streaming,
         mapping.tools,
@@ -125,6 +127,7 @@ def read_ability(mapping: Mapping, model: Model, provider: Provider, dialect: st
         tiers=frozenset(mapping.service_tiers),
         tool_choices=frozenset(mapping.supported_tool_choices),
         dialect=dialect or mapping.protocol or provider.protocol,
+        second=second,
     )
 
 
@@ -209,7 +212,7 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
         yield TIER
     if demand.forced_tool and ability.tool_choices and not _chooses(ability.tool_choices, demand.forced_tool):
         yield TOOL_CHOICE
-    if demand.maker and demand.maker != ability.dialect:
+    if demand.maker and demand.maker not in (ability.dialect, ability.second):
         yield MAKER
 
 

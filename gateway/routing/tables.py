@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Model, Provider
 from gateway.clock import DAY_US, Clock, to_iso
 from gateway.routing.candidates import Candidate, has_ended, make_candidate
 from gateway.routing.resolve import Catalogue, CustomRoutes, Resolution, is_common, resolve
@@ -104,7 +104,8 @@ class Tables:
 
     def _make(self, mapping: Mapping, provider: Provider, model: Model) -> Candidate:
         dialect = self._dialects.get(mapping.protocol or provider.protocol, "")
-        return make_candidate(mapping, provider, model, self._day * DAY_US, dialect)
+        second = self._dialects.get(RESPONSES_PROTOCOL, "") if mapping.responses_api else ""
+        return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second)
 
     def _current(self) -> Catalogue:
         catalogue = self._catalogue()

@@ -18,7 +18,11 @@ def upstream() -> Iterator[FakeOpenAI]:
 @pytest.fixture
 def gateway(settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator[LocalGateway]:
     """A gateway whose provider `openai` is the strict fake."""
-    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
+    environment = {
+        "LLM_OPENAI_API_KEY": "sk-upstream",
+        "LLM_OPENAI_BASE_URL": upstream.url,
+        "LLM_OPENAI_USE_RESPONSES_API": "false",  # it speaks chat completions alone
+    }
     with local_gateway(settings, **environment) as running:
         yield running
 

@@ -42,7 +42,8 @@ class OpenAIChat:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         body = write_body(request, quirks.REPLAY_REASONING in target.quirks, warnings)
-        if "web_search_options" in body and not target.mapping.web_search:
+        mapping = target.mapping
+        if "web_search_options" in body and (mapping.responses_api or not mapping.web_search):
             raise NotSupported("This provider has no web search for this model.", param="tools")
         return _finish(body, request, target, warnings, self._tokens)
 

@@ -162,6 +162,7 @@ def _needs(body: schema.MessagesBody, survey: Survey) -> Needs:
         media=survey.images + survey.files,
         forced_tool=_forced(body.tool_choice),
         maker_only=NAME if own or survey.own_files else "",
+        keeps_reasoning=isinstance(body.thinking, schema.EnabledThinking | schema.AdaptiveThinking),
     )
 
 

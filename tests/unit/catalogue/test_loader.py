@@ -48,6 +48,15 @@ def test_a_provider_is_one_file(folder):
     assert own.providers["example"].version_path == "/v1"
 
 
+def test_a_search_costs_what_the_provider_takes_where_the_mapping_names_no_price(folder):
+    searching = PROVIDER.replace("tools = true", "web_search = true").replace("[[", 'search_price = "0.01"\n\n[[', 1)
+    tiered = searching.replace('00079" }', '00079", tiers = [{ up_to = 9 }, { prompt = "0.1", web_search = "0.02" }] }')
+    files = {"providers/example.toml": tiered, "models/some.toml": MODEL}
+    (prices,) = load(folder=folder(files)).models["some-model-70b"].mappings[0].prices
+    assert prices.base.web_search == 10_000_000_000_000
+    assert [tier.rates.web_search for tier in prices.tiers] == [10_000_000_000_000, 20_000_000_000_000]
+
+
 def test_the_shipped_catalogue_has_no_mistake():
     assert check() == []
 

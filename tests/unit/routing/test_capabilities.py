@@ -2,7 +2,7 @@ import pytest
 
 from gateway.catalogue.entries import Model
 from gateway.neutral.chat import Needs, Options
-from gateway.routing.capabilities import missing, refuse
+from gateway.routing.capabilities import lacks, missing, read_ability, read_demand, refuse
 
 FLAGS = [
     ("tools", "tools", "tools"),
@@ -94,6 +94,12 @@ def test_a_forced_tool_must_be_among_known_choices(lacking):
 def test_a_part_of_one_maker_goes_to_its_protocol_only(lacking):
     assert lacking(Needs(maker_only="other")) == ("foreign part",)
     assert lacking(Needs(maker_only="other"), protocol="other") == ()
+
+
+def test_a_part_of_one_maker_goes_to_either_of_two_protocols(mapping, provider):
+    ability = read_ability(mapping("p"), Model("m"), provider("p"), "chat", "other")
+    assert lacks(ability, read_demand(Needs(maker_only="other"), Options())) == ()
+    assert lacks(ability, read_demand(Needs(maker_only="third"), Options())) == ("foreign part",)
 
 
 def test_the_refusal_names_what_all_lack():

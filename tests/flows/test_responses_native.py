@@ -1,0 +1,218 @@
+"""A maker with both APIs: what goes to which, for callers of every dialect, and what comes back to them."""
+
+from collections.abc import Callable, Iterator
+
+import openai
+import pytest
+from anthropic import Anthropic
+from fakes import openai as chat
+from fakes.maker import FakeMaker
+from fakes.openai import FakeOpenAI
+from fakes.responses import Answer, call, said, searched, thought
+from gateways import LocalGateway, local_gateway
+from openai import OpenAI
+from openai.types.responses import Response
+
+from gateway.metering.recorder import find
+from gateway.settings import Settings
+
+MODEL = "openai/gpt-5-mini"
+PAGE = "https://news.example/today"
+FUNCTION = {"type": "function", "name": "run", "parameters": {"type": "object", "properties": {}}, "strict": False}
+NESTED = {"type": "function", "function": {"name": "run", "parameters": FUNCTION["parameters"]}}
+FOUND = (searched("news"), said("It rains.", sources=(PAGE,)))
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture
+def maker() -> Iterator[FakeMaker]:
+    with FakeMaker() as fake:
+        yield fake
+
+
+@pytest.fixture
+def gateway(settings: Callable[..., Settings], maker: FakeMaker) -> Iterator[LocalGateway]:
+    """A gateway with nothing but the maker's key and address."""
+    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": maker.url}
+    with local_gateway(settings, **environment) as running:
+        yield running
+
+
+@pytest.fixture
+def sdk(gateway: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+
+
+@pytest.fixture
+def anthropic(gateway: LocalGateway) -> Anthropic:
+    return Anthropic(base_url=gateway.url.removesuffix("/v1"), api_key=gateway.key, max_retries=0)
+
+
+def test_responses_go_to_the_makers_responses_api_with_all_that_they_say(sdk: OpenAI, maker: FakeMaker) -> None:
+    own = [
+        {"type": "image_generation", "quality": "low", "partial_images": 1},
+        {"type": "file_search", "vector_store_ids": ["vs_1"], "max_num_results": 3},
+        {"type": "code_interpreter", "container": {"type": "auto"}},
+        {"type": "web_search", "search_context_size": "low", "filters": {"allowed_domains": ["news.example"]}},
+        FUNCTION,
+    ]
+    wishes = {
+        "truncation": "auto",
+        "top_logprobs": 3,
+        "max_tool_calls": 2,
+        "include": ["message.output_text.logprobs", "file_search_call.results"],
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "text": {"verbosity": "low"},
+        "parallel_tool_calls": False,
+    }
+    answer = sdk.responses.create(model=MODEL, input="Hello", instructions="Be brief.", tools=own, **wishes)
+    Response.model_validate(answer.to_dict(), strict=True)
+    (sent,) = maker.responses.calls
+    assert not maker.chat.calls and sent.body["store"] is False
+    assert sent.body["tools"] == own and sent.body["instructions"] == "Be brief."
+    assert {name: sent.body[name] for name in wishes if name != "include"} == {
+        name: value for name, value in wishes.items() if name != "include"
+    }
+    assert set(sent.body["include"]) == {*wishes["include"], "reasoning.encrypted_content"}
+
+
+def test_chat_completions_stay_where_they_are(sdk: OpenAI, maker: FakeMaker) -> None:
+    sdk.chat.completions.create(model=MODEL, messages=HELLO, tools=[NESTED])
+    list(sdk.chat.completions.create(model=MODEL, messages=HELLO, stream=True))
+    assert len(maker.chat.calls) == 2 and not maker.responses.calls
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_chat_searches_the_web_and_cites(sdk: OpenAI, gateway: LocalGateway, maker: FakeMaker, stream: bool) -> None:
+    maker.responses.script(Answer(*FOUND, prompt=1000, completion=100))
+    asked = {"model": MODEL, "messages": HELLO, "tools": [{"type": "web_search"}]}
+    if stream:
+        chunks = list(sdk.chat.completions.create(**asked, stream=True))
+        deltas = [choice.delta.to_dict() for chunk in chunks for choice in chunk.choices]
+        notes = [note for delta in deltas for note in delta.get("annotations", ())]
+        text = "".join(delta.get("content") or "" for delta in deltas)
+        told = chunks[-1]
+    else:
+        told = sdk.chat.completions.create(**asked)
+        text, notes = told.choices[0].message.content, [n.to_dict() for n in told.choices[0].message.annotations]
+    assert text == "It rains." and [note["url_citation"]["url"] for note in notes] == [PAGE]
+    (row,) = find(gateway.services.database, told.metadata["log_id"])
+    # 1000 tokens in at $0.25 and 100 out at $2 a million, and one search at $10 a thousand
+    assert (row.input, row.output, row.cost_nusd) == (1000, 100, 250_000 + 200_000 + 10_000_000)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_messages_search_the_web_and_cite(
+    anthropic: Anthropic, gateway: LocalGateway, maker: FakeMaker, stream: bool
+) -> None:
+    maker.responses.script(Answer(*FOUND))
+    tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
+    asked = {"model": MODEL, "max_tokens": 100, "messages": HELLO, "tools": tools}
+    if stream:
+        with anthropic.messages.stream(**asked) as events:
+            message = events.get_final_message()
+    else:
+        message = anthropic.messages.create(**asked)
+    (text,) = [block for block in message.content if block.type == "text"]
+    assert text.text == "It rains." and [one.url for one in text.citations] == [PAGE]
+    assert message.stop_reason == "end_turn" and message.usage.server_tool_use.web_search_requests == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses_search_the_web_and_cite(sdk: OpenAI, maker: FakeMaker, stream: bool) -> None:
+    maker.responses.script(Answer(*FOUND))
+    asked = {"model": MODEL, "input": "Hello", "tools": [{"type": "web_search"}]}
+    if stream:
+        made = list(sdk.responses.create(**asked, stream=True))[-1].response
+    else:
+        made = sdk.responses.create(**asked)
+    assert [item.type for item in made.output] == ["web_search_call", "message"]
+    assert [note.url for note in made.output[1].content[0].annotations] == [PAGE]
+
+
+def test_reasoning_goes_on_between_turns_through_our_own_store(sdk: OpenAI, maker: FakeMaker) -> None:
+    maker.responses.script(Answer(thought("Hm."), call("run", "{}")), Answer(said("Done.")))
+    first = sdk.responses.create(model=MODEL, input="Go", tools=[FUNCTION])
+    output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "ok"}
+    second = sdk.responses.create(model=MODEL, input=[output], tools=[FUNCTION], previous_response_id=first.id)
+    assert second.output_text == "Done."
+    sent = maker.responses.calls[1].body
+    assert [item["type"] for item in sent["input"]] == ["message", "reasoning", "function_call", "function_call_output"]
+    assert sent["input"][1]["encrypted_content"] in maker.responses.sealed
+    assert sent["store"] is False and "previous_response_id" not in sent
+
+
+def test_thinking_of_messages_goes_on_in_a_tool_loop(anthropic: Anthropic, maker: FakeMaker) -> None:
+    maker.responses.script(Answer(thought("Hm."), call("run", "{}")), Answer(said("Done.")))
+    asked = {
+        "model": MODEL,
+        "max_tokens": 4000,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "tools": [{"name": "run", "input_schema": FUNCTION["parameters"]}],
+    }
+    first = anthropic.messages.create(messages=HELLO, **asked)
+    result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "ok"}
+    turns = [*HELLO, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+    second = anthropic.messages.create(messages=turns, **asked)
+    assert second.content[-1].text == "Done."
+    sent = maker.responses.calls[1].body["input"]
+    assert [item["type"] for item in sent] == ["message", "reasoning", "function_call", "function_call_output"]
+    assert sent[1]["encrypted_content"] in maker.responses.sealed
+
+
+def test_tools_and_reasoning_of_models_that_join_them_there_alone(sdk: OpenAI, maker: FakeMaker) -> None:
+    maker.responses.script(Answer(call("run", '{"a": 1}')))
+    asked = {"model": "openai/gpt-5.4", "messages": HELLO, "tools": [NESTED]}
+    made = sdk.chat.completions.create(**asked, reasoning_effort="high")
+    assert made.choices[0].message.tool_calls[0].function.arguments == '{"a": 1}'
+    assert maker.responses.calls[0].body["reasoning"] == {"effort": "high"}
+    sdk.chat.completions.create(**asked, reasoning_effort="none")
+    sdk.chat.completions.create(model="openai/gpt-5.4", messages=HELLO, reasoning_effort="high")
+    assert len(maker.chat.calls) == 2 and len(maker.responses.calls) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_without_the_api_answers_over_chat_completions(
+    settings: Callable[..., Settings], stream: bool
+) -> None:
+    with FakeOpenAI() as server:
+        environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": server.url}
+        with local_gateway(settings, **environment) as gateway:
+            sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+            for _ in range(2):
+                if stream:
+                    made = list(sdk.responses.create(model=MODEL, input="Hello", stream=True))[-1].response
+                else:
+                    made = sdk.responses.create(model=MODEL, input="Hello")
+                assert made.output_text == "Hello."
+        paths = [one.path for one in server.calls]
+    assert paths == ["/v1/responses", "/v1/chat/completions", "/v1/chat/completions"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_failover_to_a_provider_with_chat_completions_alone(
+    settings: Callable[..., Settings], maker: FakeMaker, stream: bool
+) -> None:
+    with FakeOpenAI() as other:
+        environment = {
+            "LLM_OPENAI_API_KEY": "sk-upstream",
+            "LLM_OPENAI_BASE_URL": maker.url,
+            "LLM_NANOGPT_API_KEY": "sk-other",
+            "LLM_NANOGPT_BASE_URL": other.url,
+        }
+        maker.responses.script(*[Answer(status=500)] * 3)
+        other.script(chat.Answer("From the other."))
+        with local_gateway(settings, **environment) as gateway:
+            sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+            if stream:
+                made = list(sdk.responses.create(model="gpt-5-mini", input="Hello", stream=True))[-1].response
+            else:
+                made = sdk.responses.create(model="gpt-5-mini", input="Hello")
+    assert made.output_text == "From the other."
+
+
+def test_background_answers_are_refused_in_words(sdk: OpenAI, maker: FakeMaker) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.responses.create(model=MODEL, input="Hello", background=True)
+    assert caught.value.param == "background" and "background" in caught.value.message.lower()
+    assert not maker.responses.calls
