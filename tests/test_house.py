@@ -44,6 +44,7 @@ RANKS = {
     "gateway.surfaces.facts": 6.7,
     "gateway.surfaces.retained": 6.7,
     "gateway.surfaces.complaints": 6.7,
+    "gateway.surfaces.loose": 6.7,
     "gateway.surfaces.schemas": 6.7,
     "gateway.surfaces.visitor": 6.7,
     "gateway.surfaces.blueprints": 6.8,

@@ -87,7 +87,7 @@ def resolve(asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes |
     text = asked.strip()
     if text.startswith(DYNAMIC):
         text = _follow(text, routes)
-    special = text.removeprefix(OWN_PREFIX)
+    special = text.removeprefix(OWN_PREFIX).lower()
     if special in SPECIAL:
         return _resolve_special(special, asked, catalogue, routes)
     found = _resolve_prefixed(text, asked, catalogue, today, routes) if "/" in text else None

@@ -9,6 +9,7 @@ from msgspec.json import Decoder
 from gateway.errors import InvalidRequest
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
 from gateway.surfaces.complaints import explain, invalid, path_of, unreadable
+from gateway.surfaces.loose import decode_again
 
 LEAST_BUDGET = 1024  # API reference, thinking.budget_tokens
 SEARCH = "web_search_"
@@ -182,11 +183,7 @@ def _decode(decoder: Decoder, body: bytes) -> Any:
     try:
         decoded = decoder.decode(body)
     except ValidationError as error:
-        text = str(error)
-        found = OTHER_KINDS.match(text)
-        if found and path_of(text).endswith("type"):
-            raise _other_format(f"{path_of(text)} is {found[1]}", path_of(text)) from None
-        raise explain(text, CHOICES) from None
+        decoded = _decode_loose(decoder, body, error)
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise unreadable(error) from None
     _check_format(decoded)
@@ -194,6 +191,17 @@ def _decode(decoder: Decoder, body: bytes) -> Any:
     if decoded.tools:
         decoded.tools = [_check_tool(tool, f"tools.{place}") for place, tool in enumerate(decoded.tools)]
     return decoded
+
+
+def _decode_loose(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
+    try:
+        return decode_again(decoder, body, error)
+    except ValidationError as still:
+        text = str(still)
+        found = OTHER_KINDS.match(text)
+        if found and path_of(text).endswith("type"):
+            raise _other_format(f"{path_of(text)} is {found[1]}", path_of(text)) from None
+        raise explain(text, CHOICES) from None
 
 
 def _other_format(what: str, param: str) -> InvalidRequest:

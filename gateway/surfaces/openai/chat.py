@@ -6,7 +6,7 @@ from gateway.services import Services
 from gateway.surfaces import auth, replies
 from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer
+from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, older
 
 ID_PREFIX = "chatcmpl-"
 
@@ -14,7 +14,14 @@ ID_PREFIX = "chatcmpl-"
 def complete(services: Services, inbound: Inbound) -> Outbound:
     """A chat completion, whole or streamed (HTTP reference, section 2)."""
     context = auth.admit(services, inbound, "chat")
-    request = chat_reader.read(chat_schema.decode(inbound.body), inbound.body)
+    body = chat_schema.decode(inbound.body)
+    request = chat_reader.read(body, inbound.body)
+    if type(body) is chat_schema.OlderBody:
+        return older.write(_answer(services, context, request))
+    return _answer(services, context, request)
+
+
+def _answer(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
     if request.needs.stream:
         return _stream(services, context, request)
     answer = services.chat.generate(context, request)

@@ -2,11 +2,14 @@
 
 from typing import Annotated, Any, Literal, get_args
 
+import orjson
 from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.complaints import explain, invalid, unreadable
+from gateway.surfaces.loose import read_again
+from gateway.surfaces.openai.loose_chat import mend
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]
@@ -129,6 +132,7 @@ class AssistantMessage(Message, tag="assistant"):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
+    function_call: None = None  # the older form of tool_calls: refused here, so that it is put right
 
 
 class ToolMessage(Message, tag="tool", kw_only=True):
@@ -291,9 +295,16 @@ class ChatBody(Shape, kw_only=True):
     user: str | None = None
     image_config: ImageConfig | None = None
     sensitive_word_check: SensitiveWordCheck | None = None
+    functions: None = None  # the older forms of tools and tool_choice: refused here, so that they are put right
+    function_call: None = None
 
 
-DECODER = Decoder(ChatBody)
+class OlderBody(ChatBody):
+    """A body with the older forms of tools, whose answer has them too."""
+
+
+DECODER, OLDER_DECODER = Decoder(ChatBody), Decoder(OlderBody)
+NULL = Raw(b"null")
 # What may stand at a path (without its list indexes), for the message about a value that may not.
 CHOICES = {
     "messages.role": ("system", "developer", "user", "assistant", "tool"),
@@ -320,12 +331,23 @@ def decode(body: bytes) -> ChatBody:
     try:
         decoded = DECODER.decode(body)
     except ValidationError as error:
-        raise explain(str(error), CHOICES) from None
+        decoded = _decode_loose(body, error)
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise unreadable(error) from None
     if decoded.tools or decoded.response_format or decoded.reasoning:
         _check_together(decoded)
     return decoded
+
+
+def _decode_loose(body: bytes, error: ValidationError) -> ChatBody:
+    """A body that is not spelled as documented, read as what it means. InvalidRequest."""
+    try:
+        wire = read_again(body, error)
+        decoder = OLDER_DECODER if wire.get("functions") else DECODER
+        mend(wire)
+        return decoder.decode(orjson.dumps(wire))
+    except ValidationError as still:
+        raise explain(str(still), CHOICES) from None
 
 
 def _check_together(body: ChatBody) -> None:
@@ -345,6 +367,8 @@ def _check_together(body: ChatBody) -> None:
     for place, tool in enumerate(body.tools or ()):
         if isinstance(tool, FunctionTool):
             require_object(tool.function.parameters, f"tools.{place}.function.parameters", optional=True)
+            if tool.function.parameters == NULL:
+                tool.function.parameters = UNSET
     if isinstance(body.response_format, JsonSchemaFormat):
         require_object(body.response_format.json_schema.schema, "response_format.json_schema.schema")
 

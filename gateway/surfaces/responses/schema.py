@@ -10,6 +10,7 @@ from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.complaints import explain, unreadable
+from gateway.surfaces.loose import decode_again
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]
@@ -289,12 +290,19 @@ def _decode(decoder: Decoder, body: bytes) -> Any:
     try:
         decoded = decoder.decode(body)
     except ValidationError as error:
-        raise explain(str(error), CHOICES) from None
+        decoded = _decode_loose(decoder, body, error)
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise unreadable(error) from None
     if decoded.input is None and decoded.previous_response_id is None:
         raise InvalidRequest(MISSING_INPUT, param="input")
     return decoded
+
+
+def _decode_loose(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
+    try:
+        return decode_again(decoder, body, error)
+    except ValidationError as still:
+        raise explain(str(still), CHOICES) from None
 
 
 def _absent(param: str, told: str) -> InvalidRequest:

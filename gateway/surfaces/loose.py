@@ -1,0 +1,52 @@
+"""Bodies that say what they mean in another spelling than the documented one, put right and read again.
+
+Only a body that the schema refused comes here, so one that is spelled as documented costs nothing more. What is still
+refused afterwards is told as ever.
+"""
+
+from typing import Any
+
+import orjson
+from msgspec import ValidationError
+from msgspec.json import Decoder
+
+Json = dict[str, Any]
+
+# Of these members nothing is touched: what the model reads, and JSON Schemas, whose numbers mean what they say.
+CONTENT = (
+    "messages",
+    "input",
+    "system",
+    "instructions",
+    "tools",
+    "functions",
+    "response_format",
+    "text",
+    "output_config",
+)
+
+
+def read_again(body: bytes, error: ValidationError) -> Json:
+    """The JSON object of a body that was refused with `error`, its numbers put right. `error` when it is none."""
+    try:
+        wire = orjson.loads(body)
+    except (orjson.JSONDecodeError, RecursionError):
+        raise error from None
+    if type(wire) is not dict:
+        raise error
+    mend_numbers(wire)
+    return wire
+
+
+def decode_again(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
+    """What a body that was refused with `error` says once its numbers are put right. ValidationError."""
+    return decoder.decode(orjson.dumps(read_again(body, error)))
+
+
+def mend_numbers(wire: Json) -> None:
+    """Whole numbers written with a fraction of zero ("max_tokens": 100.0), beside what the model reads."""
+    for name, value in wire.items():
+        if type(value) is float and value.is_integer():
+            wire[name] = int(value)
+        elif type(value) is dict and name not in CONTENT:
+            mend_numbers(value)

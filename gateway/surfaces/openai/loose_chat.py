@@ -1,0 +1,157 @@
+"""What chat completions bodies say in other spellings: older ones of the format, other dialects', and slips."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+Json = dict[str, Any]
+
+# Words that are told apart by no reader, whatever their case.
+WORDS = ("tool_choice", "reasoning_effort", "effort", "verbosity", "service_tier", "routing")
+CHOICES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
+# Parts of the content as the Responses format names them, and the member that has the text.
+TEXTS = ("input_text", "output_text")
+IMAGES = ("input_image", "image")
+TYPED = ("function", "custom")
+
+
+def mend(wire: Json) -> None:
+    """Put right all that this module knows; what it does not know stays as it came."""
+    for name in WORDS:
+        if isinstance(wire.get(name), str):
+            wire[name] = wire[name].lower()
+    _mend_functions(wire)
+    if isinstance(wire.get("tools"), list):
+        wire["tools"] = [_tool(tool) for tool in wire["tools"]]
+    if wire.get("tool_choice") is not None:
+        wire["tool_choice"] = _choice(wire["tool_choice"])
+    if isinstance(wire.get("messages"), list):
+        wire["messages"] = list(_messages(wire["messages"]))
+
+
+def _mend_functions(wire: Json) -> None:
+    """`functions` and `function_call`, which `tools` and `tool_choice` have replaced."""
+    functions, call = wire.pop("functions", None), wire.pop("function_call", None)
+    if isinstance(functions, list) and functions and not wire.get("tools"):
+        wire["tools"] = [{"type": "function", "function": one} for one in functions]
+    if call is not None and wire.get("tool_choice") is None and wire.get("tools"):
+        wire["tool_choice"] = call
+
+
+def _tool(tool: Any) -> Any:
+    """A tool whose members lie one level too high, or that does not say that it is a function."""
+    if not isinstance(tool, dict):
+        return tool
+    kind = tool.get("type")
+    if kind is None:
+        kind = next((name for name in TYPED if isinstance(tool.get(name), dict)), "function")
+    if kind not in TYPED:
+        return tool
+    kept = {name: tool[name] for name in ("defer_loading", "cache_control") if name in tool}
+    spec = tool.get(kind)
+    if not isinstance(spec, dict):
+        spec = {name: value for name, value in tool.items() if name not in ("type", *kept)}
+    if "input_schema" in spec and "parameters" not in spec:
+        spec["parameters"] = spec.pop("input_schema")
+    return {"type": kind, kind: spec, **kept}
+
+
+def _choice(choice: Any) -> Any:
+    if isinstance(choice, str):
+        return CHOICES.get(choice.lower(), choice)
+    if not isinstance(choice, dict):
+        return choice
+    kind = choice.get("type")
+    word = CHOICES.get(kind.lower()) if isinstance(kind, str) else None
+    if word is not None:
+        return word
+    if kind in (None, "tool", *TYPED):
+        kind = "custom" if kind == "custom" else "function"
+        if isinstance(choice.get("name"), str) and not isinstance(choice.get(kind), dict):
+            return {"type": kind, kind: {"name": choice["name"]}}
+        return {**choice, "type": kind}
+    return choice
+
+
+def _messages(messages: list[Any]) -> Iterator[Any]:
+    """The messages, with calls and results of the older form as calls of tools and their results."""
+    open_calls: dict[str, str] = {}  # of the older form: id by name of the function
+    for place, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            yield message
+            continue
+        message["role"] = role = message["role"].lower()
+        _mend_parts(message)
+        ident = f"call_{place}"
+        if role == "assistant":
+            _mend_calls(message, ident)
+            open_calls |= {name: ident for name in _legacy_call(message, ident)}
+        elif role == "function":
+            name = message.get("name")
+            name = name if isinstance(name, str) and name else "function"
+            if name not in open_calls:
+                call = {"id": ident, "type": "function", "function": {"name": name, "arguments": "{}"}}
+                yield {"role": "assistant", "content": None, "tool_calls": [call]}
+            message = {
+                "role": "tool",
+                "tool_call_id": open_calls.pop(name, ident),
+                "content": message.get("content") or "",
+            }
+        yield message
+
+
+def _legacy_call(message: Json, ident: str) -> tuple[str, ...]:
+    """Turn a `function_call` into a call of a tool; its name, if there was one."""
+    call = message.pop("function_call", None)
+    if not isinstance(call, dict) or message.get("tool_calls"):
+        return ()
+    message["tool_calls"] = [{"id": ident, "type": "function", "function": _function(call)}]
+    return (call["name"],) if isinstance(call.get("name"), str) else ()
+
+
+def _mend_calls(message: Json, ident: str) -> None:
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return
+    for number, call in enumerate(calls):
+        if not isinstance(call, dict):
+            continue
+        if not call.get("type"):
+            call["type"] = "custom" if isinstance(call.get("custom"), dict) else "function"
+        if isinstance(call.get("function"), dict):
+            call["function"] = _function(call["function"])
+        if not call.get("id") and len(calls) == 1:
+            call["id"] = ident if number == 0 else f"{ident}_{number}"
+
+
+def _function(function: Json) -> Json:
+    """A called function whose arguments are text."""
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict):
+        return {**function, "arguments": orjson.dumps(arguments).decode()}
+    return {**function, "arguments": ""} if arguments is None else function
+
+
+def _mend_parts(message: Json) -> None:
+    content = message.get("content")
+    if isinstance(content, dict):
+        content = message["content"] = [content]
+    if isinstance(content, list):
+        message["content"] = [_part(part) for part in content]
+
+
+def _part(part: Any) -> Any:
+    """A part of the content: a bare text, an image whose address stands alone."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if not isinstance(part, dict):
+        return part
+    kind, image = part.get("type"), part.get("image_url")
+    if kind in TEXTS or (kind is None and isinstance(part.get("text"), str)):
+        return {**part, "type": "text"}
+    if isinstance(image, str):
+        image = {"url": image, **({"detail": part["detail"]} if isinstance(part.get("detail"), str) else {})}
+    if isinstance(image, dict) and (kind is None or kind in IMAGES or kind == "image_url"):
+        return {**part, "type": "image_url", "image_url": image}
+    return part

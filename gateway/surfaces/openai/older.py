@@ -1,0 +1,62 @@
+"""Answers in the older form of chat completions: one `function_call` where now there are `tool_calls`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.surfaces.exchange import Outbound
+
+Json = dict[str, Any]
+DATA, END = b"data: ", b"\n\n"
+REASON = "function_call"
+
+
+def write(outbound: Outbound) -> Outbound:
+    """The answer as a caller reads it that sent `functions`."""
+    body = outbound.body
+    if outbound.status != 200:
+        return outbound
+    return Outbound(outbound.status, outbound.headers, _whole(body) if isinstance(body, bytes) else _Frames(body))
+
+
+def _whole(body: bytes) -> bytes:
+    answer = orjson.loads(body)
+    for choice in answer["choices"]:
+        _turn(choice, choice["message"])
+    return orjson.dumps(answer)
+
+
+class _Frames:
+    """The frames of a stream, whose `close` is the stream's own."""
+
+    def __init__(self, frames: Iterator[bytes]) -> None:
+        self._frames = frames
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return END.join(map(_frame, next(self._frames).split(END)))
+
+    def close(self) -> None:
+        self._frames.close()
+
+
+def _frame(frame: bytes) -> bytes:
+    if not frame.startswith(DATA + b"{") or (b'"tool_calls"' not in frame):
+        return frame
+    chunk = orjson.loads(frame[len(DATA) :])
+    for choice in chunk.get("choices") or ():
+        _turn(choice, choice.get("delta") or {})
+    return DATA + orjson.dumps(chunk)
+
+
+def _turn(choice: Json, said: Json) -> None:
+    """The first call of a message or delta as its `function_call`; the older form has no second one."""
+    calls = said.pop("tool_calls", None)
+    first = next((call for call in calls or () if not call.get("index")), None)
+    if first is not None and isinstance(first.get("function"), dict):
+        said["function_call"] = first["function"]
+    if choice.get("finish_reason") == "tool_calls":
+        choice["finish_reason"] = REASON

@@ -1,0 +1,76 @@
+"""Older clients and loose ones, through the whole gateway."""
+
+import warnings
+
+from fakes.openai import Answer, FakeOpenAI
+from gateways import LocalGateway
+from openai import OpenAI
+
+MODEL = "openai/gpt-4o-mini"
+SPEC = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+TALK = [{"role": "user", "content": "2 + 3?"}]
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+
+
+def test_a_client_of_the_older_form_calls_and_goes_on(client: OpenAI, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer(tools=(("add", '{"a":2}'),)), Answer("5"))
+    first = client.chat.completions.create(model=MODEL, messages=TALK, functions=[SPEC], function_call="auto")
+    choice = first.choices[0]
+    assert choice.finish_reason == "function_call" and choice.message.tool_calls is None
+    assert (choice.message.function_call.name, choice.message.function_call.arguments) == ("add", '{"a":2}')
+    turns = [*TALK, choice.message.model_dump(), {"role": "function", "name": "add", "content": "5"}]
+    second = client.chat.completions.create(model=MODEL, messages=turns, functions=[SPEC])
+    assert second.choices[0].message.content == "5"
+    sent = upstream.calls[-1].body
+    assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"]
+    assert "functions" not in sent and sent["tools"][0]["function"]["name"] == "add"
+
+
+def test_a_stream_of_the_older_form(client: OpenAI, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer(tools=(("add", '{"a":2222222222222222222222}'),)))
+    name = arguments = reason = ""
+    for chunk in client.chat.completions.create(model=MODEL, messages=TALK, functions=[SPEC], stream=True):
+        for choice in chunk.choices:
+            call = choice.delta.function_call
+            if call is not None:
+                name, arguments = name + (call.name or ""), arguments + (call.arguments or "")
+            assert choice.delta.tool_calls is None
+            reason = choice.finish_reason or reason
+    assert (name, arguments, reason) == ("add", '{"a":2222222222222222222222}', "function_call")
+
+
+def test_loose_bodies_reach_the_provider_in_their_exact_form(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    image = {"type": "image_url", "image_url": "https://example.com/a.png"}
+    body = {
+        "model": MODEL,
+        "max_tokens": 100.0,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "?"}, image]}],
+        "tools": [{"type": "function", "name": "add", "parameters": None}],
+        "tool_choice": {"type": "auto"},
+    }
+    http = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)._client
+    answer = http.post(f"{gateway.url}/chat/completions", json=body, headers={"Authorization": f"Bearer {gateway.key}"})
+    assert answer.status_code == 200
+    sent = upstream.calls[-1].body
+    assert sent["messages"][0]["content"][1]["image_url"] == {"url": "https://example.com/a.png"}
+    assert sent["tools"] == [{"type": "function", "function": {"name": "add"}}]
+    assert (sent["tool_choice"], sent["max_completion_tokens"]) == ("auto", 100)
+
+
+def test_auto_is_read_in_any_case(client: OpenAI) -> None:
+    for name in ("AUTO", "Auto"):
+        assert client.chat.completions.create(model=name, messages=TALK).choices[0].message.content
+
+
+def test_whole_numbers_may_have_a_fraction_of_zero_in_every_dialect(
+    gateway: LocalGateway, upstream: FakeOpenAI
+) -> None:
+    http = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)._client
+    bodies = {
+        "messages": {"model": MODEL, "messages": TALK, "max_tokens": 100.0},
+        "responses": {"model": MODEL, "input": "Hi", "max_output_tokens": 100.0},
+    }
+    for path, body in bodies.items():
+        answer = http.post(f"{gateway.url}/{path}", json=body, headers={"x-api-key": gateway.key})
+        assert answer.status_code == 200, answer.text
+        assert upstream.calls[-1].body["max_completion_tokens"] == 100
