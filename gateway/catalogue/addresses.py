@@ -50,6 +50,11 @@ def fill_address(address: str, settings: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda found: settings[found[1]], whole)
 
 
+def needed_settings(address: str, settings: Mapping[str, str]) -> list[str]:
+    """The settings without which `address` is none, and which are empty."""
+    return [name for name in PLACEHOLDER.findall(OPTIONAL.sub("", address)) if not settings.get(name)]
+
+
 def address_of(provider: Provider, base_url: str, settings: Mapping[str, str], mapping_address: str = "") -> str:
     """Where requests go: the operator's base URL, else the mapping's own address, else the provider's; "" when there
     is none or a setting that it needs is missing."""

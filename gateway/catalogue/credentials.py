@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from gateway.catalogue.addresses import fill_address, needed_settings
 from gateway.catalogue.entries import Provider
 from gateway.settings import read_secret
 
@@ -51,6 +52,28 @@ def is_configured(provider: Provider, environment: Mapping[str, str]) -> bool:
     return not provider.key_required and bool(
         provider.address or provider.protocol == "sandbox" or base_url_for(provider, environment)
     )
+
+
+def wanting(provider: Provider, environment: Mapping[str, str]) -> str:
+    """What to set so that the platform can use `provider`, e.g. "OPENAI_API_KEY (or LLM_OPENAI_API_KEY)"; "" when
+    nothing is wanting. A vendor's usual name stands before our own."""
+    wanted = []
+    if provider.key_required and not credentials_for(provider, environment):
+        names = [_spelled(name) for name in provider.credential[:1]]
+        own = variable_of(provider.id, "API_KEY")
+        wanted.append(f"{names[0]} (or {own})" if names else own)
+    if provider.protocol != "sandbox" and not base_url_for(provider, environment):
+        settings = settings_for(provider, environment)
+        needed = [] if fill_address(provider.address, settings) else needed_settings(provider.address, settings)
+        wanted += [provider.settings[name].partition("=")[0].partition("|")[0] for name in needed]
+        if not provider.address:
+            wanted.append(variable_of(provider.id, "BASE_URL"))
+    return " and ".join(wanted)
+
+
+def _spelled(names: str) -> str:
+    """The variables of a `credential`, without those that may be absent."""
+    return " and ".join(name for name in names.split(":") if not name.endswith("?"))
 
 
 def _setting(sources: str, environment: Mapping[str, str]) -> str:

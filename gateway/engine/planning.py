@@ -27,6 +27,7 @@ from gateway.routing.health import Health
 from gateway.routing.plan import Router, chance_of, remembers
 from gateway.routing.record import write_record
 from gateway.routing.resolve import AUTO
+from gateway.routing.sieve import NoCredential
 from gateway.routing.windows import Tally
 
 
@@ -247,19 +248,23 @@ class Planner:
         caller = context.caller
         if caller.rules:
             check_address(caller.rules, context.ip)
-        return self._router.plan(
-            request.asked,
-            request.needs,
-            request.options,
-            predicate(caller.rules, context.at_us),
-            self._credentials.usable(caller),
-            context.no_fallback,
-            context.session or request.options.session,
-            scope=caller.project_id,
-            operation=context.operation,
-            routes=self._offers.routes_of(caller),
-            explore=explore,
-        )
+        try:
+            return self._router.plan(
+                request.asked,
+                request.needs,
+                request.options,
+                predicate(caller.rules, context.at_us),
+                self._credentials.usable(caller),
+                context.no_fallback,
+                context.session or request.options.session,
+                scope=caller.project_id,
+                operation=context.operation,
+                routes=self._offers.routes_of(caller),
+                explore=explore,
+            )
+        except NoCredential as error:
+            error.message = f"{error.message} {self._credentials.advise(caller, error.providers)}"
+            raise
 
     def _targets(self, plan: Plan, place: int) -> tuple[Target, ...]:
         scored = plan.order[place]

@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Environment
 
 from gateway.accounts.authentication import Caller
@@ -10,12 +10,13 @@ from gateway.accounts.provider_keys import Credential as StoredKey
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.catalogue.addresses import address_of, join_base
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.credentials import base_url_for, credentials_for, settings_for
+from gateway.catalogue.credentials import base_url_for, credentials_for, settings_for, wanting
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.providers.protocol import Credential, Target
 
 PLATFORM, BYOK, CUSTOM = "platform", "byok", "custom"
 CREDITS, API_KEYS = "credits", "api-keys"
+ADVISED = 3  # providers for which a refusal says what to set
 KEYLESS = Credential(secret="", source=PLATFORM)
 
 
@@ -38,14 +39,15 @@ class Credentials:
         self._places: dict[str, tuple[str, dict[str, str]]] = {}
         self._targets: dict[tuple[str, str], Target] = {}
 
-    def usable(self, caller: Caller) -> Callable[[Mapping], tuple[Credential, ...]]:
-        """A function that gives the caller's credentials for a mapping, in the order in which to try them.
+    def usable(self, caller: Caller | None) -> Callable[[Mapping], tuple[Credential, ...]]:
+        """A function that gives the caller's credentials for a mapping, in the order in which to try them; the
+        platform's for nobody in particular.
 
         A provider of the organization's own (its id is "custom" or begins with "custom:") has the organization's keys
         only; they go to its address, so their outcomes say nothing of others that bear the same name.
         """
         platform = self._current()
-        if caller.mode == CREDITS:
+        if caller is None or caller.mode == CREDITS:
             return lambda mapping: platform.get(mapping.provider, ())
         hybrid = caller.mode != API_KEYS
 
@@ -84,6 +86,26 @@ class Credentials:
     def has_platform(self, provider_id: str) -> bool:
         return bool(self._current().get(provider_id))
 
+    def advise(self, caller: Caller, providers: Sequence[Provider]) -> str:
+        """What would give the caller a credential for one of `providers`: a variable to set for the platform's, a
+        provider key of the organization's own, or either, as the project's mode has it."""
+        open_to_own = [one for one in providers if self._provider_keys.keys_for(caller.organization_id, one.id)]
+        if caller.mode != CREDITS and open_to_own:
+            names = ", ".join(one.id for one in open_to_own[:ADVISED])
+            return f"The organization's own keys for {names} are bound to other models or another region."
+        add = f"add a provider key for {' or '.join(one.id for one in providers[:ADVISED])}"
+        if caller.mode == API_KEYS:
+            return f"This project uses the organization's own keys only: {add}, or set its mode to hybrid."
+        platform = [one for one in providers if not _is_custom(one.id)]
+        wanted = [text for one in platform if (text := wanting(one, self._environment))]
+        ways = [f"set {', or '.join(wanted[:ADVISED])} in the gateway's environment"] if wanted else []
+        if caller.mode != CREDITS:
+            ways.append(add)
+        elif open_to_own:
+            ways.append("set the project's mode to hybrid, for the organization has keys of its own")
+        text = ", or ".join(ways)
+        return f"{text[:1].upper()}{text[1:]}. GET /v1/models?available=true lists what can be called now."
+
     def _current(self) -> dict[str, tuple[Credential, ...]]:
         catalogue = self._catalogue()
         if catalogue.version != self._version:
@@ -94,12 +116,25 @@ class Credentials:
 
     def _read(self, provider: Provider) -> tuple[Credential, ...]:
         secrets = credentials_for(provider, self._environment)
-        if secrets:
+        if secrets and (not provider.settings or self._has_address(provider)):
             return tuple(Credential(secret, PLATFORM, self._fingerprint(secret)) for secret in secrets)
-        if provider.key_required:
+        if secrets or provider.key_required:
             return ()
         reachable = provider.protocol == "sandbox" or provider.address or base_url_for(provider, self._environment)
         return (KEYLESS,) if reachable else ()
+
+    def _has_address(self, provider: Provider) -> bool:
+        """Whether all settings are there without which the provider is nowhere, or its mappings tell where."""
+        base_url = base_url_for(provider, self._environment)
+        settings = settings_for(provider, self._environment)
+        if address_of(provider, join_base(provider, base_url), settings):
+            return True
+        mappings = (one for model in self._catalogue().models.values() for one in model.mappings)
+        mine = (one for one in mappings if one.provider == provider.id)
+        return any(
+            address_of(provider, "", {**settings, **({"region": one.region} if one.region else {})}, one.address)
+            for one in mine
+        )
 
     def _place(self, provider: Provider) -> tuple[str, dict[str, str]]:
         place = self._places.get(provider.id)

@@ -178,8 +178,9 @@ def missing(
     return lacks(read_ability(mapping, model, provider, dialect), read_demand(needs, options))
 
 
-def refuse(asked: str, lacking: Iterable[tuple[str, ...]]) -> NotSupported:
-    """The error of a request that no candidate of `asked` suits; `lacking` has the reasons of each candidate.
+def refuse(asked: str, lacking: Iterable[tuple[str, ...]], of_these: str = "") -> NotSupported:
+    """The error of a request that no candidate of `asked` suits; `lacking` has the reasons of each candidate, which are
+    all, or those `of_these` words.
 
     Names what all of them lack, or, when there is no such thing, what each of them lacks.
     """
@@ -187,10 +188,10 @@ def refuse(asked: str, lacking: Iterable[tuple[str, ...]]) -> NotSupported:
     shared = [reason for reason in sets[0] if all(reason in other for other in sets)]
     param, code = WORDS.get(shared[0], ("", "model_not_supported")) if len(shared) == 1 else ("", "model_not_supported")
     if shared:
-        text = f"No provider of {asked} offers what this request needs: {', '.join(shared)}."
+        text = f"No provider of {asked} {of_these}offers what this request needs: {', '.join(shared)}."
     else:
         either = " / ".join(sorted({", ".join(reasons) for reasons in sets})[:MANY])
-        text = f"No single provider of {asked} offers all that this request needs; missing are: {either}."
+        text = f"No single provider of {asked} {of_these}offers all that this request needs; missing are: {either}."
     return NotSupported(text, param=param, code=code)
 
 

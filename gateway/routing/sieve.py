@@ -6,13 +6,14 @@ from typing import NamedTuple
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
 from gateway.routing.candidates import GENERAL, Candidate, Traffic, blend
-from gateway.routing.capabilities import SOFT, Demand, lacks, refuse
+from gateway.routing.capabilities import SOFT, TIER, Demand, lacks, refuse
 from gateway.routing.health import Credential, Health
 from gateway.routing.score import Entry
 from gateway.routing.windows import DEFAULTS
 
 Allowed = Callable[[Mapping, Provider], str | None]
 Usable = Callable[[Mapping], tuple[Credential, ...]]
+NAMED = 5  # providers that a refusal lists
 
 # How far a candidate came; the refusal of a request speaks of the ones that came furthest.
 CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET = (
@@ -27,6 +28,13 @@ CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET = (
 )
 # The last one is found when the request is sent, not by the sieve. Kept decisions name stages by their place here.
 STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET)
+
+
+class NoCredential(InvalidRequest):
+    """Nobody may be asked for want of a credential; `providers` are those that would do."""
+
+    code = "no_provider_credential"
+    providers: tuple[Provider, ...] = ()
 
 
 class Excluded(NamedTuple):
@@ -134,17 +142,25 @@ class Sieve:
         if lacking and not SOFT.issuperset(lacking):
             return self._exclude(candidate, ABILITY, _words(lacking), lacking=lacking)
         credentials = self._usable(mapping)
+        held = bool(credentials)
         if self.demand.tier:
             # Only the provider itself is known to have its tiers.
             credentials = tuple(one for one in credentials if not one.base_url)
         if not credentials:
-            return self._exclude(candidate, CREDENTIAL, "no credential")
+            return self._exclude_keyless(candidate, held)
         if self._health.rests.concern(candidate.provider.id):
             credentials = self._rested(candidate, credentials)
             if not credentials:
                 return None
         figures = self._health.figures(candidate.key, self._tick)
         return Entry(candidate, credentials, self._price(candidate), *figures, lacking)
+
+    def _exclude_keyless(self, candidate: Candidate, held: bool) -> None:
+        """For want of a credential, or of one for the tier that was asked for."""
+        if held:
+            self._exclude(candidate, ABILITY, _words((TIER,)), lacking=(TIER,))
+        else:
+            self._exclude(candidate, CREDENTIAL, "no credential")
 
     def has_credential(self, candidate: Candidate) -> bool:
         return not candidate.barred and bool(self._usable(candidate.mapping))
@@ -209,12 +225,18 @@ class Sieve:
         )
 
     def _refuse_credential(self, asked: str, rows: list[Excluded]) -> GatewayError:
-        providers = sorted({one.candidate.provider.id for one in rows})
-        return InvalidRequest(
-            f"No credential is configured for a provider of {asked} ({', '.join(providers)}).",
-            param="model",
-            code="no_provider_credential",
-        )
+        providers = {one.candidate.provider.id: one.candidate.provider for one in rows}
+        names = sorted(providers)
+        told = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        unable = [one.lacking for one in self.excluded if one.stage == ABILITY and self.has_credential(one.candidate)]
+        if unable:
+            error = refuse(asked, unable, "with a credential ")
+            text = f"{error.message} Others might, but no credential is configured for them ({told})."
+            missing = NoCredential(text, param=error.param, code=error.code)
+        else:
+            missing = NoCredential(f"No credential is configured for a provider of {asked} ({told}).", param="model")
+        missing.providers = tuple(providers[name] for name in names)
+        return missing
 
     def _refuse_access(self, asked: str, rows: list[Excluded]) -> GatewayError:
         reasons = "; ".join(sorted({one.reason for one in rows}))

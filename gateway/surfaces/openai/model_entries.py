@@ -33,19 +33,22 @@ NO_RATES = Rates()
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The filters of service.md's table; a parameter counts when it is "true" (or "1")."""
+    """The filters of the list; a parameter counts when it is "true" (or "1"). `available` leaves what a credential is
+    there for."""
 
     include_restricted: bool = False
     include_deactivated: bool = False
     exclude_deprecated: bool = False
     no_training: bool = False
     mapped: bool = False
+    available: bool = False
 
 
-def pseudo_entries(query: Query) -> Iterator[dict[str, Any]]:
-    """The names that stand for a choice; nothing is promised of what a choice trains on."""
+def pseudo_entries(query: Query, reach: frozenset[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The names that stand for a choice, those within `reach`; nothing is promised of what a choice trains on."""
     if not query.no_training:
-        yield from (_pseudo_entry(*told, mapped=query.mapped) for told in PSEUDO_MODELS)
+        told = [one for one in PSEUDO_MODELS if reach is None or one[0] in reach]
+        yield from (_pseudo_entry(*one, mapped=query.mapped) for one in told)
 
 
 def write_entries(

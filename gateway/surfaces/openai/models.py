@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from gateway.accounts.access import Level, Predicate, predicate
+from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
@@ -15,6 +16,7 @@ from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.openai.model_entries import Query, pseudo_entries, serialise_entries, write_entries
+from gateway.surfaces.openai.reach import reach_of, within
 
 JSON = ("Content-Type", "application/json")
 HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
@@ -24,11 +26,18 @@ LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"
 @dataclass(frozen=True, slots=True)
 class Audience:
     """Who reads the list: the caller's `rules` (equal rules share a cached list), what they refuse, and the models
-    of its organization's `own`, by the ids that call them."""
+    of its organization's `own`, by the ids that call them. `reach` has what a credential is there for, None where all
+    may be shown."""
 
     rules: tuple[Level, ...] = ()
     refuse: Predicate | None = None
     own: Current | None = None
+    reach: frozenset[str] | None = None
+
+    @property
+    def shows(self) -> Predicate | None:
+        """What is refused of the catalogue: by the rules, and beyond reach."""
+        return self.refuse if self.reach is None else within(self.reach, self.refuse)
 
 
 PUBLIC = Audience()
@@ -44,19 +53,27 @@ def audience_of(services: Services, inbound: Inbound) -> Audience:
 
     Unauthenticated for a key that is not valid.
     """
-    token = auth.token_of(inbound)
-    if not token:
+    caller = _caller(services, inbound)
+    if caller is None:
         return PUBLIC
-    caller = services.authentication.caller(token)
     return Audience(caller.rules, predicate(caller.rules, services.clock.now_us()), services.own_models.of(caller))
+
+
+def _caller(services: Services, inbound: Inbound) -> Caller | None:
+    token = auth.token_of(inbound)
+    return services.authentication.caller(token) if token else None
 
 
 def handle_models(services: Services, inbound: Inbound) -> Outbound:
     """The whole list, or 304 when the caller's If-None-Match names it. A key is checked even when the whole public
-    catalogue is asked for."""
+    catalogue is asked for. `available=true` leaves only what can be called now with the credentials that are there."""
     query = read_query(inbound.arguments())
     audience = audience_of(services, inbound)
-    tag, body = _listed(services, query, PUBLIC if query.include_restricted else audience)
+    if query.include_restricted:
+        audience = PUBLIC
+    if query.available:
+        audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
+    tag, body = _listed(services, query, audience)
     headers = [*HEADERS, ("ETag", tag), ("x-request-id", inbound.shown_id)]
     if _matches(inbound.header("if-none-match"), tag):
         return Outbound(304, headers)
@@ -97,10 +114,10 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
     known: dict[str, bytes] = holder.remember(("model entries", *place), dict)
 
     def make() -> tuple[str, bytes]:
-        pseudo = map(orjson.dumps, pseudo_entries(query))
-        return _serialise([*pseudo, *serialise_entries(catalogue, query, at_us, audience.refuse, known)])
+        pseudo = map(orjson.dumps, pseudo_entries(query, audience.reach))
+        return _serialise([*pseudo, *serialise_entries(catalogue, query, at_us, audience.shows, known)])
 
-    key = ("model list", *place, audience.rules)
+    key = ("model list", *place, audience.rules, audience.reach)
     tag, shared = holder.remember(key, make)
     if audience.own is None or not audience.own.current().models:
         return tag, shared

@@ -1,6 +1,13 @@
 import pytest
 
-from gateway.catalogue.credentials import base_url_for, credentials_for, is_configured, settings_for, variable_of
+from gateway.catalogue.credentials import (
+    base_url_for,
+    credentials_for,
+    is_configured,
+    settings_for,
+    variable_of,
+    wanting,
+)
 from gateway.catalogue.entries import Provider
 from gateway.catalogue.loader import load
 from gateway.settings import SettingsError
@@ -18,6 +25,23 @@ def test_our_own_name_comes_before_the_vendors():
     assert credentials_for(OPENAI, environment) == ["ours"]
     assert credentials_for(OPENAI, {"OPENAI_API_KEY": "vendor"}) == ["vendor"]
     assert credentials_for(OPENAI, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("ident", "environment", "told"),
+    [
+        ("openai", {}, "OPENAI_API_KEY (or LLM_OPENAI_API_KEY)"),
+        ("openai", {"OPENAI_API_KEY": "k"}, ""),
+        ("azure", {}, "AZURE_OPENAI_API_KEY (or LLM_AZURE_API_KEY) and LLM_AZURE_RESOURCE"),
+        ("azure", {"AZURE_API_KEY": "k"}, "LLM_AZURE_RESOURCE"),
+        ("azure", {"AZURE_API_KEY": "k", "LLM_AZURE_BASE_URL": "https://x"}, ""),
+        ("aws-bedrock", {"AWS_ACCESS_KEY_ID": "k"}, "AWS_BEARER_TOKEN_BEDROCK (or LLM_AWS_BEDROCK_API_KEY)"),
+        ("ollama", {}, "LLM_OLLAMA_BASE_URL"),
+        ("sandbox", {}, ""),
+    ],
+)
+def test_what_a_provider_wants_is_named(ident, environment, told):
+    assert wanting(load().providers[ident], environment) == told
 
 
 def test_a_comma_list_is_several_keys():

@@ -19,6 +19,7 @@ from gateway.routing.candidates import CODING
 from gateway.routing.plan import chance_of
 from gateway.routing.record import write_record
 from gateway.routing.resolve import Offer
+from gateway.routing.sieve import NoCredential
 
 FAILED = UpstreamFailed("it failed")
 
@@ -89,6 +90,26 @@ def test_a_model_without_any_credential_is_refused_by_name(trio):
     with pytest.raises(InvalidRequest, match="a, b, c") as caught:
         trio(keys={}).plan()
     assert (caught.value.status, caught.value.code) == (400, "no_provider_credential")
+
+
+def test_a_model_without_any_credential_tells_whose_would_do(trio):
+    with pytest.raises(NoCredential) as caught:
+        trio(keys={}).plan()
+    assert [one.id for one in caught.value.providers] == ["a", "b", "c"]
+
+
+def test_want_of_a_credential_is_told_beside_what_those_with_one_lack(world, mapping, key):
+    rows = (mapping("a"), mapping("b", vision=True))
+    with pytest.raises(NoCredential, match=r"with a credential offers .*vision.* Others might.*\(b\)") as caught:
+        world(*rows, keys={"a": (key(),)}).plan(needs=Needs(vision=True))
+    assert caught.value.code == "model_not_supported"
+
+
+def test_a_key_that_does_not_fit_the_tier_is_not_called_missing(world, mapping, key):
+    rows = (mapping("a", service_tiers={"flex": "0.5"}),)
+    with pytest.raises(NotSupported) as caught:
+        world(*rows, keys={"a": (key(base_url="https://own.example"),)}).plan(options=Options(service_tier="flex"))
+    assert caught.value.code == "unsupported_service_tier"
 
 
 def test_an_operation_that_the_model_lacks_names_those_it_has(world, mapping):

@@ -124,6 +124,14 @@ class Keys:
         return SimpleNamespace(organization_id=organization, rules=rules)
 
 
+class Held:
+    """Credentials: the platform has one for the provider `keen`, organization "two" one for `safe` beside."""
+
+    def usable(self, caller):
+        held = {"keen"} if caller is None or caller.organization_id != "two" else {"keen", "safe"}
+        return lambda mapping: (SimpleNamespace(base_url=""),) if mapping.provider in held else ()
+
+
 def own_catalogue(*names: str, provider: str = "house") -> Catalogue:
     ident = f"custom:{provider}"
     mappings = {name: Mapping(ident, name, name, prices=PRICES, tools=True) for name in names}
@@ -144,6 +152,7 @@ def services(own):
         clock=SimpleNamespace(now_us=lambda: NOW_US),
         authentication=Keys(),
         own_models=SimpleNamespace(of=lambda caller: own.get(caller.organization_id, NOTHING)),
+        credentials=Held(),
     )
 
 
@@ -225,6 +234,41 @@ def test_include_restricted_shows_the_public_catalogue_to_a_key(services):
 def test_an_invalid_key_is_refused(services, query):
     with pytest.raises(Unauthenticated):
         handle_models(services, ask(query, x_api_key="bad"))
+
+
+READY = model("ready", mapping("keen", "ready"), mapping("safe", "ready"))
+SPENT = model("spent", mapping("keen", "spent", deactivated="2026-01-01"))
+
+
+@pytest.fixture
+def equipped(services):
+    services.catalogue.swap(Catalogue((BOTH, OLD, READY, SPENT), (SAFE, KEEN), {}, "v3"))
+    return services
+
+
+@pytest.mark.parametrize(
+    ("headers", "listed"),
+    [
+        ({}, {"auto", "ready"}),
+        ({"authorization": "Bearer free"}, {"auto", "ready"}),
+        ({"authorization": "Bearer own"}, {"auto", "ready", "both", "house/big", "house/small"}),
+    ],
+)
+def test_available_lists_what_a_credential_is_there_for(equipped, headers, listed):
+    entries(equipped, **headers)
+    assert set(entries(equipped, "available=true", **headers)) == listed
+    assert set(entries(equipped, "available=true&include_deactivated=true", **headers)) == listed
+
+
+def test_an_available_model_shows_only_the_providers_that_can_be_called(equipped):
+    assert [one["providerId"] for one in entries(equipped, "available=1")["ready"]["providers"]] == ["keen"]
+    assert set(entries(equipped, "available=true&mapped=true")) == {"llmgateway/auto", "keen/ready"}
+    assert [one["providerId"] for one in entries(equipped)["ready"]["providers"]] == ["keen", "safe"]
+
+
+def test_rules_hold_for_what_is_available(equipped):
+    listed = entries(equipped, "available=true", authorization="Bearer ruled")
+    assert "house/small" not in listed and "house/big" in listed
 
 
 def test_an_unchanged_list_is_not_sent_again(services):

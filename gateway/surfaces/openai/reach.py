@@ -1,0 +1,42 @@
+"""What a caller could call now: the mappings in service that a credential is there for (`available=true`)."""
+
+from gateway.accounts.access import CUSTOM, Predicate
+from gateway.accounts.authentication import Caller
+from gateway.catalogue.catalogue import day_of, state_on
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.services import Services
+
+AUTO = "auto"
+GENERIC = Mapping(CUSTOM, CUSTOM, CUSTOM)
+
+
+def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
+    """Keys of mappings, and names of the pseudo models, within reach of the caller's project; for the public within
+    that of the platform. Some of them may rest, or lie beyond the caller's budget: nothing is said of that."""
+    catalogue, usable = services.catalogue.current(), services.credentials.usable(caller)
+    day = day_of(services.clock.now_us())
+    found = {
+        mapping.key
+        for model in catalogue.models.values()
+        for mapping in model.mappings
+        if mapping.priced
+        and catalogue.providers[mapping.provider].priority > 0
+        and state_on(mapping, day) != "deactivated"
+        and usable(mapping)
+    }
+    if found:
+        found.add(AUTO)
+    if caller is not None and any(one.base_url for one in usable(GENERIC)):
+        found.add(CUSTOM)
+    return frozenset(found)
+
+
+def within(reach: frozenset[str], refuse: Predicate | None) -> Predicate:
+    """`refuse`, and beyond it all that is out of reach."""
+
+    def check(mapping: Mapping, provider: Provider) -> str | None:
+        if mapping.key not in reach:
+            return "no credential"
+        return refuse(mapping, provider) if refuse is not None else None
+
+    return check

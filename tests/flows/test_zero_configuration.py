@@ -1,0 +1,71 @@
+"""A gateway that nobody configured: what its callers see and are told."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+from gateways import LocalGateway, local_gateway
+
+from gateway.settings import Settings
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def listed(gateway: LocalGateway, query: str = "", key: str = "") -> list[str]:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    with httpx.Client(trust_env=False, headers=headers) as http:
+        return [entry["id"] for entry in http.get(f"{gateway.url}/models{query}").json()["data"]]
+
+
+def ask(gateway: LocalGateway, model: str, **more: object) -> httpx.Response:
+    headers = {"authorization": f"Bearer {gateway.key}"}
+    with httpx.Client(trust_env=False, headers=headers) as http:
+        return http.post(f"{gateway.url}/chat/completions", json={"model": model, "messages": HELLO, **more})
+
+
+@pytest.fixture
+def bare(settings: Callable[..., Settings]):
+    with local_gateway(settings) as gateway:
+        yield gateway
+
+
+def test_what_can_be_called_without_any_credential_is_auto_and_the_sandbox(bare):
+    found = listed(bare, "?available=true", bare.key)
+    assert found == listed(bare, "?available=true")
+    assert "auto" in found and {one.partition("-")[0] for one in found} == {"auto", "sandbox"}
+    assert len(listed(bare, "", bare.key)) > 10 * len(found)
+
+
+def test_all_that_is_available_to_a_caller_can_be_called(bare):
+    for model in ("auto", "sandbox-echo"):
+        assert model in listed(bare, "?available=true", bare.key)
+        assert ask(bare, model).status_code == 200
+
+
+def test_a_refusal_for_want_of_a_credential_names_the_variable_to_set(bare):
+    error = ask(bare, "openai/gpt-4o").json()["error"]
+    assert error["code"] == "no_provider_credential" and "OPENAI_API_KEY" in error["message"]
+    assert "available=true" in error["message"]
+    assert "ANTHROPIC_API_KEY" in ask(bare, "claude-haiku-4-5").json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [("no-such-model", {}), ("sandbox-embed", {}), ("sandbox-fail-503", {})],
+)
+def test_other_refusals_name_no_variable(bare, model, more):
+    answer = ask(bare, model, **more)
+    assert answer.status_code >= 400 and "API_KEY" not in answer.text
+
+
+def test_a_key_without_the_setting_that_its_provider_needs_counts_as_none(settings):
+    with local_gateway(settings, AZURE_API_KEY="k") as gateway:
+        assert not [one for one in listed(gateway, "?available=true&mapped=true") if one.startswith("azure/")]
+        message = ask(gateway, "azure/gpt-4o").json()["error"]["message"]
+    assert "LLM_AZURE_RESOURCE" in message and "AZURE_API_KEY" not in message
+
+
+def test_a_variable_that_is_set_makes_its_models_available(settings):
+    with local_gateway(settings, OPENAI_API_KEY="k") as gateway:
+        found = listed(gateway, "?available=true&mapped=true")
+    assert "openai/gpt-4o" in found and not [one for one in found if one.startswith("azure/")]
