@@ -16,6 +16,7 @@ from gateway.engine.idempotency import Idempotency
 from gateway.engine.management import Management
 from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
+from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
 from gateway.engine.settlement import Settlements
@@ -68,6 +69,7 @@ class Services:
     spending: Spending
     settlements: Settlements
     idempotency: Idempotency
+    replays: Replays
     retention: Retention
     hours: Hours
     drift: Drift

@@ -17,7 +17,7 @@ from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Current
 from gateway.clock import DAY_US, Clock
 from gateway.control import Control
-from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache
+from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache, SealedShelf, Shelf
 from gateway.engine.chat import ChatEngine
 from gateway.engine.decisions import Decisions
 from gateway.engine.drift import Drift
@@ -31,6 +31,7 @@ from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
 from gateway.engine.provider_check import ProviderCheck
 from gateway.engine.recovery import Recovery
+from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
 from gateway.engine.settlement import Settlements
@@ -164,6 +165,7 @@ def build(settings: Settings) -> Services:
         budgets=accounts.budgets,
         chat=_open_chat(base, routing, money, cache),
         idempotency=_open_idempotency(base, money),
+        replays=Replays(base.database, routing.catalogue, base.clock),
         retention=retention,
         exchange=Exchange(routing.health, _find_board(base), _list_chores(base, routing, cache, retention, responses)),
         management=_open_management(base, accounts, routing),
@@ -265,7 +267,15 @@ def _open_chat(base: Base, routing: Routing, money: Money, cache: ResponseCache)
 
 def _open_idempotency(base: Base, money: Money) -> Idempotency:
     return Idempotency(
-        base.documents, base.database, base.journal, money.settlements, base.control, base.clock, base.hash_key
+        base.documents,
+        base.database,
+        base.journal,
+        money.settlements,
+        base.control,
+        base.clock,
+        base.hash_key,
+        Vault(base.secrets.encryption_keys),
+        base.threads,
     )
 
 
@@ -309,11 +319,12 @@ def _open_pins(base: Base) -> Pins:
     return Pins(JournalPins(base.documents, base.database, base.journal, base.clock), base.clock)
 
 
-def _open_shelf(base: Base) -> RedisShelf | DocumentShelf:
-    """Where cached answers are kept."""
+def _open_shelf(base: Base) -> Shelf:
+    """Where cached answers are kept, encrypted."""
+    shelf: Shelf = DocumentShelf(base.documents, base.database, base.settings.cache.max_bytes)
     if base.redis is not None:
-        return RedisShelf(base.redis)
-    return DocumentShelf(base.documents, base.database, base.settings.cache.max_bytes)
+        shelf = RedisShelf(base.redis)
+    return SealedShelf(shelf, Vault(base.secrets.encryption_keys))
 
 
 def _find_board(base: Base) -> Board | None:

@@ -80,6 +80,11 @@ def allowed(levels: tuple[Level, ...], mapping: Mapping, provider: Provider, ip:
     return refuse is None or refuse(mapping, provider) is None
 
 
+def keeps_nothing(levels: tuple[Level, ...]) -> bool:
+    """Whether the organization is under zero data retention: nothing of what it sends or gets is stored."""
+    return any(level.policy is not None and level.policy.zero_data_retention for level in levels)
+
+
 def check_address(levels: tuple[Level, ...], ip: str) -> None:
     """Forbidden when a rule keeps out the client address `ip`; once a request, before anything else is planned."""
     reason = address_refusal(levels, ip)

@@ -10,6 +10,7 @@ from gateway.errors import Unavailable
 from gateway.later import Later
 
 fernet = Later("cryptography.fernet")
+VERSION = b"\x80"  # of a token (Fernet specification, token format)
 
 
 class Vault:
@@ -46,6 +47,11 @@ class Vault:
     def _box(self) -> Any:
         """Made on first use: many installations have nothing to seal."""
         return fernet.MultiFernet([fernet.Fernet(_derive(key)) for key in self._keys])
+
+
+def is_sealed(value: bytes) -> bool:
+    """Whether bytes are of `seal_bytes`, and not JSON or deflated data: by the version byte of a Fernet token."""
+    return value[:1] == VERSION
 
 
 def _derive(key: str) -> bytes:

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
-from gateway.accounts.authentication import Caller
+from gateway.accounts.access import keeps_nothing
+from gateway.accounts.vault import Vault, is_sealed
 from gateway.engine.context import RequestContext
 from gateway.engine.recording import build, flatten
 from gateway.errors import GatewayError
@@ -139,11 +140,7 @@ class ResponseCache:
 def is_cacheable(context: RequestContext) -> bool:
     """Whether the project wants its answers cached, the request does not object and no policy forbids it."""
     caller = context.caller
-    return caller.cache_enabled and not context.no_cache and not _keeps_nothing(caller)
-
-
-def _keeps_nothing(caller: Caller) -> bool:
-    return any(level.policy is not None and level.policy.zero_data_retention for level in caller.rules)
+    return caller.cache_enabled and not context.no_cache and not keeps_nothing(caller.rules)
 
 
 def write_entry(entry: Entry) -> bytes:
@@ -157,6 +154,29 @@ def read_entry(payload: bytes) -> Entry | None:
     if form != FORM:
         return None
     return Entry(Origin(*build(origin)), [(gap_ms, orjson.dumps(frame)) for gap_ms, frame in frames])
+
+
+class SealedShelf:
+    """Another shelf whose entries are encrypted; what an earlier release left there in plain text is read too."""
+
+    def __init__(self, shelf: Shelf, vault: Vault) -> None:
+        self._shelf, self._vault = shelf, vault
+
+    def get(self, key: str) -> bytes | None:
+        value = self._shelf.get(key)
+        return self._vault.open_bytes(value) if value and is_sealed(value) else value
+
+    def put(self, key: str, value: bytes, ttl_s: float) -> None:
+        self._shelf.put(key, self._vault.seal_bytes(value), ttl_s)
+
+    def lock(self, key: str) -> bool | None:
+        return self._shelf.lock(key)
+
+    def unlock(self, key: str) -> None:
+        self._shelf.unlock(key)
+
+    def trim(self) -> None:
+        self._shelf.trim()
 
 
 class RedisShelf:

@@ -12,15 +12,18 @@ from typing import NamedTuple
 
 import orjson
 
+from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
+from gateway.accounts.vault import Vault, is_sealed
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
+from gateway.metering.payloads import pack, unpack
 from gateway.store.database import Database
 from gateway.store.documents import DocumentRows, Documents
 from gateway.store.journal import Journal, Row
-from gateway.threads import Job, spawn
+from gateway.threads import Job, Threads, spawn
 
 HEADER = "Idempotency-Key"
 KIND = "idempotency"
@@ -44,6 +47,7 @@ REASONS = {
 ANEW = "It is not done again, because it may have been billed: use another Idempotency-Key to send it anew."
 
 Headers = list[tuple[str, str]]
+Check = Callable[[str], object]  # of the id of the request that an answer was made for
 
 
 class Reply(NamedTuple):
@@ -84,31 +88,35 @@ class Idempotency:
         control: Control,
         clock: Clock,
         secret: bytes,
+        vault: Vault,
+        threads: Threads,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._documents, self._journal, self._settlements = documents, journal, settlements
         self._control, self._clock, self._secret = control, clock, secret
+        self._vault, self._threads = vault, threads
         self._most_bytes = most_bytes
         self._running: set[str] = set()
         self._rows = DocumentRows(database, clock)
 
-    def answer(self, keyed: Keyed, make: Callable[[], Reply]) -> Reply:
-        """What `make` answers, or what it answered to the first request under this key.
+    def answer(self, keyed: Keyed, make: Callable[[], Reply], check: Check = lambda request_id: None) -> Reply:
+        """What `make` answers, or what it answered to the first request under this key. `check` raises when an answer
+        that was made for a request may not be given to this caller any more.
 
         InvalidRequest (no proper key), IdempotencyKeyReused (another request), IdempotencyInFlight, Interrupted (its
         worker died, or the answer could not be kept), Unavailable. `make` turns its own errors into replies.
         """
-        found = self._claim(keyed)
+        found = self._claim(keyed, check)
         if isinstance(found, Reply):
             return found
         return Job(self._make, found, make).result()
 
-    def _claim(self, keyed: Keyed) -> _Claim | Reply:
+    def _claim(self, keyed: Keyed, check: Check) -> _Claim | Reply:
         claim = _Claim(
             self._digest(keyed.caller.key_id.encode(), keyed.route.encode(), _check(keyed.key).encode()),
             self._digest(*keyed.content),
             keyed.request_id,
-            not any(level.policy is not None and level.policy.zero_data_retention for level in keyed.caller.rules),
+            not keeps_nothing(keyed.caller.rules),
         )
         value = _write(claim, "running", owner=self._control.epoch)
         for _ in range(TRIES):
@@ -126,12 +134,12 @@ class Idempotency:
                 self._running.discard(claim.place)
             known = self._documents.get(KIND, claim.place)
             if known is not None:
-                return self._read(claim, known)
+                return self._read(claim, known, check)
             if not mine:
                 break
         raise IdempotencyInFlight(_in_flight(), retry_after=1.0)
 
-    def _read(self, claim: _Claim, value: bytes) -> Reply:
+    def _read(self, claim: _Claim, value: bytes, check: Check) -> Reply:
         head, body = _split(value)
         if head["print"] != claim.print:
             raise IdempotencyKeyReused(
@@ -142,9 +150,16 @@ class Idempotency:
                 raise IdempotencyInFlight(_in_flight(), retry_after=1.0)
             value = self._documents.get(KIND, claim.place) or value  # it may have ended while its owner was looked up
             head, body = _split(value)
-        if head["state"] != "kept":
-            raise Interrupted(f"{REASONS[head.get('reason', CRASHED)]} {ANEW}", headers=NO_RETRY)
-        return Reply(head["status"], [tuple(pair) for pair in head["headers"]], zlib.decompress(body), replayed=True)
+        if head["state"] != "kept" or not claim.keeps:
+            reason = NOT_KEPT if head["state"] == "kept" else head.get("reason", CRASHED)
+            raise Interrupted(f"{REASONS[reason]} {ANEW}", headers=NO_RETRY)
+        check(head["request"])
+        answer = self._threads.run(self._unpack, body)
+        return Reply(head["status"], [tuple(pair) for pair in head["headers"]], answer, replayed=True)
+
+    def _unpack(self, body: bytes) -> bytes:
+        """An earlier release kept the bytes compressed and in plain text."""
+        return unpack(self._vault, body) if is_sealed(body) else zlib.decompress(body)
 
     def _is_running(self, place: str, owner: int) -> bool:
         if place in self._running:
@@ -192,7 +207,7 @@ class Idempotency:
             self._store(claim, _write(claim, "lost", reason=NOT_KEPT))
         else:
             kept = _write(claim, "kept", status=reply.status, headers=reply.headers)
-            self._store(claim, kept + zlib.compress(body, 1))
+            self._store(claim, kept + self._threads.run(pack, self._vault, body))
 
     def _lose(self, claim: _Claim, reason: str) -> None:
         self._settlements.watch.end(claim.request_id)

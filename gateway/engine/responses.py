@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
 from gateway.engine import pieces
@@ -26,6 +27,7 @@ LIFE_S = 30 * 86_400.0  # HTTP reference, section 3.2
 LABEL = b"stored-response\0"
 MOST_TURNS = 10_000  # of one conversation
 TRIES = 3
+ECHOED = 80  # characters of an id that an error repeats
 MB = 1 << 20
 Item = dict[str, Any]
 
@@ -105,23 +107,30 @@ class StoredResponses:
     ) -> StoredResponse:
         """The response with that id, with what was said before it if `whole`. NotFound when it is not there, not any
         more, or somebody else's; InvalidRequest when the conversation is too long to go on with."""
+        if keeps_nothing(caller.rules):
+            raise storage_conflict(param)
+        found = self._find(caller, ident, param, whole)
+        if found is None:
+            raise NotFound(
+                f"There is no stored response {ident[:ECHOED]!r}: it was not stored, expired, or was deleted.",
+                param=param,
+                code=code,
+            )
+        return found
+
+    def _find(self, caller: Caller, ident: str, param: str, whole: bool) -> StoredResponse | None:
         link = self._turns.find(ident)
         found = self._find_old(caller, ident) if link is None else None
         if link is not None and link.scope == scope_of(caller):
             if whole:
                 self._check_length(link, param)
             found = self._read(link, whole)
-        if found is None:
-            raise NotFound(
-                f"There is no stored response {ident!r}: it was not stored, expired, or was deleted.",
-                param=param,
-                code=code,
-            )
         return found
 
     def delete(self, caller: Caller, ident: str) -> None:
         """Forget the response. NotFound as in `find`; responses that went on from it keep what was said."""
-        self.find(caller, ident, whole=False)
+        if self._find(caller, ident, "response_id", whole=False) is None:
+            raise NotFound(f"There is no stored response {ident[:ECHOED]!r}.", param="response_id")
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
 
@@ -194,6 +203,16 @@ class StoredResponses:
 def _read_old(packed: bytes) -> dict[str, Any]:
     """A document of then: JSON in zlib."""
     return orjson.loads(zlib.decompress(packed))
+
+
+def storage_conflict(param: str) -> InvalidRequest:
+    """Why nothing can be stored or looked up for an organization under zero data retention, and what to do."""
+    return InvalidRequest(
+        "This organization is under zero data retention, so no response is stored: send the whole conversation in "
+        'input, with store: false or without store; include: ["reasoning.encrypted_content"] brings reasoning along.',
+        param=param,
+        code="zdr_storage_conflict",
+    )
 
 
 def scope_of(caller: Caller) -> str:

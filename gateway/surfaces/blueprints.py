@@ -5,6 +5,7 @@ from functools import partial
 
 from flask import Blueprint, Response, request
 
+from gateway.accounts.authentication import Caller
 from gateway.engine.idempotency import Keyed, Reply
 from gateway.errors import GatewayError, Gone
 from gateway.metering.counters import Count
@@ -78,12 +79,16 @@ def _once(services: Services, dialect: str, inbound: Inbound, handle: Callable[[
         caller = auth.caller_of(services, inbound)
         route = f"{inbound.method} {inbound.path}"
         keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _content(inbound), inbound.request_id)
-        reply = services.idempotency.answer(keyed, make)
+        reply = services.idempotency.answer(keyed, make, partial(_check_replay, services, caller, inbound))
     except GatewayError as error:
         return replies.error_reply(error, dialect, inbound.shown_id)
     if not reply.replayed:
         return Outbound(reply.status, reply.headers, reply.body)
     return Outbound(reply.status, _replayed_headers(reply, inbound.shown_id), reply.body)
+
+
+def _check_replay(services: Services, caller: Caller, inbound: Inbound, request_id: str) -> None:
+    services.replays.check(caller, inbound.peer, [request_id])
 
 
 def _content(inbound: Inbound) -> tuple[bytes, ...]:

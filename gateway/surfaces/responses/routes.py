@@ -2,10 +2,12 @@
 
 import logging
 
+from gateway.accounts.access import keeps_nothing
+from gateway.accounts.authentication import Caller
 from gateway.dialects import responses as dialect
 from gateway.engine.chat import Answer, Stream
 from gateway.engine.context import RequestContext
-from gateway.engine.responses import Said, StoredResponse
+from gateway.engine.responses import Said, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed
 from gateway.services import Services
 from gateway.surfaces import auth, replies
@@ -24,7 +26,11 @@ def create(services: Services, inbound: Inbound) -> Outbound:
     """A response, whole or streamed (HTTP reference, section 3.2)."""
     context = auth.admit(services, inbound, "chat", "responses")
     body = schema.decode(inbound.body)
-    history, own = store.gather(body, services.responses, context.caller)
+    if keeps_nothing(context.caller.rules):
+        if body.store:
+            raise storage_conflict("store")
+        body.store = False  # what the client's default wishes for is left out
+    history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
     turn = reader.read(body, history, own)
     if turn.store:
         services.responses.check_room(context.caller)
@@ -69,7 +75,7 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     """A compacted conversation, to be sent as the input of the next turn."""
     context = auth.admit(services, inbound, "chat", "responses")
     body = schema.decode_compact(inbound.body)
-    history, own = store.gather(body, services.responses, context.caller)
+    history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
     request, users = compact.read(body, history, own)
     answer = services.chat.generate(context, request)
     facts = _facts(context, answer)
@@ -115,7 +121,21 @@ def refuse_socket(services: Services, inbound: Inbound) -> Outbound:
 
 def _find(services: Services, inbound: Inbound, *, whole: bool) -> StoredResponse:
     caller = auth.caller_of(services, inbound)
-    return services.responses.find(caller, inbound.params["response_id"], whole=whole)
+    found = services.responses.find(caller, inbound.params["response_id"], whole=whole)
+    _replayer(services, inbound, caller)(found)
+    return found
+
+
+def _replayer(services: Services, inbound: Inbound, caller: Caller) -> store.Check:
+    """Raises Forbidden for a response that rules keep from the caller which were added since it was made."""
+
+    def check(found: StoredResponse) -> None:
+        if caller.rules:
+            idents = [found.response["id"], *(said.ident for said in found.earlier)]
+            requests = [ident.removeprefix(store.ID_PREFIX) for ident in idents if store.RESPONSE_ID.fullmatch(ident)]
+            services.replays.check(caller, inbound.peer, requests)
+
+    return check
 
 
 def _sealed(inbound: Inbound) -> bool:

@@ -1,6 +1,7 @@
 """The stored side on the wire: what a request continues or refers to, and the listing of a response's input."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from gateway.accounts.authentication import Caller
@@ -15,6 +16,8 @@ from gateway.surfaces.responses.seals import MARKS
 ID_PREFIX = "resp_"
 # An item's id holds that of its response, so that no second index is needed: prefix_<32 hex digits>_<place>.
 ITEM_ID = re.compile(r"^[a-z]+_([0-9a-f]{32})_i?\d+$")
+RESPONSE_ID = re.compile(ID_PREFIX + "[0-9a-f]{32}")
+Check = Callable[[StoredResponse], object]
 DEFAULT_LIMIT, LIMIT = 20, 100  # API reference, list input items
 Json = dict[str, Any]
 
@@ -25,26 +28,32 @@ def item_id(kind: str, answer_id: str, place: str | int) -> str:
     return f"{prefix}_{answer_id.removeprefix(ID_PREFIX)}_{place}"
 
 
-def gather(body: schema.CompactBody, stored: StoredResponses, caller: Caller) -> tuple[list[Json], list[Json]]:
-    """What was said before, and this turn's own items with references resolved. NotFound for what is not stored."""
+def gather(
+    body: schema.CompactBody, stored: StoredResponses, caller: Caller, check: Check = lambda found: None
+) -> tuple[list[Json], list[Json]]:
+    """What was said before, and this turn's own items with references resolved. NotFound for what is not stored;
+    `check` raises for what is, and may not be used by this caller."""
     history: list[Json] = []
     ident = body.previous_response_id
     if ident:
-        history = said(stored.find(caller, ident, "previous_response_id", "previous_response_not_found").turns)
+        found = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
+        check(found)
+        history = said(found.turns)
     if isinstance(body.input, str):
         return history, [shapes.user_text(body.input)]
     own = body.input or []
     if not any(shapes.kind_of(item) == shapes.REFERENCE for item in own):
         return history, own
-    return history, _Resolver(stored, caller, history).resolve(own)
+    return history, _Resolver(stored, caller, history, check).resolve(own)
 
 
 class _Resolver:
     """Puts items in the place of references to them; each response is looked up once."""
 
-    def __init__(self, stored: StoredResponses, caller: Caller, history: list[Json]) -> None:
+    def __init__(self, stored: StoredResponses, caller: Caller, history: list[Json], check: Check) -> None:
         self._stored = stored
         self._caller = caller
+        self._check = check
         self._known = {item["id"]: item for item in history if "id" in item}
         self._seen: set[str] = set()
 
@@ -72,6 +81,7 @@ class _Resolver:
             found = self._stored.find(self._caller, ID_PREFIX + named[1])
         except NotFound:
             raise missing from None
+        self._check(found)
         self._known |= {item["id"]: item for item in said(found.turns) if "id" in item}
         if ident not in self._known:
             raise missing

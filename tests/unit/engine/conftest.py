@@ -27,6 +27,7 @@ from gateway.providers.protocol import Credential, Target
 from gateway.store.database import Database
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal
+from gateway.threads import Threads
 
 DOLLAR = 10**9
 PRICES = (Prices(Rates(prompt=1000 * MILLION, completion=2000 * MILLION)),)
@@ -71,8 +72,8 @@ def attempt_at(place: Target, number: int = 0, **facts) -> Attempt:
 class House:
     """What one process has of the money."""
 
-    def __init__(self, database: Database, money: Database, clock, folder: Path) -> None:
-        self.database, self.money, self.clock = database, money, clock
+    def __init__(self, database: Database, money: Database, clock, folder: Path, threads: Threads) -> None:
+        self.database, self.money, self.clock, self.threads = database, money, clock, threads
         self.control = Control(database, clock, "node")
         self.control.start()
         self.journal = Journal(money, clock)
@@ -124,7 +125,9 @@ class House:
 
 
 @pytest.fixture
-def house(database_url: str, open_store: Callable[..., Database], clock, tmp_path: Path) -> Iterator[Callable]:
+def house(
+    database_url: str, open_store: Callable[..., Database], clock, tmp_path: Path, threads: Threads
+) -> Iterator[Callable]:
     """A factory: each house() is one more process on the same store and folder."""
     made: list[House] = []
 
@@ -132,7 +135,7 @@ def house(database_url: str, open_store: Callable[..., Database], clock, tmp_pat
         database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
         if not made:
             database.bind([*ACCOUNT_MODELS, *MODELS])
-        made.append(House(database, money, clock, tmp_path))
+        made.append(House(database, money, clock, tmp_path, threads))
         return made[-1]
 
     yield make

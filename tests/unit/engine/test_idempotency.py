@@ -8,6 +8,7 @@ from unit.engine.conftest import Account, attempt_at, target
 from gateway.accounts.access import Level
 from gateway.accounts.authentication import Caller
 from gateway.accounts.compliance import Policy
+from gateway.accounts.vault import Vault
 from gateway.engine.idempotency import Idempotency, Keyed, Reply
 from gateway.errors import IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest, Unavailable
 from gateway.limits.asks import Ask
@@ -24,7 +25,7 @@ class Shop:
         self.documents = Documents(house.database)
         self.once = Idempotency(
             *(self.documents, house.database, house.journal, house.settlements, house.control, house.clock),
-            **{"secret": b"secret", **more},
+            **{"secret": b"secret", "vault": Vault(["a key of the tests"]), "threads": house.threads, **more},
         )
 
     def ask(self, make: Callable[[], Reply], key: str = "k", body: bytes = b"{}", request: str = "ab" * 16) -> Reply:

@@ -1,0 +1,57 @@
+"""Whether an answer made before may be given to this caller now: by the rules in force now, not by those of then."""
+
+from collections.abc import Sequence
+
+from gateway.accounts import access
+from gateway.accounts.authentication import Caller
+from gateway.catalogue.catalogue import Current
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.clock import Clock
+from gateway.metering.models import SETTLEMENT
+from gateway.store.database import Database
+
+AT_ONCE = 500
+SERVED = f"SELECT provider, served FROM usage WHERE request IN ({{marks}}) AND kind = {SETTLEMENT} AND error IS NULL"
+
+
+class Replays:
+    """Who served an answer stands in the usage rows of its request; rows that were cleared refuse nothing."""
+
+    def __init__(self, database: Database, catalogue: Current, clock: Clock) -> None:
+        self._database, self._catalogue, self._clock = database, catalogue, clock
+
+    def check(self, caller: Caller, ip: str, request_ids: Sequence[str]) -> None:
+        """Forbidden when a rule or policy keeps the caller from this address, or from what served one of the requests
+        (32 hex digits each). Unavailable when the store cannot be asked."""
+        access.check_address(caller.rules, ip)
+        refuse = access.predicate(caller.rules, self._clock.now_us())
+        if refuse is None:
+            return
+        for provider_id, model_id in self._served(request_ids):
+            mapping, provider = self._find(provider_id, model_id)
+            reason = refuse(mapping, provider)
+            if reason:
+                raise access.forbid(reason)
+
+    def _served(self, request_ids: Sequence[str]) -> set[tuple[str, str]]:
+        keys = [bytes.fromhex(ident) for ident in request_ids]
+        found: set[tuple[str, str]] = set()
+        for start in range(0, len(keys), AT_ONCE):
+            part = keys[start : start + AT_ONCE]
+            marks = ", ".join("?" * len(part))
+            sql = SERVED.format(marks=marks)
+            rows = self._database.read(lambda sql=sql, part=part: self._database.execute(sql, part).fetchall())
+            found |= {(provider, served) for provider, served in rows}
+        return found
+
+    def _find(self, provider_id: str, model_id: str) -> tuple[Mapping, Provider]:
+        """What the catalogue says of them now; the names alone of what it has no more, or what is an organization's."""
+        catalogue = self._catalogue.current()
+        model = catalogue.find(model_id)
+        mappings = model.mappings if model is not None else ()
+        mapping = next((one for one in mappings if one.provider == provider_id), None)
+        provider = catalogue.provider(provider_id)
+        return (
+            mapping or Mapping(provider_id, model_id, model_id),
+            provider or Provider(provider_id, provider_id, "openai"),
+        )

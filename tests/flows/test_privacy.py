@@ -1,0 +1,182 @@
+"""What is promised of stored data: none under zero data retention, none in plain text, none past a new rule."""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from gateways import LocalGateway
+from openai import BadRequestError, OpenAI, PermissionDeniedError
+
+from gateway.accounts.organizations import set_policy
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.rules import add_rule
+
+MODEL = "openai/gpt-4o-mini"
+SAID = "the word that nobody may find in the store"
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": SAID}]}
+
+
+@pytest.fixture
+def http(gateway: LocalGateway) -> Iterator[httpx.Client]:
+    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as client:
+        yield client
+
+
+def keep_nothing(gateway: LocalGateway) -> None:
+    own = gateway.services.authentication.caller(gateway.key)
+    services = gateway.services
+    policy = {"zeroDataRetention": True}
+    set_policy(services.database, services.control, own.organization_id, policy, actor="test")
+    # The fake provider keeps nothing either, so that the policy lets it serve.
+    catalogue = services.catalogue.current()
+    provider = catalogue.provider("openai")
+    object.__setattr__(provider.data_policy, "retention", "none")
+
+
+@pytest.fixture
+def zdr(gateway: LocalGateway) -> Iterator[LocalGateway]:
+    provider = gateway.services.catalogue.current().provider("openai")
+    before = provider.data_policy.retention
+    keep_nothing(gateway)
+    yield gateway
+    object.__setattr__(provider.data_policy, "retention", before)
+
+
+def stored(gateway: LocalGateway) -> list[bytes]:
+    """Every value of every table that holds what callers sent or got."""
+    gateway.services.journal.flush(5)
+    database = gateway.services.database
+    found: list[bytes] = []
+    for table, column in (("document", "value"), ("stored_response", "body"), ("stored_value", "value")):
+        rows = database.read(lambda t=table, c=column: database.execute(f"SELECT {c} FROM {t}").fetchall())
+        found += [bytes(row[0]) for row in rows if row[0] is not None]
+    return found
+
+
+def readable(value: bytes) -> str:
+    """What somebody makes of stored bytes who has no key: as they are, and inflated where that is possible."""
+    texts = [value]
+    for start in (0, value.find(b"\n") + 1):
+        try:
+            texts.append(zlib.decompress(value[start:]))
+        except zlib.error:
+            continue
+    return b"\n".join(texts).decode("utf-8", "replace")
+
+
+def test_responses_of_an_sdk_with_its_defaults_work_under_zero_data_retention_and_nothing_is_stored(
+    zdr: LocalGateway, client: OpenAI
+) -> None:
+    answer = client.responses.create(model=MODEL, input=SAID)
+    assert answer.status == "completed" and answer.model_dump()["store"] is False
+    with client.responses.stream(model=MODEL, input=SAID) as stream:
+        assert stream.get_final_response().status == "completed"
+    assert not any(SAID in readable(value) for value in stored(zdr))
+    database = zdr.services.database
+    count = database.read(lambda: database.execute("SELECT count(*) FROM stored_response").fetchone()[0])
+    assert count == 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"store": True},
+        {"previous_response_id": "resp_" + "0" * 32},
+        {"input": [{"type": "item_reference", "id": f"msg_{'0' * 32}_0"}]},
+    ],
+)
+def test_what_needs_storage_says_so_under_zero_data_retention(
+    zdr: LocalGateway, client: OpenAI, upstream: FakeOpenAI, more: dict[str, Any]
+) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        client.responses.create(**{"model": MODEL, "input": "Hello", **more})
+    assert refused.value.code == "zdr_storage_conflict" and upstream.calls == []
+
+
+def test_what_was_stored_before_zero_data_retention_is_not_shown_but_can_be_deleted(
+    gateway: LocalGateway, client: OpenAI, http: httpx.Client
+) -> None:
+    provider = gateway.services.catalogue.current().provider("openai")
+    before = provider.data_policy.retention
+    answer = client.responses.create(model=MODEL, input=SAID)
+    keep_nothing(gateway)
+    try:
+        with pytest.raises(BadRequestError, match="zero data retention"):
+            client.responses.retrieve(answer.id)
+        client.responses.delete(answer.id)
+    finally:
+        object.__setattr__(provider.data_policy, "retention", before)
+
+
+def test_kept_answers_of_idempotency_keys_and_of_the_cache_are_encrypted(
+    gateway: LocalGateway, http: httpx.Client, upstream: FakeOpenAI
+) -> None:
+    services = gateway.services
+    project = services.authentication.caller(gateway.key).project_id
+    change = ProjectChange(cache_enabled=True, cache_ttl_s=600)
+    update_project(services.database, services.control, project, change, actor="operator")
+    upstream.script(Answer(SAID))
+    for headers in ({"Idempotency-Key": "k-1"}, {"Idempotency-Key": "k-1"}, {}):
+        answer = http.post(f"{gateway.url}/chat/completions", json=CHAT, headers=headers)
+        assert SAID in answer.text
+    assert answer.headers["x-llmgateway-cache"] == "HIT" and len(upstream.calls) == 1
+    kept = stored(gateway)
+    assert len(kept) >= 2 and not any(SAID in readable(value) for value in kept)
+
+
+def test_what_an_earlier_release_kept_in_plain_text_is_still_read(gateway: LocalGateway, http: httpx.Client) -> None:
+    headers = {"Idempotency-Key": "old"}
+    first = http.post(f"{gateway.url}/chat/completions", json=CHAT, headers=headers)
+    gateway.services.journal.flush(5)
+    database = gateway.services.database
+
+    def rewrite() -> None:
+        ((value,),) = database.execute("SELECT value FROM document WHERE kind = 'idempotency'").fetchall()
+        head, _, _ = bytes(value).partition(b"\n")
+        plain = head + b"\n" + zlib.compress(first.content, 1)
+        database.execute("UPDATE document SET value = ? WHERE kind = 'idempotency'", (plain,))
+
+    database.write(rewrite)
+    again = http.post(f"{gateway.url}/chat/completions", json=CHAT, headers=headers)
+    assert again.content == first.content and again.headers["idempotent-replayed"] == "true"
+
+
+def forbid(gateway: LocalGateway, kind: str, value: dict[str, Any]) -> None:
+    services, own = gateway.services, gateway.services.authentication.caller(gateway.key)
+    place = ("organization", own.organization_id)
+    add_rule(services.database, services.control, *place, kind, value, actor="test")
+
+
+RULES = [
+    ("deny_models", {"models": ["gpt-4o-mini"]}),
+    ("deny_providers", {"providers": ["openai"]}),
+    ("deny_ip_cidrs", {"ipCidrs": ["127.0.0.0/8"]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), RULES)
+def test_an_answer_is_not_given_again_past_a_rule_that_was_added_since(
+    gateway: LocalGateway, http: httpx.Client, kind: str, value: dict[str, Any]
+) -> None:
+    headers = {"Idempotency-Key": "k-1"}
+    assert http.post(f"{gateway.url}/chat/completions", json=CHAT, headers=headers).status_code == 200
+    forbid(gateway, kind, value)
+    again = http.post(f"{gateway.url}/chat/completions", json=CHAT, headers=headers)
+    assert (again.status_code, again.json()["error"]["code"]) == (403, "permission_denied"), again.text
+
+
+@pytest.mark.parametrize(("kind", "value"), RULES)
+def test_a_stored_response_is_not_shown_past_a_rule_that_was_added_since(
+    gateway: LocalGateway, client: OpenAI, kind: str, value: dict[str, Any]
+) -> None:
+    answer = client.responses.create(model=MODEL, input=SAID)
+    assert client.responses.retrieve(answer.id).id == answer.id
+    forbid(gateway, kind, value)
+    with pytest.raises(PermissionDeniedError):
+        client.responses.retrieve(answer.id)
+    with pytest.raises(PermissionDeniedError):
+        client.responses.create(model="openai/gpt-4o", input="Go on", previous_response_id=answer.id)
+    client.responses.delete(answer.id)
