@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test lint bench soak public-client drills clean requirements catalogue
+.PHONY: serve test lint architecture bench soak public-client drills clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -14,6 +14,10 @@ test: .venv/test.stamp
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+# Who may import whom, which library lives where, how large a file may be.
+architecture: .venv/test.stamp
+	$(BIN)/pytest -c tests/pytest.ini tests/test_house.py -q
 
 bench: .venv/test.stamp
 	$(BIN)/python -m bench.run

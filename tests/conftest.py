@@ -1,6 +1,16 @@
-from gevent import monkey
+import os
+import sys
 
-monkey.patch_all()
+# The process that only hands tests out to others (pytest -n) waits for these in real threads.
+WORKER = "PYTEST_XDIST_WORKER" in os.environ
+if WORKER or not any(word.startswith(("-n", "--numprocesses")) for word in sys.argv):
+    from gevent import get_hub, monkey
+
+    monkey.patch_all()
+    if WORKER:
+        # The next test comes from a real thread: the event loop must not think that nothing can happen any more.
+        AWAKE = get_hub().loop.timer(0.2, 0.2)
+        AWAKE.start(lambda: None)
 
 import shutil  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
