@@ -1,6 +1,7 @@
 """Native threads for the few things that would block the event loop (SQLite commits, argon2, reports), and work that
 outlives the greenlet which asked for it."""
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Generic, ParamSpec, TypeVar
 
@@ -10,6 +11,11 @@ from gevent.threadpool import ThreadPool
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+# The event loop gets the interpreter back from a computing thread after so long; each of its waits may cost it once.
+SWITCH_S = 0.001
+COMPUTING = 2  # threads that compute at the same time
 
 
 class Threads:
@@ -35,6 +41,31 @@ class Threads:
 
     def close(self) -> None:
         self._pool.kill()
+
+
+def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `work`, pure computing that may take more than 20 ms, in a native thread and wait for its result; its
+    exception is raised here. It must neither wait nor touch anything of the event loop."""
+
+    def attempt() -> tuple[T | None, BaseException | None]:
+        # Carried over by hand: the thread pool would print every exception.
+        try:
+            return work(*args, **kwargs), None
+        except BaseException as error:
+            return None, error
+
+    hub = gevent.get_hub()
+    pool = _computing.get(id(hub))
+    if pool is None:
+        sys.setswitchinterval(SWITCH_S)
+        pool = _computing[id(hub)] = ThreadPool(COMPUTING, hub=hub)
+    result, error = pool.apply(attempt)
+    if error is not None:
+        raise error
+    return result  # type: ignore[return-value]
+
+
+_computing: dict[int, ThreadPool] = {}
 
 
 def spawn(work: Callable[..., object], *args: object) -> gevent.Greenlet:

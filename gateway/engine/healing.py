@@ -25,7 +25,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
     Warned,
 )
-from gateway.neutral.healing import Healed, heal
+from gateway.neutral.healing import MAX_LENGTH, Healed, heal
 from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
 
 QUIET_S = 2.0  # a caller who waits for held text hears of it this often
@@ -91,6 +91,7 @@ def heal_stream(run: Run, batches: Iterator[Batch]) -> Iterator[Batch]:
 def _heal_batches(run: Run, batches: Iterator[Batch], wanted: ResponseFormat) -> Iterator[Batch]:
     """From the first text on everything is held, so that blocks stay in their order."""
     held: Batch = []
+    size = 0
     heard = run.clock.monotonic()
     try:
         for batch in batches:
@@ -99,8 +100,14 @@ def _heal_batches(run: Run, batches: Iterator[Batch], wanted: ResponseFormat) ->
                 if isinstance(event, Finished | Failed):
                     sent += [*_release(run, held, event, wanted), event]
                     held = []
+                elif size > MAX_LENGTH:
+                    sent.append(event)
                 elif isinstance(event, TextDelta) or (held and not isinstance(event, PASSING)):
                     held.append(event)
+                    size += len(event.text) if isinstance(event, TextDelta) else 0
+                    if size > MAX_LENGTH:  # it would not be healed, so nothing of it has to wait
+                        sent += _merge(held)
+                        held = []
                 else:
                     sent.append(event)
             if not sent and run.clock.monotonic() - heard >= QUIET_S:
@@ -115,7 +122,7 @@ def _heal_batches(run: Run, batches: Iterator[Batch], wanted: ResponseFormat) ->
 def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseFormat) -> Batch:
     """What was held, the text of each block as one delta, or all of it as one if it was healed."""
     merged = _merge(held)
-    if isinstance(end, Failed) or end.reason in REFUSED:
+    if not held or isinstance(end, Failed) or end.reason in REFUSED:
         return merged
     if any(isinstance(event, RefusalDelta | ToolCallDelta) for event in held):
         return merged
@@ -130,19 +137,26 @@ def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseForm
 def _merge(held: Iterable[Event]) -> Batch:
     """The deltas of each block of text as one, at the place of its first."""
     merged: Batch = []
-    begun: dict[int, TextDelta] = {}
+    blocks: dict[int, list[TextDelta]] = {}
     for event in held:
         if not isinstance(event, TextDelta):
             merged.append(event)
-        elif event.block in begun:
-            whole = begun[event.block]
-            whole.text += event.text
-            whole.signature += event.signature
-            whole.maker = whole.maker or event.maker
+        elif event.block in blocks:
+            blocks[event.block].append(event)
         else:
-            begun[event.block] = structs.replace(event)
-            merged.append(begun[event.block])
-    return merged
+            merged.append(event)
+            blocks[event.block] = [event]
+    wholes = {id(deltas[0]): _join(deltas) for deltas in blocks.values()}
+    return [wholes.get(id(event), event) for event in merged]
+
+
+def _join(deltas: list[TextDelta]) -> TextDelta:
+    return structs.replace(
+        deltas[0],
+        text="".join([delta.text for delta in deltas]),
+        signature="".join([delta.signature for delta in deltas]),
+        maker=next((delta.maker for delta in deltas if delta.maker), ""),
+    )
 
 
 def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Iterator[Event]:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 Schema = dict[str, Any] | bool
-MAX_STEPS = 100_000
-MAX_UNIQUE = 500  # items are compared each with each
+MAX_STEPS = 100_000  # nodes of value and schema that are looked at, and words in lists
 
 
 class Undecided(Exception):
@@ -26,15 +25,17 @@ def conforms(value: Any, schema: Any) -> bool:
 
 
 class _Check:
+    """`steps` are those taken so far. What a schema lists is read once, whatever number of values is held to it."""
+
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._steps = 0
+        self.steps = 0
+        self._targets: dict[str, Any] = {}
+        self._listed: dict[tuple[str, int], frozenset] = {}
 
     def fits(self, value: Any, schema: Any, via: tuple[str, ...]) -> bool:
         """`via` are the references followed at this very value, so that a circle is noticed."""
-        self._steps += 1
-        if self._steps > MAX_STEPS:
-            raise Undecided
+        self._spend(1)
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
@@ -46,13 +47,23 @@ class _Check:
             if not self.fits(value, self._target(ref), (*via, ref)):
                 return False
         return (
-            _fits_type(value, schema)
-            and _fits_value(value, schema)
+            self._fits_type(value, schema)
+            and self._fits_value(value, schema)
             and self._fits_combined(value, schema, via)
             and self._fits_inside(value, schema)
         )
 
+    def _spend(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > MAX_STEPS:
+            raise Undecided
+
     def _target(self, ref: str) -> Any:
+        if ref not in self._targets:
+            self._targets[ref] = self._look_up(ref)
+        return self._targets[ref]
+
+    def _look_up(self, ref: str) -> Any:
         """The part of the schema that a reference names (RFC 6901, in its fragment form)."""
         if not ref.startswith("#"):
             raise Undecided
@@ -66,6 +77,43 @@ class _Check:
             else:
                 raise Undecided
         return place
+
+    def _fits_type(self, value: Any, schema: dict[str, Any]) -> bool:
+        kinds = schema.get("type")
+        if kinds is None:
+            return True
+        listed = kinds if isinstance(kinds, list) else [kinds]
+        self._spend(len(listed))
+        if any(not isinstance(kind, str) or kind not in TYPES for kind in listed):
+            raise Undecided
+        return any(TYPES[kind](value) for kind in listed)
+
+    def _fits_value(self, value: Any, schema: dict[str, Any]) -> bool:
+        if "const" in schema and not self._is_listed(value, schema, "const"):
+            return False
+        if "enum" in schema and not self._is_listed(value, schema, "enum"):
+            return False
+        if isinstance(value, str):
+            return _in_range(len(value), schema, "minLength", "maxLength")
+        return not _is_number(value) or _fits_number(value, schema)
+
+    def _is_listed(self, value: Any, schema: dict[str, Any], word: str) -> bool:
+        known = self._listed.get((word, id(schema)))
+        if known is None:
+            listed = schema["enum"] if word == "enum" else (schema["const"],)
+            known = self._listed[word, id(schema)] = frozenset([self._key(one) for one in listed])
+        return self._key(value) in known
+
+    def _key(self, value: Any) -> Any:
+        """What values have in common when they are equal as JSON has it: true is not 1, and 1 is 1.0."""
+        self._spend(1)
+        if isinstance(value, bool):
+            return "bool", value
+        if isinstance(value, list):
+            return "list", tuple([self._key(one) for one in value])
+        if isinstance(value, dict):
+            return "dict", frozenset([(name, self._key(one)) for name, one in value.items()])
+        return value
 
     def _fits_combined(self, value: Any, schema: dict[str, Any], via: tuple[str, ...]) -> bool:
         for part in schema.get("allOf", ()):
@@ -89,8 +137,9 @@ class _Check:
         return True
 
     def _fits_members(self, value: dict[str, Any], schema: dict[str, Any]) -> bool:
-        known = schema.get("properties", {})
-        if any(name not in value for name in schema.get("required", ())):
+        known, required = schema.get("properties", {}), schema.get("required", ())
+        self._spend(len(required))
+        if any(name not in value for name in required):
             return False
         if not _in_range(len(value), schema, "minProperties", "maxProperties"):
             return False
@@ -105,17 +154,11 @@ class _Check:
         leading, rest = schema.get("prefixItems", ()), items
         if isinstance(items, list):
             leading, rest = items, schema.get("additionalItems", True)
-        if schema.get("uniqueItems") is True and not _unique(value):
+        if schema.get("uniqueItems") is True and len({self._key(one) for one in value}) < len(value):
             return False
         return all(
             self.fits(inner, leading[place] if place < len(leading) else rest, ()) for place, inner in enumerate(value)
         )
-
-
-def _unique(value: list[Any]) -> bool:
-    if len(value) > MAX_UNIQUE:
-        raise Undecided
-    return not any(_same(one, other) for place, one in enumerate(value) for other in value[:place])
 
 
 def _is_number(value: Any) -> bool:
@@ -133,26 +176,6 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _fits_type(value: Any, schema: dict[str, Any]) -> bool:
-    kinds = schema.get("type")
-    if kinds is None:
-        return True
-    listed = kinds if isinstance(kinds, list) else [kinds]
-    if any(not isinstance(kind, str) or kind not in TYPES for kind in listed):
-        raise Undecided
-    return any(TYPES[kind](value) for kind in listed)
-
-
-def _fits_value(value: Any, schema: dict[str, Any]) -> bool:
-    if "const" in schema and not _same(value, schema["const"]):
-        return False
-    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
-        return False
-    if isinstance(value, str):
-        return _in_range(len(value), schema, "minLength", "maxLength")
-    return not _is_number(value) or _fits_number(value, schema)
-
-
 def _fits_number(value: float, schema: dict[str, Any]) -> bool:
     if not _in_range(value, schema, "minimum", "maximum"):
         return False
@@ -167,14 +190,3 @@ def _fits_number(value: float, schema: dict[str, Any]) -> bool:
 def _in_range(size: float, schema: dict[str, Any], least: str, most: str) -> bool:
     low, high = schema.get(least), schema.get(most)
     return not (_is_number(low) and size < low) and not (_is_number(high) and size > high)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: true is not 1, and 1 is 1.0."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    return one == other

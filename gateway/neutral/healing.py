@@ -9,13 +9,16 @@ from typing import Any, NoReturn
 from gateway.neutral.chat import ResponseFormat
 from gateway.neutral.conformity import conforms
 from gateway.neutral.mending import Unmendable, mend
+from gateway.threads import compute
 
 MARKDOWN, MIXED = "markdown_extraction", "mixed_content_extraction"
 SYNTAX, TRUNCATION, COMBINED = "syntax_fix", "truncation_completion", "combined_strategies"
 
-FENCE = re.compile(r"```[ \t]*[\w+-]*\s*(?=[{\[])")
+# Possessive: where no bracket follows nothing is tried again.
+FENCE = re.compile(r"```[ \t]*+[\w+-]*+\s*+(?=[{\[])")
 BLANKS = "\ufeff \t\r\n"
-MAX_LENGTH = 1 << 18  # beyond it a reading in Python would hold up everybody else's answers
+MAX_LENGTH = 1 << 18  # beyond it a reading in Python would take too long even in a thread of its own
+APART = 1 << 13  # from here on it is read in one
 MAX_TRIES = 20
 
 
@@ -42,7 +45,13 @@ def heal(text: str, wanted: ResponseFormat) -> Healed | None:
     what conforms to it is taken; without one, neither an array nor an empty object amid prose is, nor what the cut
     left empty.
     """
-    if wanted.kind == "text" or len(text) > MAX_LENGTH or _parses(text):
+    if wanted.kind == "text" or len(text) > MAX_LENGTH:
+        return None
+    return _heal(text, wanted) if len(text) < APART else compute(_heal, text, wanted)
+
+
+def _heal(text: str, wanted: ResponseFormat) -> Healed | None:
+    if _parses(text):
         return None
     for places, fenced in ((_whole(text), False), (_fences(text), True), (_amid(text), False)):
         found = [one for one in _read(text, places, fenced) if _is_wanted(one, wanted)]

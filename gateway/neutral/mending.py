@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_DEPTH = 100
-BLANKS = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*", re.DOTALL)
+BLANKS = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*.*?\*/|#[^\n]*+)*+", re.DOTALL)
 BLANK = re.compile(r"[ \t\r\n]*")
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 NUMBER_BEGUN = re.compile(r"-?\d*\.?\d*(?:[eE][+-]?)?\d*", re.ASCII)
@@ -19,7 +19,7 @@ NUMBER_STARTS = frozenset("-0123456789")
 WORD = re.compile(r"-?[A-Za-z]+")
 KEY = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
 BORDER = re.compile(r"\s|[,\]}:]|//|/\*|#|$")
-CLOSING = re.compile(r"\s*(?:[,:\]}]|//|/\*|#|$)")
+CLOSING = re.compile(r"\s*+(?:[,:\]}]|//|/\*|#|$)")
 PLAIN = {quote: re.compile(rf"[^\\\x00-\x1f\"{quote}]+") for quote in "\"'”"}
 HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")

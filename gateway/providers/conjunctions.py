@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import orjson
+
 from gateway.providers.grammars import ANNOTATIONS
 
 Schema = dict[str, Any]
 
-NUMERIC = {"integer", "number"}
+NUMERIC = ("integer", "number")
+MOST_TYPES = 7  # of JSON Schema; more in one list are repeats
 
 
 def merge(schemas: Sequence[Schema], lost: Callable[[str], None]) -> Schema:
@@ -17,14 +20,18 @@ def merge(schemas: Sequence[Schema], lost: Callable[[str], None]) -> Schema:
     if len(used) == 1:
         return dict(used[0])
     merged: Schema = {}
+    several: dict[str, list[Any]] = {}
     for schema in used:
         for word, value in schema.items():
             if word not in merged:
                 merged[word] = value
             elif word in JOINS:
-                merged[word] = JOINS[word](merged[word], value)
-            elif merged[word] != value and word not in ANNOTATIONS:
+                several.setdefault(word, [merged[word]]).append(value)
+            elif word not in ANNOTATIONS and merged[word] != value:
                 lost(word)
+    for word, values in several.items():
+        # All at once: one after the other would copy what is joined so far again and again.
+        merged[word] = JOINS[word](values)
     _open(merged, used)
     return merged
 
@@ -40,11 +47,11 @@ def _open(merged: Schema, schemas: Sequence[Schema]) -> None:
 
 def join_branches(base: Schema, branches: list[Schema]) -> Schema:
     """An object with what any branch declares, and required what all of them require."""
-    properties = dict(base.get("properties") or {})
+    declared: dict[str, list[Any]] = {name: [schema] for name, schema in (base.get("properties") or {}).items()}
     for branch in branches:
         for name, schema in (branch.get("properties") or {}).items():
-            known = properties.get(name, schema)
-            properties[name] = schema if known == schema else {"anyOf": [known, schema]}
+            declared.setdefault(name, []).append(schema)
+    properties = {name: _any_of(schemas) for name, schemas in declared.items()}
     asked = [set(branch.get("required") or ()) for branch in branches]
     always = set.intersection(*asked) if asked else set()
     required = list(dict.fromkeys([*(base.get("required") or ()), *sorted(always)]))
@@ -52,43 +59,85 @@ def join_branches(base: Schema, branches: list[Schema]) -> Schema:
     return {**joined, "required": required} if required else joined
 
 
-def join_types(one: Any, other: Any) -> Any:
-    """The types that both name; an integer is a number too. Two that exclude each other leave the first."""
-    mine, theirs = _listed(one), _listed(other)
+def _any_of(schemas: list[Any]) -> Any:
+    different = distinct(schemas)
+    return different[0] if len(different) == 1 else {"anyOf": different}
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """Each value once, in order; 1 and true are two."""
+    if len(values) < 2:
+        return list(values)
+    first: dict[Any, Any] = {}
+    for value in values:
+        first.setdefault(_key_of(value), value)
+    return list(first.values())
+
+
+def _key_of(value: Any) -> Any:
+    """What equal values have in common; one that cannot be written equals itself alone."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return id(value)
+
+
+def join_types(values: list[Any]) -> Any:
+    """The types that all name; an integer is a number too. Those that exclude each other leave the first."""
+    joined = values[0]
+    for other in values[1:]:
+        joined = _join_types(joined, other)
+    return joined
+
+
+def _join_types(one: Any, other: Any) -> Any:
+    mine, theirs = _listed(one)[:MOST_TYPES], _listed(other)[:MOST_TYPES]
     both = [kind for kind in mine if kind in theirs]
-    if "integer" not in both and "integer" in {*mine, *theirs} and NUMERIC & set(mine) and NUMERIC & set(theirs):
+    if "integer" not in both and "integer" in [*mine, *theirs] and _numeric(mine) and _numeric(theirs):
         both.append("integer")
     if not both:
         return one
     return both[0] if len(both) == 1 else both
 
 
-def join_properties(one: Any, other: Any) -> Any:
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        return one
-    joined = dict(one)
-    for name, schema in other.items():
-        joined[name] = join_schemas(joined[name], schema) if name in joined else schema
+def _numeric(kinds: list[Any]) -> bool:
+    return any(kind in kinds for kind in NUMERIC)
+
+
+def join_properties(values: list[Any]) -> Any:
+    if not isinstance(values[0], dict):
+        return values[0]
+    declared: dict[str, list[Any]] = {}
+    for value in values:
+        for name, schema in value.items() if isinstance(value, dict) else ():
+            declared.setdefault(name, []).append(schema)
+    return {name: join_schemas(schemas) for name, schemas in declared.items()}
+
+
+def join_schemas(values: list[Any]) -> Any:
+    different = distinct(values)
+    return different[0] if len(different) == 1 else {"allOf": different}
+
+
+def join_required(values: list[Any]) -> Any:
+    return list(dict.fromkeys(name for value in values for name in _listed(value) if isinstance(name, str)))
+
+
+def join_enums(values: list[Any]) -> Any:
+    """The values that all list; lists without a common value leave the first."""
+    joined = values[0]
+    for other in values[1:]:
+        known = {_key_of(value) for value in _listed(other)}
+        joined = [value for value in _listed(joined) if _key_of(value) in known] or joined
     return joined
 
 
-def join_schemas(one: Any, other: Any) -> Any:
-    return one if one == other else {"allOf": [one, other]}
-
-
-def join_required(one: Any, other: Any) -> Any:
-    names = [*_listed(one), *_listed(other)]
-    return list(dict.fromkeys(name for name in names if isinstance(name, str)))
-
-
-def join_enums(one: Any, other: Any) -> Any:
-    """The values that both list; two lists without a common value leave the first."""
-    return [value for value in _listed(one) if value in _listed(other)] or one
-
-
-def _bound(choose: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def join(one: Any, other: Any) -> Any:
-        return choose(one, other) if _is_number(one) and _is_number(other) else one
+def _bound(choose: Callable[[Any, Any], Any]) -> Callable[[list[Any]], Any]:
+    def join(values: list[Any]) -> Any:
+        joined = values[0]
+        for other in values[1:]:
+            joined = choose(joined, other) if _is_number(joined) and _is_number(other) else joined
+        return joined
 
     return join
 
@@ -102,7 +151,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 LOWER, UPPER = _bound(max), _bound(min)
-JOINS: dict[str, Callable[[Any, Any], Any]] = {
+JOINS: dict[str, Callable[[list[Any]], Any]] = {
     "type": join_types,
     "properties": join_properties,
     "patternProperties": join_properties,

@@ -70,3 +70,21 @@ def with_null(schema: Schema) -> Schema:
     if "const" in schema or "$ref" in schema:
         return {"anyOf": [schema, {"type": "null"}]}
     return widened
+
+
+def look_up(root: Any, ref: str) -> Any:
+    """The target of a local JSON pointer (RFC 6901); None when there is none."""
+    if ref == "#":
+        return root
+    if not ref.startswith("#/"):
+        return None
+    found: Any = root
+    for step in ref[2:].split("/"):
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and step in found:
+            found = found[step]
+        elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return None
+    return found if isinstance(found, dict | bool) else None

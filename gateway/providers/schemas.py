@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.providers.conjunctions import join_branches, merge
+from gateway.errors import InvalidRequest
+from gateway.providers.conjunctions import distinct, join_branches, merge
 from gateway.providers.grammars import ANNOTATIONS, COMBINERS, Grammar
-from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, types_of, with_null
+from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, look_up, types_of, with_null
 
 Schema = dict[str, Any]
 
 DEPTH_LIMIT = 48
 NODE_LIMIT = 4000  # writing references out can multiply a schema: beyond this they are cut
+STEP_LIMIT = 100_000  # nodes looked at, and words joined
 RECURSION = "$ref (recursive)"
 UNRESOLVED = "$ref (unresolved)"
 MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
@@ -48,19 +50,29 @@ def rewrite(schema: Any, grammar: Grammar) -> Rewritten:
     """`schema` in `grammar`; the original is not changed.
 
     What the original takes the new schema takes too, unless the grammar is closed. Recursive and unresolved
-    references become an open schema of their type. Annotations that a grammar lacks go without a report.
+    references become an open schema of their type, and so does what takes more than STEP_LIMIT steps. Annotations that
+    a grammar lacks go without a report. InvalidRequest for words with values of a wrong kind.
     """
     work = _Rewriter(schema if isinstance(schema, dict) else {}, grammar)
-    return Rewritten(work.write_root(), tuple(work.dropped))
+    try:
+        return Rewritten(work.write_root(), tuple(work.dropped))
+    except (TypeError, ValueError, AttributeError, LookupError, RecursionError):
+        # The schema is a stranger's JSON: any word may hold a value of the wrong kind.
+        raise InvalidRequest(
+            "A JSON Schema of the request cannot be read: a value is of a wrong kind, or it is nested too deeply."
+        ) from None
 
 
 class _Rewriter:
-    """One schema on its way. `active` are the references that are being written out around a node."""
+    """One schema on its way. `active` are the references that are being written out around a node; `steps` were taken
+    so far."""
 
     def __init__(self, root: Schema, grammar: Grammar) -> None:
         self._root = root
         self._grammar = grammar
         self._nodes = 0
+        self._targets: dict[str, Any] = {}
+        self.steps = 0
         self.dropped: dict[str, None] = {}
 
     def write_root(self) -> Schema:
@@ -78,7 +90,7 @@ class _Rewriter:
     def write(self, schema: Any, active: tuple[str, ...], depth: int) -> Schema:
         """A sub-schema in the grammar."""
         self._nodes += 1
-        if depth > DEPTH_LIMIT or self._nodes > NODE_LIMIT:
+        if depth > DEPTH_LIMIT or self._nodes > NODE_LIMIT or self.steps > STEP_LIMIT:
             self._drop("depth")
             return self._open("")
         node, active = self._expand(schema, active)
@@ -103,6 +115,10 @@ class _Rewriter:
             if schema is False:
                 self._drop("false")
             return {}, active
+        self.steps += 1
+        if self.steps > STEP_LIMIT:
+            self._drop("depth")
+            return {}, active
         parts: list[Schema] = []
         rest, ref, every = schema, schema.get("$ref"), schema.get("allOf")
         if isinstance(ref, str) and (whole or not self._keeps(ref)):
@@ -116,7 +132,18 @@ class _Rewriter:
                 parts.append(target)
         if not parts:
             return rest, active
-        return merge([rest, *parts], self._drop), active
+        return self._merge([rest, *parts]), active
+
+    def _merge(self, schemas: list[Schema]) -> Schema:
+        return merge(schemas, self._drop) if self._affords(schemas) else schemas[0]
+
+    def _affords(self, schemas: list[Schema]) -> bool:
+        """Whether these may still be joined; a step for each word of theirs, and for each that it holds."""
+        if self.steps <= STEP_LIMIT:
+            self.steps += sum(1 + sum(map(_size, schema.values())) for schema in schemas)
+        if self.steps > STEP_LIMIT:
+            self._drop("depth")
+        return self.steps <= STEP_LIMIT
 
     def _keeps(self, ref: str) -> bool:
         stays = ref == "#" or ref.startswith(("#/$defs/", "#/definitions/"))
@@ -127,28 +154,16 @@ class _Rewriter:
         if target is None:
             self._drop(UNRESOLVED)
             return {}, active
-        if ref in active or self._nodes > NODE_LIMIT:
+        if ref in active or len(active) > DEPTH_LIMIT or self.steps > STEP_LIMIT:
             self._drop(RECURSION)
             kind = target.get("type") if isinstance(target, dict) else None
             return ({"type": kind} if isinstance(kind, str) else {}), active
         return self._expand(target, (*active, ref), whole)
 
     def _look_up(self, ref: str) -> Any:
-        """The target of a local JSON pointer (RFC 6901); None when there is none."""
-        if ref == "#":
-            return self._root
-        if not ref.startswith("#/"):
-            return None
-        found: Any = self._root
-        for step in ref[2:].split("/"):
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and step in found:
-                found = found[step]
-            elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
-                found = found[int(step)]
-            else:
-                return None
-        return found if isinstance(found, dict | bool) else None
+        if ref not in self._targets:
+            self._targets[ref] = look_up(self._root, ref)
+        return self._targets[ref]
 
     def _object_root(self, root: Schema) -> Schema:
         """The root as one object: properties of all branches, required what every branch requires."""
@@ -160,7 +175,11 @@ class _Rewriter:
             self._drop(word)
             base = {name: value for name, value in root.items() if name not in (word, "additionalProperties")}
             expanded = [self._expand(branch, (), whole=True)[0] for branch in branches]
-            root = join_branches(base, [branch for branch in expanded if branch.get("type", "object") == "object"])
+            objects = [branch for branch in expanded if branch.get("type", "object") == "object"]
+            if self._affords([base, *objects]):
+                root = join_branches(base, objects)
+            else:
+                root = base
         return {"type": "object", **{word: value for word, value in root.items() if word != "type"}}
 
     # Words.
@@ -228,7 +247,8 @@ class _Rewriter:
             if word not in CHECKED or self._fits(word, value, node):
                 written[word] = self._write_value(word, value, active, depth) if word in HOLDING else value
         if self._grammar.declared and "required" in written:
-            names = [name for name in written["required"] if name in written.get("properties", ())]
+            declared = written.get("properties", {})
+            names = [name for name in written["required"] if isinstance(name, str) and name in declared]
             written["required"] = names
             if not names:
                 del written["required"]
@@ -273,13 +293,13 @@ class _Rewriter:
         branches: list[Schema] = []
         for branch in node[union]:
             expanded, inner = self._expand(branch, active)
-            written = self.write(merge([expanded, base], self._drop) if base else expanded, inner, depth + 1)
+            written = self.write(self._merge([expanded, base]) if base else expanded, inner, depth + 1)
             branches += written["anyOf"] if written.keys() == {"anyOf"} else [written]
         return self._settle(branches, notes, default)
 
     def _settle(self, branches: list[Schema], notes: Schema, default: Any = None) -> Schema:
         """Branches as a schema: one alone stays itself; a null branch is a mark where the grammar has that."""
-        unique = [branch for place, branch in enumerate(branches) if branch not in branches[:place]]
+        unique = distinct(branches)
         marks = self._grammar.allows("nullable") and self._grammar.words is not None
         real = [branch for branch in unique if branch != {"type": "NULL"}] if marks else unique
         if marks and real and len(real) < len(unique):
@@ -351,9 +371,14 @@ class _Rewriter:
         properties = node.get("properties") or {}
         required = node.get("required") or []
         if self._grammar.all_required:
-            properties = {name: s if name in required else with_null(s) for name, s in properties.items()}
+            always = set(required)
+            properties = {name: s if name in always else with_null(s) for name, s in properties.items()}
             required = list(properties)
         return {**node, "properties": properties, "required": required, "additionalProperties": False}
 
     def _drop(self, word: str) -> None:
         self.dropped[word] = None
+
+
+def _size(value: Any) -> int:
+    return 1 + len(value) if isinstance(value, dict | list) else 1

@@ -167,3 +167,11 @@ def test_closing_early_closes_the_upstream_stream(clock: Clock) -> None:
     next(batches)
     batches.close()
     assert upstream.closed
+
+
+def test_text_too_long_to_be_healed_is_not_held_any_longer(clock: Clock) -> None:
+    """Nobody waits for what will come as it is, and no memory is filled with it."""
+    piece = "x" * 50_000
+    sent = stream(run_of(clock, stream=True), *([TextDelta(piece)] for _ in range(10)), [END])
+    assert "".join(texts(iter(sent))) == piece * 10
+    assert len(sent) == 6 and sent[-1] == [END]

@@ -1,10 +1,12 @@
 import time
+from collections.abc import Callable
 
 import fastjsonschema
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from gateway.neutral import conformity
 from gateway.neutral.conformity import conforms
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, "", "a", "ab"])
@@ -118,3 +120,44 @@ def test_a_schema_that_branches_without_end_is_given_up() -> None:
     begun = time.process_time()
     assert not conforms(value, schema)
     assert time.process_time() - begun < 3
+
+
+def steps_of(value: object, schema: dict) -> int:
+    check = conformity._Check(schema)
+    check.fits(value, schema, ())
+    return check.steps
+
+
+GROWING = [
+    (lambda size: ([1] * size, {"items": {"enum": list(range(size))}})),
+    (lambda size: ([{"a": 1}] * size, {"items": {"enum": [{"a": n} for n in range(size)]}})),
+    (lambda size: ([[n] for n in range(size)], {"uniqueItems": True})),
+    (lambda size: ({str(n): n for n in range(size)}, {"required": [str(n) for n in range(size)]})),
+    (lambda size: ([0] * size, {"items": {"$ref": "#/x" + "/y" * size}, "x": _nest(size)})),
+]
+
+
+def _nest(depth: int) -> dict:
+    inner: dict = {"type": "integer"}
+    for _ in range(depth):
+        inner = {"y": inner}
+    return inner
+
+
+@pytest.mark.parametrize("make", GROWING)
+def test_twice_the_size_is_twice_the_work(make: Callable) -> None:
+    assert steps_of(*make(200)) <= 2.2 * steps_of(*make(100))
+
+
+def test_lists_that_multiply_are_counted_and_given_up() -> None:
+    """As many values as each of them is held to: 47 KB of it stood still for nine seconds."""
+    check = conformity._Check({"items": {"required": ["a"] * 5000}})
+    with pytest.raises(conformity.Undecided):
+        check.fits([{"a": 1}] * 2000, check._root, ())
+    assert check.steps <= conformity.MAX_STEPS + 5000
+
+
+@pytest.mark.parametrize(("one", "other"), [(True, 1), ([True], [1]), (0, False), ({"a": 1}, {"a": True}), ("1", 1)])
+def test_true_is_not_one(one: object, other: object) -> None:
+    assert not conforms(one, {"enum": [other]}) and conforms([one, other], {"uniqueItems": True})
+    assert conforms(one, {"const": one})

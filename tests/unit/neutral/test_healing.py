@@ -178,6 +178,9 @@ HOSTILE = [
     '{"' * 125_000,
     "[" * 19 + "1," * 125_000 + "!",
     "```json [" * 19 + "1," * 125_000 + "!",
+    "```" + " " * 200_000,
+    "```" + "\n" * 200_000 + "x",
+    ("```" + "a" * 60 + " " * 60) * 2_000,
 ]
 
 
@@ -186,6 +189,13 @@ def test_hostile_text_does_not_hold_up_the_process(text: str) -> None:
     begun = time.process_time()
     assert len(text) < MAX_LENGTH
     assert heal(text, OBJECT) is None
+    assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize("text", ["{'a': '" + "'" * 200_000, "{'a': '" + ("'" + " " * 90) * 2_000, "{" + "/*" * 99_000])
+def test_hostile_text_that_can_be_read_is_read_once(text: str) -> None:
+    begun = time.process_time()
+    heal(text, OBJECT)
     assert time.process_time() - begun < 2
 
 

@@ -1,8 +1,11 @@
+import contextlib
 import copy
 
 import pytest
 from schema_samples import accepts, check, google_as_json, google_complaints, instances_of, load_schemas, words_of
 
+from gateway.errors import InvalidRequest
+from gateway.providers import schemas
 from gateway.providers.grammars import (
     ANTHROPIC,
     ANTHROPIC_OUTPUT,
@@ -14,6 +17,7 @@ from gateway.providers.grammars import (
     MISTRAL,
     OPENAI_STRICT,
     PLAIN,
+    Grammar,
 )
 from gateway.providers.schemas import RECURSION, UNRESOLVED, rewrite
 
@@ -223,3 +227,64 @@ def test_strict_object_asks_for_every_property_and_takes_null_for_optional_ones(
 def test_schema_that_is_no_object_is_taken_as_an_open_one():
     for odd in (None, True, [], "x", {}):
         assert rewrite(odd, GOOGLE).schema == {"type": "OBJECT"}
+
+
+def steps_of(schema: dict, grammar: Grammar) -> int:
+    work = schemas._Rewriter(schema, grammar)
+    work.write_root()
+    return work.steps
+
+
+def properties(count: int, kind: str = "string") -> dict:
+    return {f"p{number}": {"type": kind} for number in range(count)}
+
+
+# What took up to 45 seconds of the event loop, as functions of its size.
+GROWING = {
+    "a long allOf": lambda size: {"allOf": [{"properties": {f"p{n}": {}}, "required": [f"p{n}"]} for n in range(size)]},
+    "a long anyOf": lambda size: {"anyOf": [{"properties": {f"p{n}": {}}} for n in range(size)]},
+    "an anyOf of values": lambda size: {"properties": {"a": {"anyOf": [{"const": n} for n in range(size)]}}},
+    "one name in every branch": lambda size: {"anyOf": [{"properties": {"a": {"const": n}}} for n in range(size)]},
+    "many properties, all required": lambda size: {"properties": properties(size), "required": list(properties(size))},
+    "a long reference": lambda size: {"properties": {str(n): {"$ref": "#/x" + "/y" * size} for n in range(size)}},
+}
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
+@pytest.mark.parametrize("make", GROWING.values(), ids=GROWING)
+def test_twice_the_schema_is_twice_the_work(make, grammar):
+    small, large = steps_of(make(200), grammar), steps_of(make(400), grammar)
+    assert large <= 2.2 * small + 10
+
+
+def doubling(depth: int) -> dict:
+    """Each definition holds the next one twice."""
+    defs = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(depth)}
+    return {"$ref": "#/$defs/d0", "$defs": {**defs, f"d{depth}": {"type": "object"}}}
+
+
+MULTIPLYING = {
+    "references that double": doubling(40),
+    "branches that all hold what stands beside them": {
+        "properties": {"a": {"properties": properties(3000), "anyOf": [{"required": [f"p{n}"]} for n in range(3000)]}}
+    },
+    "a chain of references": {
+        "$ref": "#/$defs/d0",
+        "$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(900)},
+    },
+}
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
+@pytest.mark.parametrize("schema", MULTIPLYING.values(), ids=MULTIPLYING)
+def test_a_schema_that_multiplies_is_cut_after_so_many_steps(schema, grammar):
+    assert steps_of(schema, grammar) < 2 * schemas.STEP_LIMIT
+
+
+@pytest.mark.parametrize("word", ["properties", "required", "anyOf", "allOf", "enum", "type", "items", "$ref"])
+@pytest.mark.parametrize("value", [7, "x", None, [7], [[7]], {"a": 7}, True])
+def test_a_word_with_a_wrong_value_is_refused_or_let_be(word, value):
+    for grammar in GRAMMARS.values():
+        for schema in ({word: value}, {"type": "object", "properties": {"a": {word: value}}, "required": ["a"]}):
+            with contextlib.suppress(InvalidRequest):
+                rewrite(schema, grammar)
