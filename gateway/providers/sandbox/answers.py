@@ -14,6 +14,7 @@ from gateway.providers.sandbox.prompt import Prompt, Tool
 from gateway.providers.sandbox.prose import fill, write_answer, write_thoughts
 from gateway.providers.sandbox.refusals import refuse
 
+MOST_SEARCHED = 100_000  # characters in which names of tools are looked for
 REFUSAL = "The sandbox was asked to refuse this and does so."
 EFFORT_TOKENS = {"none": 0, "minimal": 16, "low": 32, "": 64, "medium": 64, "high": 128, "xhigh": 256, "max": 512}
 
@@ -167,7 +168,8 @@ def _choose_tools(prompt: Prompt, voice: Voice, directives: Directives) -> list[
     """Which tools are called: none, those named by directive, by force, in the text, else the first on offer."""
     if prompt.choice == "none":
         return []
-    offered = [tool for tool in prompt.tools if not prompt.forced or tool.name in prompt.forced]
+    forced = set(prompt.forced)
+    offered = [tool for tool in prompt.tools if not forced or tool.name in forced]
     named = _named_by_directive(offered, directives.tool)
     if not offered:
         return []
@@ -176,7 +178,8 @@ def _choose_tools(prompt: Prompt, voice: Voice, directives: Directives) -> list[
         return []
     if not (must or voice == "tools" or directives.tool or directives.parallel):
         return []
-    chosen = named or [tool for tool in offered if tool.name in prompt.text] or offered[:1]
+    said = prompt.text[:MOST_SEARCHED]
+    chosen = named or [tool for tool in offered if tool.name in said] or offered[:1]
     if directives.parallel and not named:
         chosen = [offered[place % len(offered)] for place in range(directives.parallel)]
     return chosen if prompt.parallel else chosen[:1]

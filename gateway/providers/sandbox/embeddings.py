@@ -20,6 +20,7 @@ from gateway.providers.sandbox.response import Response
 DIMENSIONS = 256
 MOST_DIMENSIONS = 4096
 MOST_INPUTS = 2048
+MOST_NUMBERS = 1 << 20  # of all vectors together
 
 Input = str | list[int]
 
@@ -38,6 +39,8 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     """The answer to a checked body."""
     inputs = _read_inputs(body["input"])
     size = body.get("dimensions") or DIMENSIONS
+    if len(inputs) * size > MOST_NUMBERS:
+        raise refuse(f"The sandbox makes at most {MOST_NUMBERS:,} numbers, all vectors together.", "dimensions")
     packed = body.get("encoding_format") == "base64"
     data = []
     for index, one in enumerate(inputs):
@@ -53,15 +56,19 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 def embed(one: Input, size: int) -> list[float]:
     """A vector of length 1: each word (or token number) adds or takes one at a place that its hash tells."""
-    vector = [0.0] * size
+    found: dict[int, float] = {}
     words = strip(one).lower().split() if isinstance(one, str) else [str(token) for token in one]
     for word in words or [""]:
         number = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
-        vector[(number >> 1) % size] += 1.0 if number & 1 else -1.0
-    length = sum(value * value for value in vector) ** 0.5
+        place = (number >> 1) % size
+        found[place] = found.get(place, 0.0) + (1.0 if number & 1 else -1.0)
+    length = sum(value * value for value in found.values()) ** 0.5
     if not length:  # two words may cancel each other out
-        vector[0] = length = 1.0
-    return [value / length for value in vector]
+        found[0] = length = 1.0
+    vector = [0.0] * size
+    for place, value in found.items():
+        vector[place] = value / length
+    return vector
 
 
 def _read_inputs(value: Any) -> list[Input]:

@@ -6,6 +6,8 @@ Built from the schema alone; `not`, `if` and `patternProperties` are not looked 
 from math import ceil, floor
 from typing import Any
 
+import orjson
+
 from gateway.providers.sandbox.patterns import write_match
 from gateway.providers.sandbox.refusals import refuse
 
@@ -17,6 +19,8 @@ MOST_DEPTH = 60
 MOST_NODES = 20_000
 MOST_ITEMS = 1_000
 MOST_CHARACTERS = 100_000
+MOST_WRITTEN = 2_000_000  # characters of a whole value
+MOST_STEPS = 200_000  # words and list entries looked at
 
 FORMATS = {
     "date-time": "2025-01-15T08:30:00Z",
@@ -53,16 +57,21 @@ def write_instance(schema: Schema | bool | None, name: str = "value") -> Any:
     if schema is None:
         return {}
     try:
-        return _Maker(schema).make(schema, name, 0, 0)
+        return Maker(schema).make(schema, name, 0, 0)
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
         # The schema is a stranger's JSON: any keyword may hold a value of the wrong kind.
         raise refuse("The schema is not a valid JSON Schema: a keyword has a value of the wrong kind.") from error
 
 
-class _Maker:
+class Maker:
+    """One value in the making. `steps` were taken so far, `written` characters are in it."""
+
     def __init__(self, root: Schema | bool) -> None:
         self._root = root
         self._nodes = 0
+        self._sizes: dict[int, int] = {}
+        self.steps = 0
+        self.written = 0
 
     def make(self, schema: Schema | bool, name: str, depth: int, turn: int) -> Any:
         """One value; `turn` numbers the items of an array, so that they differ where they can."""
@@ -70,14 +79,14 @@ class _Maker:
         if depth > MOST_DEPTH or self._nodes > MOST_NODES:
             raise refuse("The sandbox finds no finite value for this schema, or only a huge one.")
         if schema is True:
-            return f"sample {name}"
+            return self._write(f"sample {name}")
         if not isinstance(schema, dict):
             raise refuse("The sandbox can make no value for a schema that nothing satisfies.")
         flat = self._flatten(schema, depth)
         if "const" in flat:
-            return flat["const"]
+            return self._copy(flat["const"])
         if flat.get("enum"):
-            return flat["enum"][turn % len(flat["enum"])]
+            return self._copy(flat["enum"][turn % len(flat["enum"])])
         return self._typed(flat, name, depth, turn)
 
     def _typed(self, flat: Schema, name: str, depth: int, turn: int) -> Any:
@@ -95,9 +104,33 @@ class _Maker:
             case "null":
                 return None
             case "string":
-                return _string(flat, name, turn)
+                if "pattern" in flat:
+                    self._spend(len(flat["pattern"]))
+                return self._write(_string(flat, name, turn))
             case other:
                 raise refuse(f"The schema has an unknown type {str(other)[:60]!r}.")
+
+    def _spend(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > MOST_STEPS:
+            raise refuse("The sandbox would look too long for a value of this schema.")
+
+    def _count(self, characters: int) -> None:
+        self.written += characters
+        if self.written > MOST_WRITTEN:
+            raise refuse(f"The sandbox makes no value of more than {MOST_WRITTEN:,} characters.")
+
+    def _write(self, text: str) -> str:
+        self._count(len(text))
+        return text
+
+    def _copy(self, value: Any) -> Any:
+        """A value that the schema holds; it may come often, and is large in the answer each time."""
+        size = self._sizes.get(id(value))
+        if size is None:
+            size = self._sizes[id(value)] = len(orjson.dumps(value))
+        self._count(size)
+        return value
 
     def _lean(self, depth: int) -> bool:
         return depth >= LEAN_DEPTH or self._nodes > LEAN_NODES
@@ -111,6 +144,7 @@ class _Maker:
                 raise refuse("The schema refers to itself without end.")
             rest = {key: value for key, value in flat.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
             for part in self._parts(flat, depth):
+                self._spend(_size(rest) + _size(part))
                 rest = _merge(rest, part)
             flat = rest
         return flat
@@ -120,6 +154,7 @@ class _Maker:
         parts.extend(flat.get("allOf", ()))
         for key in ("anyOf", "oneOf"):
             if flat.get(key):
+                self._spend(len(flat[key]))
                 parts.append(self._choose(flat[key], depth))
         return [part for part in parts if isinstance(part, dict)]
 
@@ -135,6 +170,7 @@ class _Maker:
     def _follow(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise refuse("The sandbox follows references within the schema only ('#/…').")
+        self._spend(1 + len(reference) // 16)
         found: Any = self._root
         for step in reference[1:].split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
@@ -148,9 +184,12 @@ class _Maker:
     def _object(self, flat: Schema, depth: int) -> dict[str, Any]:
         properties = flat.get("properties") or {}
         required = flat.get("required") or []
+        self._spend(len(properties) + len(required))
+        needed = dict.fromkeys(required)
         names = list(required) if self._lean(depth) else list(dict.fromkeys([*properties, *required]))
         most = flat.get("maxProperties", len(names))
-        chosen = [*required, *(name for name in names if name not in required)][: max(most, len(required))]
+        chosen = set([*needed, *(name for name in names if name not in needed)][: max(most, len(needed))])
+        self._count(sum(map(len, chosen)))
         others = flat.get("additionalProperties", True)
         made = {
             name: self.make(properties.get(name, others), name, depth + 1, 0)
@@ -177,6 +216,11 @@ class _Maker:
         if "contains" in flat:
             made[-1:] = [self.make(flat["contains"], name, depth + 1, 0)]
         return made
+
+
+def _size(schema: Schema) -> int:
+    """What joining the schema with another one takes."""
+    return sum(1 + (len(value) if isinstance(value, dict | list) else 0) for value in schema.values())
 
 
 def _kind(flat: Schema) -> Any:

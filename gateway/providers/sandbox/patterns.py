@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from gateway.providers.sandbox.refusals import refuse
 
 LONGEST = 10_000
+LONGEST_PATTERN = 4_000
+LONGEST_BOUNDS = 16  # "{123456,123456}"
 CLASSES = {"d": "0", "w": "a", "s": " ", "D": "a", "W": "-", "S": "a"}
 CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
 ANY_CHARACTER = "a"
@@ -44,6 +46,8 @@ def write_match(pattern: str, shortest: int = 0) -> str:
 
     InvalidRequest for look-arounds, back references and what else is not plainly regular.
     """
+    if len(pattern) > LONGEST_PATTERN:
+        raise refuse(f"The sandbox reads no pattern of more than {LONGEST_PATTERN:,} characters.")
     made = _make(pattern, 0)
     if len(made) < shortest:
         made = _make(pattern, min(shortest, LONGEST))[:LONGEST]
@@ -194,9 +198,11 @@ def _bounds(state: _Pattern) -> tuple[int, int | None] | None:
     if simple:
         state.take()
         return simple
-    end = state.text.find("}", state.place)
+    if head != "{":
+        return None
+    end = state.text.find("}", state.place, state.place + LONGEST_BOUNDS)
     low, comma, high = state.text[state.place + 1 : end].partition(",")
-    if head != "{" or end < 0 or not low.isdigit() or not (high.isdigit() or high == "") or len(low + high) > 12:
+    if end < 0 or not low.isdigit() or not (high.isdigit() or high == "") or len(low + high) > 12:
         return None
     state.place = end + 1
     return int(low), (int(high) if high else None) if comma else int(low)

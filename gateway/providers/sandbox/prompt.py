@@ -150,8 +150,8 @@ def _read_results(messages: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]
     for message in reversed(messages):
         if message["role"] != "tool":
             break
-        found.insert(0, (message["tool_call_id"], read_text(message)))
-    return tuple(found)
+        found.append((message["tool_call_id"], read_text(message)))
+    return tuple(reversed(found))
 
 
 def _read_stops(stop: str | list[str] | None) -> tuple[str, ...]:

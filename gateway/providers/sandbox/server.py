@@ -19,8 +19,11 @@ from gateway.providers.sandbox.refusals import refuse, write_refusal
 from gateway.providers.sandbox.reply import TIMED_OUT, SandboxReply, Timeline
 from gateway.providers.sandbox.response import JSON, Response
 from gateway.providers.sandbox.script import Script, stage, stage_body, stage_status
+from gateway.threads import compute
 
 KEYS_REMEMBERED = 1_000
+# From so many bytes, or tokens to be made, an answer is made in a thread.
+APART, APART_TOKENS = 16 << 10, 2_000
 REFUSED = "The sandbox refused the connection."
 
 
@@ -86,7 +89,7 @@ class SandboxServer:
         operation = _operation(call)
         body = _read_body(call.body)
         persona = find(body["model"], operation.name)
-        operation.check(body)
+        (compute if len(call.body) > APART else _call)(operation.check, body)
         directives = self._directives(body, persona, read_brackets(operation.directive_text(body)))
         if directives.refuse_connection:
             raise UpstreamUnreachable(REFUSED)
@@ -95,7 +98,9 @@ class SandboxServer:
             raise UpstreamTimeout(TIMED_OUT)
         if directives.status:
             return _late(stage_status(directives), directives)
-        return _late(stage(operation.respond(body, persona, directives), directives), directives)
+        large = len(call.body) > APART or (directives.tokens or 0) + (directives.reasoning or 0) > APART_TOKENS
+        make = compute if large else _call
+        return _late(stage(make(operation.respond, body, persona, directives), directives), directives)
 
     def _directives(self, body: dict[str, Any], persona: Persona, brackets: tuple[Bracket, ...]) -> Directives:
         model = body["model"]
@@ -113,6 +118,10 @@ class SandboxOpener:
     def open(self, call: Call, target: Target, deadline: float) -> Reply:
         """As SandboxServer.open; the target matters to networks only."""
         return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
+
+
+def _call(work: Callable[..., Any], *args: Any) -> Any:
+    return work(*args)
 
 
 def _late(script: Script, directives: Directives) -> Script:

@@ -6,7 +6,7 @@ import fastjsonschema
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.providers.sandbox.instances import write_instance
+from gateway.providers.sandbox.instances import MOST_STEPS, MOST_WRITTEN, Maker, write_instance
 from gateway.providers.sandbox.patterns import write_match
 
 TREE = {
@@ -158,3 +158,43 @@ def test_open_repeats_grow_to_the_shortest_length():
 def test_irregular_pattern_is_refused(pattern):
     with pytest.raises(InvalidRequest):
         write_instance({"type": "string", "pattern": pattern})
+
+
+def steps_of(schema: dict) -> int:
+    maker = Maker(schema)
+    maker.make(schema, "value", 0, 0)
+    return maker.steps
+
+
+def named(count: int) -> list[str]:
+    return [f"p{number}" for number in range(count)]
+
+
+GROWING = {
+    "required times properties": lambda size: {"properties": {n: {} for n in named(size)}, "required": named(size)},
+    "an allOf": lambda size: {"allOf": [{"properties": {n: {}}} for n in named(size)]},
+    "alternatives": lambda size: {"anyOf": [{"type": "null"}] * size},
+}
+
+
+@pytest.mark.parametrize("make", [GROWING["required times properties"], GROWING["alternatives"]])
+def test_twice_the_schema_is_twice_the_work(make):
+    assert steps_of(make(1000)) <= 2.2 * steps_of(make(500))
+
+
+HUGE = {
+    "an allOf that is joined one by one": GROWING["an allOf"](5000),
+    "long texts, often": {"type": "array", "minItems": 1000, "items": {"type": "string", "minLength": 90_000}},
+    "a large constant, often": {"type": "array", "minItems": 1000, "items": {"const": "x" * 50_000}},
+    "a long pattern": {"type": "string", "pattern": "{" * 300_000},
+    "patterns, often": {"type": "array", "minItems": 1000, "items": {"type": "string", "pattern": "ab?" * 1000}},
+    "alternatives, often": {"type": "array", "minItems": 1000, "items": {"anyOf": [{"type": "null"}] * 1000}},
+}
+
+
+@pytest.mark.parametrize("schema", HUGE.values(), ids=HUGE)
+def test_a_schema_that_takes_too_much_is_refused_after_counted_steps(schema):
+    maker = Maker(schema)
+    with pytest.raises(InvalidRequest):
+        maker.make(schema, "value", 0, 0)
+    assert maker.steps < 2 * MOST_STEPS and maker.written < 2 * MOST_WRITTEN
