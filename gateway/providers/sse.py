@@ -14,6 +14,7 @@ from gateway.providers.failures import explain_object, stream_failure
 from gateway.providers.protocol import Reply
 
 EVENT_BREAK = b"\n\ndata: "
+SEAM = 2  # bytes of a blank line that an earlier piece may have brought
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 comes in one line
 
 
@@ -52,22 +53,24 @@ class EventReader:
     ids and retry times are skipped. LF and CRLF end a line; a lone CR does not (no known upstream sends it).
     """
 
-    __slots__ = ("_held", "_size", "_limit")
+    __slots__ = ("_held", "_limit")
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
-        self._held: list[bytes] = []
-        self._size = 0
+        self._held = bytearray()
         self._limit = limit
 
     def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
         """Take bytes, give events. UpstreamFailed when one event outgrows the limit."""
-        if self._held:
-            if b"\n" not in piece:
+        held = self._held
+        if held:
+            # Only where a blank line ends is what is held looked at: not at each of its lines.
+            seam = held[-SEAM:] + piece
+            if b"\n\n" not in seam and b"\n\r\n" not in seam:
                 self._hold(piece)
                 return []
-            self._held.append(piece)
-            piece = b"".join(self._held)
-            self._held, self._size = [], 0
+            held += piece
+            piece = bytes(held)
+            held.clear()
         if b"\r" in piece:
             # A CR at the very end may be the first half of a CRLF: it is held with the rest.
             piece = piece.replace(b"\r\n", b"\n")
@@ -83,8 +86,8 @@ class EventReader:
 
     def finish(self) -> list[tuple[str, bytes]]:
         """Events that only lacked their closing blank line when the stream ended cleanly."""
-        block = b"".join(self._held).replace(b"\r\n", b"\n").strip(b"\r\n")
-        self._held, self._size = [], 0
+        block = bytes(self._held).replace(b"\r\n", b"\n").strip(b"\r\n")
+        self._held.clear()
         events: list[tuple[str, bytes]] = []
         if block:
             self._add(block, events)
@@ -100,9 +103,8 @@ class EventReader:
         return events
 
     def _hold(self, piece: bytes) -> None:
-        self._held.append(piece)
-        self._size += len(piece)
-        if self._size > self._limit:
+        self._held += piece
+        if len(self._held) > self._limit:
             raise UpstreamFailed("The provider sent an event larger than the gateway accepts.")
 
     @staticmethod

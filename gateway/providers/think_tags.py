@@ -14,6 +14,7 @@ from gateway.neutral.events import Batch, Event, Failed, Finished, ReasoningDelt
 from gateway.neutral.parts import Part, Reasoning, Text
 
 OPEN, CLOSE = "<think>", "</think>"
+MOST_BLANKS = 4096  # more white space than this is not waited behind
 
 
 def split_result(result: ChatResult) -> ChatResult:
@@ -96,9 +97,10 @@ class _Splitter:
             self._open(found)
         if self._state == "within":
             self._think(found)
-        if self._state == "gap" and self._held.strip():
+        if self._state == "gap":
             self._held = self._held.lstrip()
-            found += self.flush()
+            if self._held:
+                found += self.flush()
         return found
 
     def flush(self) -> list[Event]:
@@ -119,7 +121,7 @@ class _Splitter:
         text = self._held.lstrip()
         if text.startswith(OPEN):
             self._state, self._shift, self._held = "within", 1, text.removeprefix(OPEN)
-        elif not OPEN.startswith(text):
+        elif not OPEN.startswith(text) or len(self._held) > MOST_BLANKS:
             found += self.flush()
 
     def _think(self, found: list[Event]) -> None:
@@ -130,6 +132,8 @@ class _Splitter:
             return
         tag = next((size for size in range(len(CLOSE) - 1, 0, -1) if thought.endswith(CLOSE[:size])), 0)
         sure = thought[: len(thought) - tag].rstrip()
+        if len(thought) - len(sure) > MOST_BLANKS:
+            sure = thought[: len(thought) - tag]
         self._held = thought[len(sure) :]
         found += self._thought(sure)
 

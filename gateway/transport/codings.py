@@ -6,16 +6,17 @@ from gateway.errors import StreamTruncated, UpstreamFailed
 
 CODINGS = frozenset({"gzip", "x-gzip", "deflate"})  # RFC 9110, section 8.4.1
 ANY_ZLIB = zlib.MAX_WBITS | 32  # gzip or zlib, told by the first bytes
-ITEM_LIMIT = 8 * 1024 * 1024  # what the bytes of one receive may unpack to
+ITEM_LIMIT = 4 * 1024 * 1024  # what the bytes of one receive may unpack to: some 10 ms of work
 
 
 class Unpacker:
-    """Unpacks a body piece by piece."""
+    """Unpacks a body piece by piece. `ended`: its own end was read; what follows is no part of it."""
 
     def __init__(self, host: str) -> None:
         self._host = host
         self._inflater = zlib.decompressobj(ANY_ZLIB)
         self._begun = False
+        self.ended = False
 
     def unpack(self, data: bytes, last: bool) -> bytes:
         """The plain bytes of `data`. UpstreamFailed when damaged or too large, StreamTruncated when cut short."""
@@ -28,7 +29,8 @@ class Unpacker:
             raise UpstreamFailed(
                 f"{self._host} answered with a body that unpacks too large.", code="response_too_large"
             )
-        if last and self._begun and not self._inflater.eof:
+        self.ended = self._inflater.eof
+        if last and self._begun and not self.ended:
             raise StreamTruncated(f"{self._host} sent an incomplete compressed body.")
         return plain
 

@@ -187,6 +187,7 @@ class Reply(Struct, eq=False):
         data, last = self._connection.take(), self._connection.done
         if self._unpacker is not None:
             data = self._unpacker.unpack(data, last)
+            last = last or self._unpacker.ended
         if last:
             self._whole = True
             self.close()

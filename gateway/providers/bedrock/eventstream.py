@@ -33,10 +33,11 @@ class Frame(NamedTuple):
 class FrameReader:
     """An incremental reader; it checks both sums of every frame."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_needed")
 
     def __init__(self) -> None:
-        self._held = b""
+        self._held = bytearray()
+        self._needed = 0  # the size of the frame that is held in part, once it is known
 
     def finish(self) -> list[Frame]:
         """Nothing is left at an orderly end. StreamTruncated when the stream was cut inside a frame."""
@@ -46,15 +47,24 @@ class FrameReader:
 
     def feed(self, piece: bytes) -> list[Frame]:
         """Take bytes, give the frames that are whole by now. UpstreamFailed for a damaged one."""
-        data = self._held + piece if self._held else piece
-        frames, at = [], 0
+        held = self._held
+        if held:
+            held += piece
+            if len(held) < self._needed:
+                return []
+            data = bytes(held)
+            held.clear()
+        else:
+            data = piece
+        frames, at, self._needed = [], 0, 0
         while len(data) - at >= PRELUDE.size:
             total, size = _read_prelude(data, at)
             if len(data) - at < total:
+                self._needed = total
                 break
             frames.append(_read_frame(data[at : at + total], size))
             at += total
-        self._held = data[at:]
+        held += data[at:]
         return frames
 
 

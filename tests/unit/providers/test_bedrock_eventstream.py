@@ -7,6 +7,7 @@ from botocore.eventstream import EventStreamBuffer
 from fakes.bedrock import encode_frame
 
 from gateway.errors import StreamTruncated, UpstreamFailed
+from gateway.providers.bedrock import eventstream
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
 
 FRAMES = [
@@ -61,3 +62,13 @@ def test_a_cut_inside_a_frame_is_no_orderly_end():
     reader.feed(FRAMES[1][:-1])
     with pytest.raises(StreamTruncated):
         reader.finish()
+
+
+def test_a_frame_that_comes_in_crumbs_is_looked_at_once_it_is_whole(monkeypatch):
+    looked = []
+    genuine = eventstream._read_prelude
+    monkeypatch.setattr(eventstream, "_read_prelude", lambda data, at: looked.append(at) or genuine(data, at))
+    frame = encode_frame("messageStart", {"role": "x" * 20_000})
+    (found,) = read(*(frame[at : at + 1] for at in range(len(frame))))
+    assert found == read(frame)[0]
+    assert len(looked) <= 4

@@ -66,3 +66,39 @@ LINES = [b"data: a", b"data: b", b"event: e\ndata: c", b": note", b"data:d", b"d
 def test_events_of_one_line_and_others_are_told_apart_in_any_company(blocks):
     alone = [event for block in blocks for event in EventReader().feed(block + b"\n\n")]
     assert EventReader().feed(b"".join(block + b"\n\n" for block in blocks)) == alone
+
+
+class Counting(bytearray):
+    """Counts the bytes that are copied out of what is held."""
+
+    copied = 0
+
+    def __bytes__(self) -> bytes:
+        self.copied += len(self)
+        return super().__bytes__() if hasattr(super(), "__bytes__") else bytes(memoryview(self))
+
+    def __getitem__(self, place):
+        found = super().__getitem__(place)
+        self.copied += len(found) if isinstance(found, bytearray) else 0
+        return found
+
+
+def copied(lines: int) -> int:
+    """What reading one event of so many lines copies, when each comes by itself."""
+    reader = EventReader()
+    held = reader._held = Counting()
+    for _ in range(lines):
+        assert reader.feed(b"data: x\n") == []
+    assert len(reader.feed(b"\n")) == 1
+    return held.copied
+
+
+def test_an_event_that_comes_line_by_line_is_copied_once():
+    assert copied(2000) <= 2.2 * copied(1000)
+
+
+def test_an_event_without_end_is_stopped_also_line_by_line():
+    reader = EventReader(limit=1000)
+    with pytest.raises(UpstreamFailed):
+        for _ in range(1000):
+            reader.feed(b"data: x\n")

@@ -3,6 +3,7 @@ import pytest
 from gateway.neutral.chat import ChatResult, Choice
 from gateway.neutral.events import BlockDone, Failed, Finished, Started, TextDelta, ToolCallDelta, collect
 from gateway.neutral.parts import Reasoning, Source, Text, ToolCall
+from gateway.providers import think_tags
 from gateway.providers.failures import truncated
 from gateway.providers.think_tags import split_batches, split_result
 
@@ -55,3 +56,14 @@ def test_what_waits_is_told_before_a_failure():
     batches = [[Started(), TextDelta("<thi")], [Failed(truncated())]]
     events = [event for batch in split_batches(iter(batches)) for event in batch]
     assert events[1] == TextDelta("<thi") and isinstance(events[2], Failed)
+
+
+@pytest.mark.parametrize("before", ["", "<think>", "<think>Hm.</think>", "<think>Hm."])
+def test_white_space_without_end_is_not_held_and_read_again_with_each_piece(before):
+    splitter = think_tags._Splitter(0)
+    splitter.add(TextDelta(before))
+    longest = 0
+    for _ in range(1000):
+        splitter.add(TextDelta(" " * 100))
+        longest = max(longest, len(splitter._held))
+    assert longest <= think_tags.MOST_BLANKS + 100

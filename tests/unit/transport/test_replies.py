@@ -163,6 +163,20 @@ def test_body_compressed_unasked_is_unpacked(upstream, make_transport):
     assert (reply.headers, reply.read_all()) == ({}, b"hello world")
 
 
+def test_what_follows_the_end_of_a_packed_body_is_not_read(upstream, make_transport):
+    """It was copied, ever more of it, until the deadline."""
+    data = gzip.compress(b"hello world")
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(data)
+    more = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    upstream.answer(head + data + b"\r\n", *[more] * 2000)
+    assert call(make_transport(), upstream).read_all() == b"hello world"
+    for _ in range(100):
+        gevent.sleep(0.02)
+        if upstream.hung_up:
+            break
+    assert upstream.hung_up == 1
+
+
 @pytest.mark.parametrize(
     ("wire", "error"),
     [
