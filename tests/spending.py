@@ -52,11 +52,12 @@ def _talk(text: str) -> list[Json]:
 
 BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/chat/completions": lambda text: {"messages": _talk(text), "max_tokens": 100},
+    "/v1/completions": lambda text: {"prompt": text, "max_tokens": 100},
     "/v1/messages": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/responses": lambda text: {"input": text, "max_output_tokens": 100},
     "/v1/responses/compact": lambda text: {"input": text},
 }
-STREAMED = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 # Run with the environment of an installation: makes a key for each limit (nano-dollars) and prints the tokens.
 KEYS = """
 import sys

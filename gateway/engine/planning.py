@@ -76,7 +76,12 @@ class Planned:
             forced_tool="" if downgrade else request.needs.forced_tool,
         )
         return ChatRequest(
-            request.asked, needs, _adapted(request.conversation, effort, downgrade), request.options, user=request.user
+            request.asked,
+            needs,
+            _adapted(request.conversation, effort, downgrade),
+            request.options,
+            user=request.user,
+            completion=request.completion,
         )
 
     @property

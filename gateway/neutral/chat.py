@@ -176,8 +176,18 @@ class Native(Struct):
     body: dict[str, Any]
 
 
+class Completion(Struct, frozen=True):
+    """A text to go on with; with a suffix, a gap between the two to fill."""
+
+    prompt: str
+    suffix: str = ""
+
+
 class ChatRequest(Struct, eq=False):
-    """`asked` is the model as the caller wrote it. `decode` builds the conversation; call `conversation()`."""
+    """`asked` is the model as the caller wrote it. `decode` builds the conversation; call `conversation()`.
+
+    `completion` is set where a text is to be completed: the conversation is the same task for a chat model.
+    """
 
     asked: str
     needs: Needs
@@ -185,6 +195,7 @@ class ChatRequest(Struct, eq=False):
     options: Options = NO_OPTIONS
     native: Native | None = None
     user: str = ""
+    completion: Completion | None = None
     _decoded: Conversation | None = None
 
     def conversation(self) -> Conversation:

@@ -11,6 +11,7 @@ from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Provider
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
+from gateway.providers.quirks import COMPLETES
 from gateway.settings import TRUE
 from gateway.transport.messages import Head
 
@@ -63,6 +64,11 @@ class Target:
         object.__setattr__(self, "protocol", self._find_protocol())
         object.__setattr__(self, "second", self._find_second())
         object.__setattr__(self, "quirks", self.provider.quirks + self.mapping.quirks)
+
+    @property
+    def completes(self) -> bool:
+        """Whether it completes a text itself, as no chat."""
+        return not COMPLETES.isdisjoint(self.quirks)
 
     def _find_protocol(self) -> str:
         name = self.mapping.protocol or self.provider.protocol

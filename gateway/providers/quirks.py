@@ -25,6 +25,9 @@ DEPLOYMENT_PATH = "deployment_path"
 THINK_TAGS = "think_tags"
 # How an engine tells more of its models than their names (local/engines.py).
 DETAILS_BY_SHOW, DETAILS_BY_LIST = "details_by_show", "details_by_list"
+# Where a text is completed by the provider itself (openai/fim.py).
+FIM_COMPLETIONS, BETA_COMPLETIONS = "fim_completions", "beta_completions"
+COMPLETES = frozenset((FIM_COMPLETIONS, BETA_COMPLETIONS))
 BASIC_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
 THREE_EFFORTS = {"minimal": "low", "low": "low", "medium": "high", "high": "high", "xhigh": "max", "max": "max"}
 
@@ -375,6 +378,7 @@ QUIRKS: dict[str, Quirk] = {
 QUIRKS |= {name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()}
 OF_ADDRESS = frozenset((API_VERSION_QUERY, DEPLOYMENT_PATH))
 NAMES = frozenset(QUIRKS) | OF_ADDRESS | {REPLAY_REASONING, THINK_TAGS, DETAILS_BY_SHOW, DETAILS_BY_LIST}
+NAMES |= COMPLETES
 
 
 def find_quirks(names: Iterable[str]) -> tuple[Quirk, ...]:

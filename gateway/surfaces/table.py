@@ -5,7 +5,7 @@ from gateway.surfaces import health, openapi
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.exchange import Operation
 from gateway.surfaces.management import table as management
-from gateway.surfaces.openai import chat, explain, key, models
+from gateway.surfaces.openai import chat, completions, explain, key, models
 from gateway.surfaces.responses import routes as responses
 
 UNDESCRIBED = ("description", "console")
@@ -13,6 +13,7 @@ UNDESCRIBED = ("description", "console")
 SURFACES: dict[str, tuple[Operation, ...]] = {
     "health": health.OPERATIONS,
     "chat": chat.OPERATIONS,
+    "completions": completions.OPERATIONS,
     "messages": messages.OPERATIONS,
     "responses": responses.OPERATIONS,
     "models": models.OPERATIONS,

@@ -12,6 +12,7 @@ from gateway.neutral.events import Batch
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
 from gateway.providers.openai.address import Tokens, is_lasting, way_of
+from gateway.providers.openai.fim import write_fim
 from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body
 from gateway.providers.openai.stream import StreamReader
@@ -40,6 +41,8 @@ class OpenAIChat:
 
     def write(self, request: ChatRequest, target: Target) -> Call:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
+        if request.completion is not None and target.completes:
+            return write_fim(request, target, self._tokens)
         warnings: list[str] = []
         body = write_body(request, quirks.REPLAY_REASONING in target.quirks, warnings)
         mapping = target.mapping

@@ -89,7 +89,8 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
     refuse_failed(wire.get("finish_reason"))
     message = wire.get("message")
     if not isinstance(message, dict):
-        message = wire["message"] = {"role": "assistant", "content": None}
+        text = wire.get("text")  # of a completed text
+        message = wire["message"] = {"role": "assistant", "content": text if type(text) is str else None}
     flatten_content(message)
     parts: list[Part] = []
     thoughts = message.get("reasoning") or message.get("reasoning_content") or details_text(message)

@@ -261,6 +261,9 @@ class StreamReader:
                 before = len(batch)
                 self._read_delta(delta, wire, number, choice, batch)
                 self._content = self._content or len(batch) > before
+            elif type(wire.get("text")) is str and wire["text"]:  # a piece of a completed text
+                batch.append(TextDelta(wire["text"], block=choice.open("text"), choice=number))
+                self._content = True
             if wire.get("finish_reason"):
                 self._close(wire)
         batch.extend(SourceFound(source) for source in sources)

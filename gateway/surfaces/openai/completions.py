@@ -1,0 +1,158 @@
+"""POST /v1/completions: a text goes on, or (with `suffix`) a gap in it is filled, as editors ask it of models.
+
+Every chat model answers. Where the provider completes text itself (fill in the middle), it is asked so; all others get
+the same task as a chat.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import DecodeError, Meta, Struct, ValidationError
+from msgspec.json import Decoder
+
+from gateway.engine.context import RequestContext
+from gateway.neutral.chat import ChatRequest, Completion, Conversation, Needs, Options, ReasoningAsk, Sampling
+from gateway.neutral.parts import Message, Text
+from gateway.services import Services
+from gateway.surfaces import auth, replies
+from gateway.surfaces.complaints import explain, invalid, unreadable
+from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.loose import decode_again
+from gateway.surfaces.openai import completions_writer
+
+ID_PREFIX = "cmpl-"
+MOST_STOPS = 4  # API reference, completions: up to four sequences
+FILL = (
+    "You complete text at the cursor of an editor. The user gives what stands before the cursor between <before> and "
+    "</before> and what stands after it between <after> and </after>. Answer with the text to insert at the cursor and "
+    "nothing else: no explanation, no Markdown fence, nothing that already stands before or after it. Keep to the "
+    "indentation and the language of the text. If nothing is missing, answer with an empty text."
+)
+Name = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class CompletionBody(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others of the wire (seed, logprobs, best_of …) are accepted and dropped."""
+
+    model: Name
+    prompt: str | list[Any]
+    suffix: str | None = None
+    stream: bool | None = None
+    echo: bool | None = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    n: Count | None = None
+    stop: str | list[str] | None = None
+    user: str | None = None
+    service_tier: Literal["auto", "default", "flex", "priority"] | None = None
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+    prompt_cache_key: str | None = None
+
+
+DECODER = Decoder(CompletionBody)
+
+
+def complete(services: Services, inbound: Inbound) -> Outbound:
+    """A completion, whole or streamed."""
+    context = auth.admit(services, inbound, "chat", "completions")
+    body = decode(inbound.body)
+    request, echoed = read(body), prompt_of(body) if body.echo else ""
+    if request.needs.stream:
+        return _stream(services, context, request, echoed)
+    answer = services.chat.generate(context, request)
+    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    written = completions_writer.reply(answer.result, facts, echoed, unfence=bool(body.suffix))
+    return replies.json_reply(written, context.shown_id, headers=headers)
+
+
+def _stream(services: Services, context: RequestContext, request: ChatRequest, echoed: str) -> Outbound:
+    stream = services.chat.stream(context, request)
+    facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
+    unfence = request.completion is not None and bool(request.completion.suffix)
+    frames = completions_writer.frames(stream, facts, echoed, unfence=unfence)
+    return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
+
+
+def decode(body: bytes) -> CompletionBody:
+    """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
+    try:
+        return DECODER.decode(body)
+    except ValidationError as error:
+        try:
+            return decode_again(DECODER, body, error)
+        except ValidationError as still:
+            raise explain(str(still), {}) from None
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise unreadable(error) from None
+
+
+def prompt_of(body: CompletionBody) -> str:
+    """The one prompt. InvalidRequest for several, and for token numbers, which mean something else to each model."""
+    prompt = body.prompt
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) == 1 and isinstance(prompt[0], str):
+        return prompt[0]
+    raise invalid("prompt", "give one text; several prompts and token numbers are not taken")
+
+
+def read(body: CompletionBody) -> ChatRequest:
+    """The neutral request of a checked body. InvalidRequest."""
+    wanted = Completion(prompt_of(body), body.suffix or "")
+    size = len(wanted.prompt.encode("utf-8", "replace")) + len(wanted.suffix.encode("utf-8", "replace"))
+    messages = _task(wanted)
+    return ChatRequest(
+        asked=body.model,
+        needs=Needs(
+            stream=bool(body.stream),
+            n=body.n or 1,
+            max_tokens=body.max_tokens or None,
+            prompt_bytes=size + (len(FILL) if wanted.suffix else 0),
+            messages=len(messages),
+        ),
+        decode=lambda: Conversation(messages, reasoning=_no_thinking(wanted), sampling=_sampling(body)),
+        options=Options(
+            routing=body.routing or "",
+            service_tier=body.service_tier or "",
+            session=body.prompt_cache_key or body.user or "",
+            prompt_cache_key=body.prompt_cache_key or "",
+        ),
+        user=body.user or "",
+        completion=wanted,
+    )
+
+
+def _task(wanted: Completion) -> tuple[Message, ...]:
+    """What a chat model is asked for: a gap is explained to it, a text without one speaks for itself."""
+    if not wanted.suffix:
+        return (Message("user", (Text(wanted.prompt),)),)
+    gap = f"<before>{wanted.prompt}</before>\n<after>{wanted.suffix}</after>"
+    return Message("system", (Text(FILL),)), Message("user", (Text(gap),))
+
+
+def _no_thinking(wanted: Completion) -> ReasoningAsk:
+    """Nobody waits at a cursor for thoughts."""
+    return ReasoningAsk(effort="none", enabled=False) if wanted.suffix else ReasoningAsk()
+
+
+def _sampling(body: CompletionBody) -> Sampling:
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    return Sampling(
+        max_tokens=body.max_tokens or None,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        n=body.n or 1,
+        stop=tuple(one for one in stop if one)[:MOST_STOPS],
+    )
+
+
+ABOUT = About("Completion of a text, with or without a suffix", request=CompletionBody)
+
+OPERATIONS = (Operation("POST", "/v1/completions", complete, body="json", hot=True, paid=True, about=ABOUT),)

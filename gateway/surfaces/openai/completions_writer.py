@@ -1,0 +1,175 @@
+"""A neutral answer as a text completion: one body, or the frames of a stream."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from gateway.dialects import openai as dialect
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.events import Batch, Failed, Finished, Silent, TextDelta, Warned
+from gateway.neutral.parts import Text
+from gateway.surfaces.facts import Facts
+from gateway.surfaces.openai.chat_writer import DONE, KEEP_ALIVE, error_frame
+from gateway.surfaces.replies import write_frames
+
+KIND = "text_completion"
+FENCE = "```"
+FENCED = re.compile(r"\A\s*```[^\n`]*\n(.*?)\n?```\s*\Z", re.DOTALL)
+OPENING = re.compile(r"\A\s*```[^\n`]*\n")
+# Clients read the first choice of every chunk, so the one with the usage has an empty one.
+LAST_CHOICE = [{"text": "", "index": 0, "logprobs": None, "finish_reason": None}]
+LONGEST_OPENING = 40  # of a fence, with the name of a language
+# Reasons that a completion can end with; it has no tools.
+REASONS = {"length": "length", "content_filter": "content_filter"}
+
+
+def reply(result: ChatResult, facts: Facts, echoed: str, *, unfence: bool) -> bytes:
+    """The body of a completion. `echoed` stands before each text; `unfence` takes a Markdown fence around it away."""
+    unfence = unfence and not facts.serving.target.completes
+    body = _head(facts)
+    choices = enumerate(result.choices)
+    body["choices"] = [_choice(number, echoed + _text(choice, unfence), choice.finish) for number, choice in choices]
+    body |= _tail(facts, [])
+    return orjson.dumps(body)
+
+
+def _text(choice: Choice, unfence: bool) -> str:
+    text = "".join(part.text for part in choice.parts if isinstance(part, Text))
+    fenced = FENCED.match(text) if unfence else None
+    return fenced[1] if fenced else text
+
+
+def _choice(index: int, text: str, finish: str | None = None) -> dict[str, Any]:
+    reason = None
+    if finish is not None:
+        reason = REASONS.get(dialect.FINISH_WRITE.get(finish, finish), "stop")
+    return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
+
+
+def _head(facts: Facts) -> dict[str, Any]:
+    return {"id": facts.answer_id, "object": KIND, "created": facts.created, "model": facts.served}
+
+
+def _tail(facts: Facts, warnings: list[str]) -> dict[str, Any]:
+    metadata = facts.metadata()
+    if warnings:
+        metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *warnings]))
+    tail = {"usage": {**dialect.write_usage(facts.usage), **facts.cost()}, "metadata": metadata}
+    return tail | ({"service_tier": facts.service_tier} if facts.service_tier else {})
+
+
+def frames(batches: Iterator[Batch], facts: Facts, echoed: str, *, unfence: bool) -> Iterator[bytes]:
+    """Server-sent events, one item a batch; the last has usage and metadata, then comes [DONE]. A broken one ends in
+    an `error` event."""
+    return write_frames(batches, _Stream(facts, echoed, unfence).write, error_frame)
+
+
+class _Stream:
+    """The state of one stream."""
+
+    def __init__(self, facts: Facts, echoed: str, unfence: bool) -> None:
+        self._facts = facts
+        self._echoed = echoed
+        self._unfence = unfence
+        self._texts: dict[int, _Plain | _Unfenced] = {}
+        self._warnings: list[str] = []
+
+    def write(self, batch: Batch) -> bytes:
+        sent: list[bytes] = []
+        for event in batch:
+            kind = type(event)
+            if kind is TextDelta:
+                sent.append(self._say(event.choice, self._text_of(event.choice).feed(event.text)))
+            elif kind is Silent:
+                sent.append(KEEP_ALIVE)
+            elif kind is Finished:
+                sent.append(self._finish(event))
+            elif kind is Failed:
+                sent.append(error_frame(event.error))
+            elif kind is Warned:
+                self._warnings.append(event.message)
+        return b"".join(sent)
+
+    def _text_of(self, choice: int) -> "_Plain | _Unfenced":
+        if choice not in self._texts:
+            unfence = self._unfence and not self._facts.serving.target.completes
+            self._texts[choice] = _Unfenced() if unfence else _Plain()
+            self._texts[choice].echo = self._echoed
+        return self._texts[choice]
+
+    def _say(self, choice: int, text: str) -> bytes:
+        state = self._text_of(choice)
+        if not text:
+            return b""
+        text, state.echo = state.echo + text, ""
+        return self._frame({"choices": [_choice(choice, text)]})
+
+    def _frame(self, more: dict[str, Any]) -> bytes:
+        return b"data: " + orjson.dumps(_head(self._facts) | more) + b"\n\n"
+
+    def _finish(self, event: Finished) -> bytes:
+        sent = b""
+        for choice in sorted({0, *self._texts, *range(len(event.reasons))}):
+            state = self._text_of(choice)
+            reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
+            text = state.echo + state.end()
+            sent += self._frame({"choices": [_choice(choice, text, reason)]})
+        try:
+            return sent + self._frame({"choices": LAST_CHOICE, **_tail(self._facts, self._warnings)}) + DONE
+        except GatewayError as error:
+            return sent + error_frame(error)
+
+
+class _Plain:
+    """Text as it comes."""
+
+    echo = ""
+
+    def feed(self, text: str) -> str:
+        return text
+
+    def end(self) -> str:
+        return ""
+
+
+class _Unfenced:
+    """Text without the Markdown fence that a chat model may put around it: what could be one is held back until it is
+    told apart."""
+
+    echo = ""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._begun = False
+        self._fenced = False
+
+    def feed(self, text: str) -> str:
+        self._held += text
+        if not self._begun and not self._begin():
+            return ""
+        if not self._fenced:
+            given, self._held = self._held, ""
+            return given
+        # Whatever may be the closing fence, or the line end before it, waits for what comes next.
+        found = self._held.rfind("\n" + FENCE[:1])
+        keep = found if found >= 0 else len(self._held.rstrip("\n`"))
+        given, self._held = self._held[:keep], self._held[keep:]
+        return given
+
+    def _begin(self) -> bool:
+        """Whether it is known how the text begins."""
+        start = self._held.lstrip()
+        opening = OPENING.match(self._held)
+        if opening:
+            self._fenced, self._held = True, self._held[opening.end() :]
+        elif FENCE.startswith(start[:3]) and "\n" not in start and len(start) < LONGEST_OPENING:
+            return False
+        self._begun = True
+        return True
+
+    def end(self) -> str:
+        text, self._held = self._held, ""
+        return re.sub(r"\n?```\s*\Z", "", text) if self._fenced else text

@@ -1,0 +1,97 @@
+"""POST /v1/completions with the official client, by a chat and by providers that fill gaps themselves."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from fakes.server import FakeServer, headers_of, send_json
+from gateways import LocalGateway, local_gateway
+from openai import BadRequestError, OpenAI
+
+from gateway.settings import Settings
+
+MODEL = "openai/gpt-4o-mini"
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+
+
+class Filler(FakeServer):
+    """A service that fills gaps: answers of text, or of chat form at an address that ends so."""
+
+    base = "/v1"
+
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        body, path = json.loads(environ["wsgi.input"].read()), environ["PATH_INFO"]
+        self.calls.append((path, headers_of(environ), body))
+        shape = {"message": {"role": "assistant", "content": "a, b"}} if "/fim/" in path else {"text": "a, b"}
+        if not body.get("stream"):
+            choice = {"index": 0, "finish_reason": "stop", **shape}
+            return send_json(start, 200, {"id": "x", "model": body["model"], "choices": [choice], "usage": USAGE})
+        start("200 OK", [("Content-Type", "text/event-stream")])
+        pieces = [{"delta": {"content": p}} if "/fim/" in path else {"text": p} for p in ("a, ", "b")]
+        chunks = [{"choices": [{"index": 0, "finish_reason": None, **piece}]} for piece in pieces]
+        chunks.append({"choices": [{"index": 0, "finish_reason": "stop", "text": "", "delta": {}}], "usage": USAGE})
+        return iter(
+            [b"data: " + json.dumps({"id": "x", **chunk}).encode() + b"\n\n" for chunk in chunks]
+            + [b"data: [DONE]\n\n"]
+        )
+
+
+def test_a_chat_model_goes_on_with_a_text(client: OpenAI, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("there was a gateway."))
+    answer = client.completions.create(model=MODEL, prompt="Once ", max_tokens=20, stop=["\n\n"], echo=True)
+    assert answer.object == "text_completion" and answer.id.startswith("cmpl-")
+    assert answer.choices[0].text == "Once there was a gateway." and answer.choices[0].finish_reason == "stop"
+    assert answer.usage.completion_tokens > 0 and answer.usage.model_extra["cost"] > 0
+    sent = upstream.calls[-1].body
+    assert sent["messages"] == [{"role": "user", "content": "Once "}]
+    assert (sent["max_completion_tokens"], sent["stop"]) == (20, ["\n\n"])
+
+
+def test_a_chat_model_fills_a_gap(client: OpenAI, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("```python\na, b\n```"), Answer("```python\na, b\n```", piece=3))
+    ask = {"model": MODEL, "prompt": "def f(", "suffix": "):", "max_tokens": 50}
+    assert client.completions.create(**ask).choices[0].text == "a, b"
+    chunks = list(client.completions.create(**ask, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "a, b"
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-2:] == ["stop", None]
+    assert chunks[-1].usage.completion_tokens > 0
+
+
+@pytest.fixture
+def filler() -> Iterator[Filler]:
+    with Filler() as fake:
+        yield fake
+
+
+@pytest.fixture
+def filling(settings: Callable[..., Settings], filler: Filler) -> Iterator[LocalGateway]:
+    keys = {"LLM_DEEPSEEK_API_KEY": "sk-d", "LLM_MISTRAL_API_KEY": "sk-m"}
+    urls = {"LLM_DEEPSEEK_BASE_URL": filler.url, "LLM_MISTRAL_BASE_URL": filler.url}
+    with local_gateway(settings, **keys, **urls) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [("deepseek/deepseek-v4.1-flash", "/beta/completions"), ("mistral/codestral-latest", "/v1/fim/completions")],
+)
+def test_a_provider_that_fills_gaps_is_asked_so(filling: LocalGateway, filler: Filler, model: str, path: str) -> None:
+    client = OpenAI(base_url=filling.url, api_key=filling.key, max_retries=0)
+    ask = {"model": model, "prompt": "def f(", "suffix": "):", "max_tokens": 50, "temperature": 0.2}
+    whole = client.completions.create(**ask)
+    assert (whole.choices[0].text, whole.usage.completion_tokens) == ("a, b", 3)
+    chunks = list(client.completions.create(**ask, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "a, b"
+    assert chunks[-1].usage.completion_tokens == 3 and chunks[-1].usage.model_extra["cost"] > 0
+    assert [call[0] for call in filler.calls] == [path, path]
+    body = filler.calls[0][2]
+    assert (body["prompt"], body["suffix"], body["max_tokens"]) == ("def f(", "):", 50)
+    assert "messages" not in body
+
+
+def test_what_is_wrong_is_told_and_costs_nothing(client: OpenAI, upstream: FakeOpenAI) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        client.completions.create(model=MODEL, prompt=["a", "b"])
+    assert caught.value.param == "prompt" and not upstream.calls

@@ -1,0 +1,59 @@
+"""What a completions body asks for, and how answers are written."""
+
+from collections.abc import Sequence
+
+import orjson
+import pytest
+
+from gateway.errors import InvalidRequest
+from gateway.surfaces.openai import completions
+from gateway.surfaces.openai.completions_writer import _Unfenced
+
+
+def read(**fields: object) -> completions.ChatRequest:
+    return completions.read(completions.decode(orjson.dumps({"model": "m", "prompt": "def f(", **fields})))
+
+
+def test_a_prompt_alone_is_what_the_user_says() -> None:
+    talk = read(max_tokens=9.0, stop="\n").conversation()
+    assert [(message.role, message.parts[0].text) for message in talk.messages] == [("user", "def f(")]
+    assert (talk.sampling.max_tokens, talk.sampling.stop) == (9, ("\n",))
+
+
+def test_a_gap_is_explained_and_nobody_waits_for_thoughts() -> None:
+    request = read(suffix="):\n    pass")
+    talk = request.conversation()
+    assert talk.messages[0].role == "system" and talk.reasoning.effort == "none"
+    assert talk.messages[1].parts[0].text == "<before>def f(</before>\n<after>):\n    pass</after>"
+    assert request.completion.suffix == "):\n    pass" and request.needs.effort == ""
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [1, 2, 3], [[1, 2]], []])
+def test_several_prompts_and_tokens_are_refused(prompt: list[object]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read(prompt=prompt)
+    assert caught.value.param == "prompt"
+
+
+def test_a_list_of_one_text_is_that_text() -> None:
+    assert read(prompt=["x"]).completion.prompt == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("```python\na = 1\nb = 2\n```", "a = 1\nb = 2"),
+        ("```\na = `x`\n```\n", "a = `x`"),
+        ("a = 1", "a = 1"),
+        ("`x` and ```y```", "`x` and ```y```"),
+        ("", ""),
+        ("``", "``"),
+        ("```js\na\n```b\n\nc\n```", "a\n```b\n\nc"),
+        ("\n  indented", "\n  indented"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_a_fence_around_the_whole_text_is_taken_away_however_it_comes(text: str, kept: str, size: int) -> None:
+    pieces: Sequence[str] = [text[at : at + size] for at in range(0, len(text), size)]
+    state = _Unfenced()
+    assert "".join([*map(state.feed, pieces), state.end()]) == kept
