@@ -51,8 +51,37 @@ ID_PREFIXES = {
     "custom_tool_call_output": "ctco",
     "web_search_call": "ws",
     "image_generation_call": "ig",
+    "file_search_call": "fs",
+    "code_interpreter_call": "ci",
+    "computer_call": "cu",
+    "local_shell_call": "lsh",
+    "shell_call": "sh",
+    "shell_call_output": "sho",
+    "apply_patch_call": "apc",
+    "apply_patch_call_output": "apco",
+    "mcp_call": "mcp",
+    "mcp_list_tools": "mcpl",
+    "mcp_approval_request": "mcpr",
+    "tool_search_call": "tsc",
+    "tool_search_output": "tso",
     "compaction": "cmp",
 }
+
+# Members of a server's own response that tell more than the request and the neutral form do: a relayed one keeps them.
+OWN_MEMBERS = (
+    "access_programs",
+    "completed_at",
+    "image",
+    "input_transformations",
+    "max_tool_calls",
+    "moderation",
+    "prompt_cache_diagnostics",
+    "prompt_cache_options",
+    "temperature",
+    "tool_usage",
+    "top_logprobs",
+    "top_p",
+)
 
 # response.error.code (response_error.py): what a request itself is to blame for.
 CALLERS_CODES = frozenset(

@@ -116,13 +116,15 @@ class Progress(Struct):
 
 
 class Finished(Struct):
-    """The upstream's own terminal event arrived. `usage` None = the upstream told none. `reasons` by choice."""
+    """The upstream's own terminal event arrived. `usage` None = the upstream told none. `reasons` by choice.
+    `native`: the whole answer as the upstream's own last event repeats it (relay lane)."""
 
     reason: FinishReason
     usage: Usage | None = None
     stop_sequence: str = ""
     service_tier: str = ""
     reasons: tuple[FinishReason, ...] = ()
+    native: dict[str, Any] = {}
 
 
 class Failed(Struct):

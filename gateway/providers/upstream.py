@@ -244,7 +244,10 @@ class Upstreams:
         protocol = served.protocol
         # The one place that decides between the relay lane and a rebuild.
         relayed = native is not None and native.dialect == protocol.dialect and not served.tagged
-        call = protocol.relay(native, request, target) if relayed else protocol.write(request, target)
+        if relayed:
+            call = protocol.relay(native, request, target)
+        else:
+            served, call = _write(served, request, target)
         if tap is None:
             return served, call, relayed, served.opener.send(call, target, deadline)
         tap.sent(call.method, call.url, call.body)
@@ -304,6 +307,20 @@ class Upstreams:
             yield [Silent()]
             reply = pending.wait(self._heartbeat_s)
         return reply
+
+
+def _write(served: Served, request: ChatRequest, target: Target) -> tuple[Served, Call]:
+    """The call built anew; by the second protocol for content that the first cannot carry. NotSupported."""
+    try:
+        return served, served.protocol.write(request, target)
+    except NotSupported as error:
+        second = served.second
+        if second is None:
+            raise
+        try:
+            return second, second.protocol.write(request, target)
+        except NotSupported:
+            raise error from None
 
 
 def _failure(protocol: Protocol, reply: Reply, target: Target) -> GatewayError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fakes import anthropic, bedrock, google, openai, responses
+from fakes.maker import FakeMaker
 
 SIGNED = "c2lnbmVk+/8="  # what Bedrock's stand-in signs reasoning with
 SOURCE = "https://news.example/today"
@@ -59,6 +60,28 @@ def _responses(say: Say) -> responses.Answer:
     return responses.Answer(
         *items, incomplete=why, cached=min(say.cached, 10), reasoning=5 if say.thinking else 0, **say.manner
     )
+
+
+class Both(FakeMaker):
+    """A maker with both APIs of OpenAI's format, whose next answer is told for each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chat.calls = self.responses.calls = self.calls
+        self.sealed = self.responses.sealed
+
+    def serve(self, environ: dict[str, Any], start: Any) -> Any:
+        for one in (self.chat, self.responses):
+            one._script.clear()
+        if self._script:
+            by_chat, by_responses = self._script.pop(0)
+            self.chat.script(by_chat)
+            self.responses.script(by_responses)
+        return super().serve(environ, start)
+
+
+def _both(say: Say) -> tuple[openai.Answer, responses.Answer]:
+    return _openai(say), _responses(say)
 
 
 def _anthropic(say: Say) -> anthropic.Answer:
@@ -127,18 +150,21 @@ def _bedrock(say: Say) -> bedrock.Answer:
 
 @dataclass(frozen=True)
 class Maker:
-    """A stand-in: its server, how it is scripted, the protocol and the model that it is asked for."""
+    """A stand-in: its server, how it is scripted, the protocol and the model that it is asked for; `more` of its
+    mapping."""
 
     fake: Callable[[], Any]
     script: Callable[[Say], Any]
     protocol: str
     model: str
     key: str = "key-upstream"
+    more: str = ""
 
 
 MAKERS: dict[str, Maker] = {
     "openai": Maker(openai.FakeOpenAI, _openai, "openai", "gpt-5"),
     "responses": Maker(responses.FakeResponses, _responses, "openai-responses", "gpt-5"),
+    "both": Maker(Both, _both, "openai", "gpt-5", more="responses_api = true\n"),
     "anthropic": Maker(anthropic.FakeAnthropic, _anthropic, "anthropic", "claude-sonnet-4-5"),
     "google": Maker(google.FakeGoogle, _google, "google", "gemini-3-flash"),
     "bedrock": Maker(bedrock.FakeBedrock, _bedrock, "bedrock", "anthropic.claude-sonnet-4-5-v1:0", bedrock.API_KEY),

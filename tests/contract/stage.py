@@ -1,4 +1,4 @@
-"""One whole gateway in this process before all five makers' stand-ins, and what callers and makers see of it."""
+"""One whole gateway in this process before all makers' stand-ins, and what callers and makers see of it."""
 
 import json
 import socket
@@ -38,7 +38,7 @@ def write_catalogue(folder: Path) -> Path:
     models = ""
     for name, maker in MAKERS.items():
         head = f'name = "{name}"\nprotocol = "{maker.protocol}"\naddress = "https://{name}.invalid"\n'
-        mapping = f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{maker.model}"\n{LIMITS}{abilities}'
+        mapping = f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{maker.model}"\n{LIMITS}{abilities}{maker.more}'
         (folder / "providers" / f"fake-{name}.toml").write_text(head + mapping)
         models += f'[[models]]\nid = "{name}-able"\ninput_modalities = ["text", "image", "audio", "file"]\n'
     (folder / "models" / "able.toml").write_text(models)

@@ -19,7 +19,7 @@ STEP = 73  # between cuts elsewhere; no divisor of a frame's length, so that eve
 PATIENCE_S = 5.0
 # The last bytes of a stream, by maker, without which it is whole all the same: the blank line behind its end.
 # Google's ends with its connection alone: every byte counts.
-SPARE = {"openai": 2, "responses": 2, "anthropic": 2, "google": 0, "bedrock": 0}
+SPARE = {"openai": 2, "responses": 2, "both": 2, "anthropic": 2, "google": 0, "bedrock": 0}
 TOLD = Say("Good day to you.", tools=(("weather", '{"city": "Oslo"}'),))
 TOOL: Any = {"name": "weather", "parameters": PLACE}
 FUNCTION: Any = {"type": "function", "function": TOOL}

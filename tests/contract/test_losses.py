@@ -70,7 +70,7 @@ WISHES: dict[str, tuple[tuple[str, str], ...]] = {
     "search": (("news.example", "omain"),),
 }
 # Hints that change no answer; a maker without them goes without them, and nobody is told.
-HINTS = {"cache marks": ("openai", "responses", "google")}
+HINTS = {"cache marks": ("openai", "responses", "both", "google")}
 WAYS = [(surface, maker) for surface in SURFACES for maker in MAKERS]
 KEPT_SIGNATURES = {
     "anthropic": (sign("I must look."), "gAAAsealed=="),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gevent
-from fakes.responses_checks import Refused, check_request
+from fakes.responses_checks import KEEPING_IDS, Refused, check_request
 from fakes.server import FakeServer, Progress, headers_of, send, send_json
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -52,13 +52,51 @@ def searched(query: str) -> Json:
     return {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": query}}
 
 
+def drawn(data: str) -> Json:
+    return {"type": "image_generation_call", "status": "completed", "result": data}
+
+
+def looked_up(query: str, file: str) -> Json:
+    results = [{"file_id": file, "filename": "a.pdf", "score": 0.5, "text": "Rain."}]
+    return {"type": "file_search_call", "status": "completed", "queries": [query], "results": results}
+
+
+def ran(code: str) -> Json:
+    outputs = [{"type": "logs", "logs": "4"}]
+    return {
+        "type": "code_interpreter_call",
+        "status": "completed",
+        "container_id": "cntr_1",
+        "code": code,
+        "outputs": outputs,
+    }
+
+
+# The service's own tools: what the event is called while each is at work.
+PROGRESS = {
+    "web_search_call": "searching",
+    "image_generation_call": "generating",
+    "file_search_call": "searching",
+    "code_interpreter_call": "interpreting",
+}
+ID_BEGINNINGS = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "web_search_call": "ws",
+    **KEEPING_IDS,
+}
+
+
 class Answer:
     """One scripted answer.
 
     `incomplete` is a reason of incomplete_details, `failed` an error code that ends it, `cancelled` a cancellation.
     `status` other than 200 is an HTTP error. `piece` is the size of deltas; deltas of calls come interleaved.
     `fragment` cuts the bytes into writes of that size, `cut` breaks the connection after so many. `terminal` leaves
-    out the closing event, `error_at` puts an `error` event after so many events, `raw` replaces the whole body.
+    out the closing event, `error_at` puts an `error` event after so many events, `raw` replaces the whole body,
+    `members` are more of the response object.
     """
 
     def __init__(self, *items: Json, **more: Any) -> None:
@@ -79,6 +117,7 @@ class Answer:
         self.error_at: int | None = more.pop("error_at", None)
         self.silence_s: float = more.pop("silence_s", 0.0)
         self.raw: bytes | None = more.pop("raw", None)
+        self.members: Json = more.pop("members", {})
         assert not more, f"unknown: {more}"
 
 
@@ -135,7 +174,7 @@ class Made:
 
     def _dress(self, item: Json, place: int, turn: int, sealed: set[str]) -> Json:
         """An item with its ids and, when it was asked for, its seal."""
-        dressed = {"id": f"{item['type']}_{turn}_{place}", **item}
+        dressed = {"id": f"{ID_BEGINNINGS[item['type']]}_{turn}{place}", **item}
         if "call_id" in item:
             dressed["call_id"] = item["call_id"] or f"call_{turn}_{place}"
         if item["type"] == "reasoning" and "reasoning.encrypted_content" in self._body.get("include", ()):
@@ -161,6 +200,7 @@ class Made:
             "tools": [],
             "service_tier": "default",
             "usage": None if status else self._usage(),
+            **answer.members,
         }
         Response.model_validate(body)
         return body
@@ -233,10 +273,22 @@ def _steps(index: int, item: Json, size: int) -> Iterator[Json]:
         kind = "response.custom_tool_call_input"
         yield from ({"type": f"{kind}.delta", **place, "delta": piece} for piece in _pieces(item["input"], size))
         yield {"type": f"{kind}.done", **place, "input": item["input"]}
-    elif item["type"] == "web_search_call":
-        for name in ("in_progress", "searching", "completed"):
-            yield {"type": f"response.web_search_call.{name}", **place}
+    elif item["type"] in PROGRESS:
+        yield from _progress_steps(item, place)
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _progress_steps(item: Json, place: Json) -> Iterator[Json]:
+    """How one of the service's own tools tells that it runs."""
+    kind = f"response.{item['type']}"
+    yield {"type": f"{kind}.in_progress", **place}
+    yield {"type": f"{kind}.{PROGRESS[item['type']]}", **place}
+    if item["type"] == "image_generation_call":
+        yield {"type": f"{kind}.partial_image", **place, "partial_image_index": 0, "partial_image_b64": item["result"]}
+    elif item["type"] == "code_interpreter_call":
+        yield {"type": f"{kind}_code.delta", **place, "delta": item["code"]}
+        yield {"type": f"{kind}_code.done", **place, "code": item["code"]}
+    yield {"type": f"{kind}.completed", **place}
 
 
 def _message_steps(part: Json, place: Json, size: int) -> Iterator[Json]:

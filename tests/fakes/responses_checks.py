@@ -20,6 +20,8 @@ ENCRYPTED = "reasoning.encrypted_content"
 # Types that the published ones want an id of, though the service takes them without where nothing is stored.
 WITHOUT_ID = ("reasoning", "web_search_call")
 OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
+# Items whose published types want their id, and how it begins.
+KEEPING_IDS = {"image_generation_call": "ig", "file_search_call": "fs", "code_interpreter_call": "ci"}
 PLAIN_MODELS = "gpt-4"  # how models without reasoning begin
 Json = dict[str, Any]
 
@@ -98,7 +100,10 @@ def _check_items(items: list[Json], sealed: set[str]) -> None:
     answered: set[str] = set()
     for place, item in enumerate(items):
         kind = item.get("type")
-        if "id" in item:
+        if kind in KEEPING_IDS:
+            if not item.get("id", "").startswith(f"{KEEPING_IDS[kind]}_"):
+                raise Refused(f"Expected an ID that begins with '{KEEPING_IDS[kind]}'.", param=f"input[{place}].id")
+        elif "id" in item:
             raise Refused(
                 f"Item with id '{item['id']}' not found. Items are not persisted when `store` is set to false. Try "
                 "again with `store` set to true, or remove this item from your input.",

@@ -8,10 +8,11 @@ from anthropic import Anthropic
 from fakes import openai as chat
 from fakes.maker import FakeMaker
 from fakes.openai import FakeOpenAI
-from fakes.responses import Answer, call, said, searched, thought
+from fakes.responses import Answer, call, drawn, looked_up, ran, said, searched, thought
 from gateways import LocalGateway, local_gateway
 from openai import OpenAI
 from openai.types.responses import Response
+from pydantic import BaseModel
 
 from gateway.metering.recorder import find
 from gateway.settings import Settings
@@ -216,3 +217,106 @@ def test_background_answers_are_refused_in_words(sdk: OpenAI, maker: FakeMaker) 
         sdk.responses.create(model=MODEL, input="Hello", background=True)
     assert caught.value.param == "background" and "background" in caught.value.message.lower()
     assert not maker.responses.calls
+
+
+WHOLE = (
+    thought("Hm."),
+    drawn("aW1hZ2U="),
+    looked_up("rain", "file_1"),
+    ran("2 + 2"),
+    said("It rains.", sources=(PAGE,)),
+)
+TOOLS = [
+    {"type": "image_generation"},
+    {"type": "file_search", "vector_store_ids": ["vs_1"]},
+    {"type": "code_interpreter", "container": {"type": "auto"}},
+]
+
+
+def test_a_relayed_answer_keeps_what_only_its_maker_says(sdk: OpenAI, maker: FakeMaker) -> None:
+    counted = {"input_tokens": 9, "input_tokens_details": {"image_tokens": 0, "text_tokens": 9}}
+    drew = {**counted, "output_tokens": 7, "total_tokens": 16}
+    own = {"tool_usage": {"image_gen": drew, "web_search": {"num_requests": 0}}, "temperature": 1.0, "top_p": 0.98}
+    maker.responses.script(Answer(*WHOLE, members=own))
+    whole = sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, top_p=0.5)
+    maker.responses.script(Answer(*WHOLE, members=own))
+    streamed = list(sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, top_p=0.5, stream=True))
+    for made in (whole, streamed[-1].response):
+        Response.model_validate(made.to_dict(), strict=True)
+        assert made.tool_usage.to_dict() == own["tool_usage"]
+        assert (made.temperature, made.top_p) == (1.0, 0.5), (
+            "what the caller asked for stands, what they left open is told"
+        )
+        found = {item.type: item.to_dict() for item in made.output}
+        assert found["image_generation_call"]["result"] == "aW1hZ2U="
+        assert found["file_search_call"]["results"][0]["file_id"] == "file_1"
+        assert found["code_interpreter_call"]["outputs"] == [{"type": "logs", "logs": "4"}]
+    kinds = {event.type for event in streamed}
+    assert {"response.image_generation_call.partial_image", "response.code_interpreter_call_code.delta"} <= kinds
+
+
+def test_every_relayed_event_is_the_makers_under_our_ids(sdk: OpenAI, maker: FakeMaker) -> None:
+    maker.responses.script(Answer(*WHOLE))
+    events = list(sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, stream=True))
+    final = events[-1].response
+    known = {item.id for item in final.output}
+    shown = [event.to_dict() for event in events]
+    assert {event["item_id"] for event in shown if "item_id" in event} <= known
+    assert {event["item"]["id"] for event in shown if "item" in event} == known
+    assert [event["sequence_number"] for event in shown] == list(range(len(shown)))
+
+
+def test_items_of_the_makers_tools_go_back_to_it_in_the_next_turn(sdk: OpenAI, maker: FakeMaker) -> None:
+    maker.responses.script(Answer(*WHOLE))
+    first = sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS)
+    second = sdk.responses.create(model=MODEL, input="More", tools=TOOLS, previous_response_id=first.id)
+    assert second.output_text == "Hello."
+    kinds = [item["type"] for item in maker.responses.calls[1].body["input"]]
+    assert kinds == [
+        "message",
+        "reasoning",
+        "image_generation_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "message",
+        "message",
+    ]
+
+
+def test_an_end_without_a_word_of_ours_is_told_as_it_is(sdk: OpenAI, maker: FakeMaker) -> None:
+    maker.responses.script(*[Answer(said("x"), incomplete="max_messages")] * 2)
+    whole = sdk.responses.create(model=MODEL, input="Hello")
+    *_, last = sdk.responses.create(model=MODEL, input="Hello", stream=True)
+    for made in (whole, last.response):
+        assert (made.status, made.incomplete_details.reason) == ("incomplete", "max_messages")
+
+
+def test_a_parsed_answer_is_relayed(sdk: OpenAI, maker: FakeMaker) -> None:
+    class City(BaseModel):
+        name: str
+
+    maker.responses.script(Answer(said('{"name": "Oslo"}')))
+    assert sdk.responses.parse(model=MODEL, input="Where?", text_format=City).output_parsed == City(name="Oslo")
+    assert maker.responses.calls[0].body["text"]["format"]["strict"] is True
+
+
+def test_a_search_costs_the_same_relayed(sdk: OpenAI, gateway: LocalGateway, maker: FakeMaker) -> None:
+    maker.responses.script(Answer(searched("a"), *FOUND, prompt=1000, completion=100))
+    made = sdk.responses.create(model=MODEL, input="Hello", tools=[{"type": "web_search"}])
+    (row,) = find(gateway.services.database, made.llmgateway["log_id"])
+    assert row.cost_nusd == 250_000 + 200_000 + 2 * 10_000_000
+
+
+def test_a_document_by_address_reaches_the_api_that_takes_addresses(anthropic: Anthropic, maker: FakeMaker) -> None:
+    paper = {"type": "document", "source": {"type": "url", "url": "https://papers.example/a.pdf"}}
+    asked = [{"role": "user", "content": [paper, {"type": "text", "text": "Sum up."}]}]
+    message = anthropic.messages.create(model="openai/gpt-5.6-luna", max_tokens=100, messages=asked)
+    assert message.content[0].text == "Hello."
+    (sent,) = maker.responses.calls
+    assert sent.body["input"][0]["content"][0] == {"type": "input_file", "file_url": "https://papers.example/a.pdf"}
+
+
+def test_search_uses_of_messages_are_a_limit_of_tool_calls(anthropic: Anthropic, maker: FakeMaker) -> None:
+    tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
+    anthropic.messages.create(model=MODEL, max_tokens=100, messages=HELLO, tools=tools)
+    assert maker.responses.calls[0].body["max_tool_calls"] == 2

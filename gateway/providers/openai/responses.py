@@ -79,6 +79,8 @@ def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str
     body = {"model": target.mapping.external_id, **body, "store": False}
     if request.needs.stream:
         body["stream"] = True
+    else:
+        body.pop("stream_options", None)  # refused where nothing is streamed
     _include(body, target)
     _limit(body, target, warnings)
     _fit(body, request, target, warnings)
@@ -202,6 +204,10 @@ def _no_user(body: Body, request: ChatRequest) -> None:
     body.pop("safety_identifier", None)
 
 
+def _no_max_tool_calls(body: Body, request: ChatRequest) -> None:
+    body.pop("max_tool_calls", None)
+
+
 # The quirks of catalogue entries that mean something in this format; names of others are passed over.
 QUIRKS: dict[str, Callable[[Body, ChatRequest], None]] = {
     "no_parallel_tool_calls": quirks.no_parallel_tool_calls,
@@ -209,6 +215,7 @@ QUIRKS: dict[str, Callable[[Body, ChatRequest], None]] = {
     "no_sampling": quirks.no_sampling,
     "tool_choice_auto": quirks.tool_choice_auto,
     "no_user": _no_user,
+    "no_max_tool_calls": _no_max_tool_calls,
     "no_verbosity": _no_verbosity,
     "no_reasoning_effort": _no_effort,
     "sends_prompt_cache": _sends_cache_terms,

@@ -39,6 +39,9 @@ def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[s
     body: dict[str, Any] = {"input": InputWriter(origin, warnings).write(spell_out(talk.messages, warnings))}
     warn_of_names(talk.messages, warnings)
     tools = write_tools(talk.tools, warnings)
+    uses = next((tool.max_uses for tool in talk.tools if isinstance(tool, WebSearch)), None)
+    if uses:
+        body["max_tool_calls"] = uses
     if tools:
         body["tools"] = tools
         if talk.tool_choice is not None:
@@ -164,8 +167,8 @@ def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:
         written["user_location"] = {"type": "approximate", **place}
     if tool.allowed_domains:
         written["filters"] = {"allowed_domains": list(tool.allowed_domains)}
-    if tool.blocked_domains or tool.max_uses:
-        warnings.append("blocked_domains and max_uses of web_search have no counterpart at this provider.")
+    if tool.blocked_domains:
+        warnings.append("blocked_domains of web_search has no counterpart at this provider.")
     return written
 
 

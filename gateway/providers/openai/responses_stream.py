@@ -138,7 +138,8 @@ class StreamReader:
         if is_empty(self._content, reason, self._usage):
             return Failed(UpstreamFailed(EMPTY, upstream_status=200), self._usage)
         tier = text_of(response.get("service_tier"))
-        return Finished(reason, self._usage, service_tier=tier, reasons=(reason,))
+        native = response if self._rebuilder is None else {}
+        return Finished(reason, self._usage, service_tier=tier, reasons=(reason,), native=native)
 
     def _end(self, batch: Batch, last: Finished | Failed) -> Batch:
         self._start({}, batch)

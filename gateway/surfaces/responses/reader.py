@@ -24,11 +24,16 @@ TOOL_MEMBERS = {
 }
 # Fields that go to a server of this dialect as they came.
 NATIVE_FIELDS = (
+    "access_programs",
+    "context_management",
+    "image",
     "instructions",
     "max_output_tokens",
     "max_tool_calls",
+    "moderation",
     "parallel_tool_calls",
     "safety_identifier",
+    "stream_options",
     "temperature",
     "top_logprobs",
     "top_p",

@@ -241,6 +241,12 @@ class ResponsesBody(CompactBody, kw_only=True):
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
     free_models_only: bool | None = None
     no_reasoning: bool | None = None
+    # Known to servers of this dialect alone.
+    access_programs: Json | None = None
+    context_management: list[Json] | None = None
+    image: Json | None = None
+    moderation: Json | None = None
+    stream_options: Json | None = None
 
 
 BODY, COMPACT = Decoder(ResponsesBody), Decoder(CompactBody)

@@ -111,7 +111,8 @@ class _Stream:
         if self._assembler is not None:
             sent += self._emit_all(self._assembler.finish(writer.status_of(event.reason)))
         try:
-            response = writer.conclude(self._turn, self._facts, self._output(), event.reason, self._keep)
+            output = self._output()
+            response = writer.conclude(self._turn, self._facts, output, event.reason, self._keep, event.native)
         except GatewayError as error:
             return sent + self.fail(error, event.usage)
         return sent + self._emit({"type": f"response.{response['status']}", "response": response})

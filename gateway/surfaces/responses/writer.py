@@ -62,25 +62,38 @@ class Facts(Interface):
 def reply(result: ChatResult, turn: Turn, facts: Facts, keep: Keep) -> Json:
     """The response object of a whole answer, stored when the caller wants it stored."""
     choice = result.choices[0]
-    status = status_of(choice.finish)
     if result.native is not None:
-        output = [own_item(item, place, facts) for place, item in enumerate(result.native.body["output"])]
-    else:
-        output = _output(choice, turn, facts, status)
+        told = result.native.body
+        output = [own_item(item, place, facts) for place, item in enumerate(told["output"])]
+        return conclude(turn, facts, output, choice.finish, keep, told)
+    output = _output(choice, turn, facts, status_of(choice.finish))
     return conclude(turn, facts, output, choice.finish, keep)
 
 
-def conclude(turn: Turn, facts: Facts, output: list[Json], finish: FinishReason, keep: Keep) -> Json:
-    """The whole response as the caller sees it, after it was stored as it is."""
+def conclude(
+    turn: Turn, facts: Facts, output: list[Json], finish: FinishReason, keep: Keep, told: Json | None = None
+) -> Json:
+    """The whole response as the caller sees it, after it was stored as it is. `told` is the upstream's own, relayed."""
     response = write_response(turn, facts, status_of(finish), output)
     reason = dialect.INCOMPLETE_WRITE.get(finish)
     if reason is not None:
         response["incomplete_details"] = {"reason": reason}
+    if told:
+        _keep_own(response, told)
     response["usage"] = write_usage(facts)
     response[OURS] = facts.metadata()
     if turn.store:
         response["store"] = keep(response)
     return show(response, sealed=turn.sealed)
+
+
+def _keep_own(response: Json, told: Json) -> None:
+    """Add what the upstream's own response tells beyond ours: what the request left open, and how it ended."""
+    for name in dialect.OWN_MEMBERS:
+        if told.get(name) is not None and response.get(name) is None:
+            response[name] = told[name]
+    if told.get("status") == INCOMPLETE and told.get("incomplete_details"):
+        response |= {"status": INCOMPLETE, "incomplete_details": told["incomplete_details"]}
 
 
 def write_usage(facts: Facts) -> Json:
