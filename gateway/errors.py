@@ -6,8 +6,10 @@ GatewayError
 │   ├── Unauthenticated (401), Forbidden (403), NotFound (404), Conflict (409), Gone (410)
 │   ├── SpendingLimitReached (402), OutOfCredits (402)
 │   └── RateLimited (429)
-├── provider's fault: UpstreamFailed (502) ─ UpstreamUnreachable, UpstreamTimeout (504), UpstreamRateLimited,
-│   │                 UpstreamRefused (credential, funding, unknown there), StreamTruncated
+├── provider's fault: UpstreamFailed (502) ─ UpstreamUnreachable ─ ConnectFailed,
+│   │                 UpstreamTimeout (504) ─ ConnectTimeout,
+│   │                 UpstreamRateLimited (429), UpstreamOverloaded (529), StreamTruncated,
+│   │                 UpstreamRefused (credential, funding, unknown there)
 │   └── NoProviderLeft (503)
 ├── Cancelled (499): the caller hung up
 └── gateway's fault: Unavailable (503), Internal (500), Interrupted (500)
@@ -15,6 +17,9 @@ GatewayError
 `kind` is what a dialect maps to its own words; `code` is the stable name listed in docs/errors.md; `blame` alone
 decides whether another provider is tried. Statuses follow the HTTP reference of the product.
 """
+
+# The header of answers and errors alike that tells how many upstream calls were made.
+ATTEMPTS = "x-llmgateway-attempts"
 
 
 class GatewayError(Exception):
@@ -152,12 +157,26 @@ class UpstreamUnreachable(UpstreamFailed):
     code = "fetch_failed"
 
 
+class ConnectFailed(UpstreamUnreachable):
+    """No connection at all: refused, no route, no such name. Nothing answers at that address."""
+
+
 class UpstreamTimeout(UpstreamFailed):
     kind, status, code = "upstream_timeout", 504, "timeout"
 
 
+class ConnectTimeout(UpstreamTimeout):
+    """No connection in time: nothing answers at that address."""
+
+
 class UpstreamRateLimited(UpstreamFailed):
-    code = "upstream_rate_limited"
+    kind, status, code = "rate_limited", 429, "upstream_rate_limited"
+
+
+class UpstreamOverloaded(UpstreamFailed):
+    """The provider has too much to do (503, 529)."""
+
+    kind, status, code = "overloaded", 529, "overloaded"
 
 
 class UpstreamRefused(UpstreamFailed):

@@ -65,6 +65,13 @@ class Timeouts:
     connect_s: float
     silence_s: float
     heartbeat_s: float
+    first_byte_s: float = 30.0
+    first_byte_reasoning_s: float = 180.0
+
+    @property
+    def wake_s(self) -> float:
+        """How often a silent stream is looked at."""
+        return min(self.heartbeat_s, self.first_byte_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,10 @@ from typing import Any
 
 from gevent.pywsgi import WSGIServer
 
+from gateway.accounts import keys
+from gateway.accounts.members import add_member
+from gateway.accounts.organizations import create_organization
+from gateway.accounts.projects import create_project
 from gateway.app import Application, create_app
 from gateway.engine.administration import Administration
 from gateway.settings import Settings
@@ -46,6 +50,16 @@ class LocalGateway:
     def url(self) -> str:
         """What an SDK takes as its base URL."""
         return f"{self.address}/v1"
+
+    def add_organization(self, name: str, credits_nusd: int = 100_000_000_000) -> str:
+        """An API key of one more organization, with credits."""
+        services, by = self.services, {"actor": "test"}
+        stores = services.database, services.control
+        organization = create_organization(*stores, name, **by)
+        project = create_project(*stores, organization.id, name, **by)
+        member = add_member(*stores, organization.id, f"{name}@localhost", "owner", **by)
+        services.ledger.grant(organization.id, credits_nusd, f"test:{organization.id}")
+        return keys.create(*stores, services.secrets.hash_keys, keys.Draft(project.id, member.id, name), **by).token
 
     def close(self) -> None:
         self._server.stop(timeout=1)

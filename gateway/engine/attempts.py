@@ -6,33 +6,42 @@ from msgspec import Struct
 
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.errors import (
+    ATTEMPTS,
     GatewayError,
     NoProviderLeft,
     NotSupported,
     UpstreamFailed,
+    UpstreamOverloaded,
     UpstreamRateLimited,
     UpstreamRefused,
     UpstreamTimeout,
 )
+from gateway.providers.credentials import BYOK
 from gateway.providers.protocol import Target
 
 # Faults of one key: the provider's next key may do better. Others are the provider's own.
 KEY_FAULTS = (UpstreamRefused, UpstreamRateLimited)
 ROTATIONS = 3
+# When all attempts failed in one of these ways, so did the request: clients know what to do about each.
+ALIKE = (UpstreamRateLimited, UpstreamOverloaded, UpstreamTimeout)
+WAIT_S = 1.0  # where no provider told when to come back
 
 
 class Walk(Struct, eq=False):
     """The targets of a plan in order: `groups` holds one tuple of targets (keys) for each mapping.
 
-    At most `mappings_left` mappings are tried and at most ROTATIONS further keys of each.
+    At most `most` mappings of a model are tried, and at most ROTATIONS further keys of each. `refusals` are of targets
+    that cannot carry the request; `gave_up` that one was left because it said nothing for too long.
     """
 
     groups: tuple[tuple[Target, ...], ...]
-    mappings_left: int
+    most: int
+    spent: int = 0
     place: int = 0
     key: int = 0
     rotations: int = 0
     refusals: list[NotSupported] = []
+    gave_up: bool = False
 
     def first(self) -> Target | None:
         return self.groups[0][0] if self.groups and self.groups[0] else None
@@ -40,7 +49,7 @@ class Walk(Struct, eq=False):
     @property
     def is_last(self) -> bool:
         """Whether no other mapping may follow the one that is tried now."""
-        return self.mappings_left <= 1 or self.place + 1 >= len(self.groups)
+        return self._after(self.spent + 1) is None
 
     def after(self, error: GatewayError) -> Target | None:
         """The next target after `error`, None when the request must end."""
@@ -52,13 +61,22 @@ class Walk(Struct, eq=False):
         if isinstance(error, KEY_FAULTS) and self.rotations < ROTATIONS:
             self.rotations += 1
             return self._next_key() or self._next_mapping(spent=1)
-        return self._next_mapping(spent=1)
+        return self._next_payer(error) or self._next_mapping(spent=1)
+
+    def following(self) -> Target | None:
+        """The target that would follow at another mapping."""
+        place = self._after(self.spent + 1)
+        return None if place is None else self.groups[place][0]
+
+    def give_up(self) -> None:
+        """The target at hand has its turn again after all others: it may be slow only."""
+        self.gave_up = True
+        self.groups = (*self.groups, self.groups[self.place][self.key :][:1])
 
     @property
     def may_skip(self) -> bool:
         """Whether `skip` has a target."""
-        more = self.mappings_left > 0 and self.place + 1 < len(self.groups)
-        return more or self.key + 1 < len(self.groups[self.place])
+        return self._after(self.spent) is not None or self.key + 1 < len(self.groups[self.place])
 
     def skip(self) -> Target | None:
         """The next target where nothing may be sent to the one at hand: that counts as no attempt at all."""
@@ -70,18 +88,51 @@ class Walk(Struct, eq=False):
         self.key += 1
         return self.groups[self.place][self.key]
 
-    def _next_mapping(self, spent: int) -> Target | None:
-        self.mappings_left -= spent
-        if self.mappings_left <= 0 or self.place + 1 >= len(self.groups):
+    def _next_payer(self, error: GatewayError) -> Target | None:
+        """The platform's key after the organization's own failed: after the last rotation, and where the own one goes
+        to an address of its own."""
+        group = self.groups[self.place]
+        credential = group[self.key].credential
+        if credential.source != BYOK or not (isinstance(error, KEY_FAULTS) or credential.base_url):
             return None
-        self.place, self.key, self.rotations = self.place + 1, 0, 0
-        return self.groups[self.place][0]
+        for key in range(self.key + 1, len(group)):
+            if group[key].credential.source != BYOK:
+                self.key, self.rotations = key, 0
+                return group[key]
+        return None
+
+    def _next_mapping(self, spent: int) -> Target | None:
+        self.spent += spent
+        place = self._after(self.spent)
+        if place is None:
+            return None
+        if self._model(place) != self._model(self.place):
+            self.spent = 0
+        self.place, self.key, self.rotations = place, 0, 0
+        return self.groups[place][0]
+
+    def _after(self, spent: int) -> int | None:
+        """The place of the mapping that follows when so many were tried: of the same model, or of the next."""
+        place = self.place + 1
+        if spent < self.most:
+            return place if place < len(self.groups) else None
+        model = self._model(self.place)
+        return next((one for one in range(place, len(self.groups)) if self._model(one) != model), None)
+
+    def _model(self, place: int) -> str:
+        return self.groups[place][0].mapping.model
 
 
 def final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
-    """What the caller is told when no target is left: their own fault as it is; else 502, or 504 when the last
-    attempt timed out. A provider's refusal of us never looks like the caller's fault, and when a provider wants us
-    to come back is nothing for the caller to wait for."""
+    """What the caller is told when no target is left, with the number of attempts."""
+    error = _final_error(outcome, last, refusals)
+    error.headers = (*error.headers, (ATTEMPTS, str(len(outcome.attempts))))
+    return error
+
+
+def _final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupported]) -> GatewayError:
+    """Their own fault as it is; else what all attempts failed with, where that was the same for all, as a caller of
+    the provider itself would see it; else 502. A provider's refusal of us never looks like the caller's fault."""
     attempts = outcome.attempts
     if isinstance(last, NotSupported) and refusals:
         if not attempts:
@@ -91,9 +142,14 @@ def final_error(outcome: Outcome, last: GatewayError, refusals: list[NotSupporte
     if last.blame != "provider" or isinstance(last, NoProviderLeft):
         last.retry_after = last.retry_after if last.upstream_status == 0 else None
         return last
-    if isinstance(last, UpstreamTimeout):
-        return UpstreamTimeout(f"The model did not answer in time. {_tried(attempts)}", details=last.details)
     told = f"No provider could answer. {_tried(attempts)}"
+    errors = [attempt.error for attempt in attempts if attempt.error is not None]
+    alike = next((kind for kind in ALIKE if errors and all(isinstance(error, kind) for error in errors)), None)
+    if alike is UpstreamTimeout:
+        return UpstreamTimeout(f"The model did not answer in time. {_tried(attempts)}", details=last.details)
+    if alike is not None:
+        waits = [error.retry_after for error in errors if error.retry_after is not None]
+        return alike(told, details=last.details, retry_after=min(waits, default=WAIT_S))
     return UpstreamFailed(told, code="all_providers_failed", details=last.details)
 
 

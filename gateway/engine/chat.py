@@ -153,7 +153,7 @@ class ChatEngine:
             clock=self._clock,
             deadline=deadline,
             drain_s=self._drain_s,
-            patience_s=self._timeouts.silence_s,
+            timeouts=self._timeouts,
             decisions=self._decisions,
             default_output=self._default_output,
         )

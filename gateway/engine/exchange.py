@@ -157,7 +157,7 @@ class Exchange:
     def beat(self) -> None:
         """One round. Unavailable when the store is away; what was not told is told later."""
         delta = self._health.export()
-        if delta["windows"] or delta["rests"]:
+        if delta["windows"] or delta["rests"] or delta["refusals"]:
             self._unsent.append(orjson.dumps(delta))
         while self._unsent:
             self._board.post(self._unsent[0])

@@ -7,6 +7,7 @@ from gateway.errors import (
     GatewayError,
     StreamTruncated,
     UpstreamFailed,
+    UpstreamOverloaded,
     UpstreamRateLimited,
     UpstreamRefused,
     UpstreamTimeout,
@@ -134,5 +135,6 @@ def error_type(error: GatewayError | None) -> str:
     if isinstance(error, UpstreamRefused):
         return "upstream_error"
     if isinstance(error, UpstreamFailed):
-        return "server_error" if error.upstream_status >= 500 else "upstream_error"
+        failed = isinstance(error, UpstreamOverloaded) or error.upstream_status >= 500
+        return "server_error" if failed else "upstream_error"
     return "client_error"

@@ -4,6 +4,7 @@ import dataclasses
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from gateway.metering.counters import Count, Counters, Durations
 from gateway.neutral.chat import ChatRequest, Conversation, ToolChoice
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Credential, Target
+from gateway.routing.auto import SANDBOX
 from gateway.routing.decision import Plan
 from gateway.routing.health import Health
 from gateway.routing.plan import Router, chance_of, remembers
@@ -57,6 +59,11 @@ class Planned:
         self.remembered = remembers(self.plan)
         self.chance = chance_of(self.plan)
         self.adapts = self.plan.downgrades_tool_choice or self.plan.resolution.kind == AUTO
+
+    def rests(self, target: Target) -> bool:
+        """Whether a target was at rest when the plan was made."""
+        resting = self.plan.resting.get(target.mapping.key)
+        return resting is not None and (resting.whole or target.credential in resting.credentials)
 
     def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
         """The request as `mapping` gets it: with the effort that an automatic choice sends, and a forced tool choice
@@ -186,11 +193,12 @@ class Planner:
         if self._rests.providers:
             self._health.begin(target.mapping, target.credential)
 
-    def sampled(self, attempt: Attempt, streamed: bool) -> None:
-        """Feed what became of an attempt into the provider's health and the operator's counters."""
-        if attempt.error is not None:
-            self._count_failure(attempt, attempt.error)
-            return
+    def is_shut(self, target: Target) -> bool:
+        """Whether nothing answers there, and another request tried it a moment ago."""
+        return bool(self._rests.providers) and self._health.is_shut(target.mapping, target.credential)
+
+    def succeeded(self, attempt: Attempt, streamed: bool) -> None:
+        """Feed a good attempt into the provider's health and the operator's counters."""
         target, usage, charge = attempt.target, attempt.usage, attempt.charge
         books = target.kept.get(self) or self._open_books(target)
         toll, took_s, output = books.toll, attempt.ended - attempt.started, 0
@@ -228,18 +236,22 @@ class Planner:
         books = target.kept[self] = _Books(toll, self._health.tally(target.mapping, target.credential))
         return books
 
-    def _count_failure(self, attempt: Attempt, error: GatewayError) -> None:
+    def failed(self, attempt: Attempt, error: GatewayError, organization: str) -> None:
+        """Feed an attempt that failed for a request of `organization` into health and counters. The built-in provider
+        fails because it was asked to, which tells nothing of the next request."""
         target = attempt.target
         provider = target.provider.id
         self._recent.clear()
         self._counters.add("attempts_total", (provider, error_type(error)))
         if attempt.first_at:
             self._counters.add("streams_cut_total", (provider,))
-        self._health.sample(target.mapping, target.credential, error=error)
+        if target.protocol != SANDBOX:
+            self._health.sample(target.mapping, target.credential, error=error, organization=organization)
 
     def _plan(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> Planned:
         plan = self._decide(context, request, explore)
-        return Planned(plan, tuple([self._targets(plan, place) for place in range(len(plan.order))]))
+        groups = tuple([self._targets(plan, place) for place in range(len(plan.order))])
+        return Planned(plan, _rested_last(groups, plan) if plan.resting else groups)
 
     def _may_rest(self, plan: Plan) -> bool:
         """Whether a rest of any of the plan's providers could change it."""
@@ -266,6 +278,7 @@ class Planner:
                 operation=context.operation,
                 routes=self._offers.routes_of(caller),
                 explore=explore,
+                organization=caller.organization_id,
             )
         except NoCredential as error:
             error.message = f"{error.message} {self._credentials.advise(caller, error.providers)}"
@@ -275,7 +288,11 @@ class Planner:
         scored = plan.order[place]
         candidate, credentials = scored.candidate, scored.credentials
         if len(credentials) > 1:
-            credentials = rotate(credentials, self._turn(plan.ask.session, candidate.provider.id))
+            turn = self._turn(plan.ask.session, candidate.provider.id)
+            resting = plan.resting.get(scored.key)
+            # Those that rest are in order already: as they return.
+            late = resting.credentials if resting else ()
+            credentials = rotate(credentials[: len(credentials) - len(late)], turn) + late
         return tuple(
             self._credentials.target(candidate.mapping, candidate.provider, credential) for credential in credentials
         )
@@ -287,6 +304,19 @@ class Planner:
             return zlib.crc32(session.encode(errors="replace"))
         turn = self._turns[provider] = self._turns.get(provider, -1) + 1
         return turn
+
+
+def _rested_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
+    """Keys that rest while others of their provider do not: after all else."""
+    ready, late = [], []
+    for group, scored in zip(groups, plan.order, strict=True):
+        resting = plan.resting.get(scored.key)
+        size = len(resting.credentials) if resting and not resting.whole else 0
+        ready.append(group[: len(group) - size])
+        if resting and size:
+            late.append((resting.until, group[-size:]))
+    late.sort(key=itemgetter(0))
+    return (*ready, *(group for _, group in late))
 
 
 def rotate(credentials: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:

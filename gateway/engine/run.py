@@ -21,6 +21,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
+from gateway.settings import Timeouts
 
 OK = 200
 SHARE = 0.5
@@ -29,7 +30,7 @@ GONE = "The caller hung up."
 
 class Run(Struct, eq=False):
     """`deadline` is monotonic seconds, `drain_s` how long to read on for exact usage after the caller hung up (0:
-    the upstream call is cancelled), `patience_s` the same for providers that go on whether we listen or not;
+    the upstream call is cancelled; `timeouts.silence_s` for providers that go on whether we listen or not);
     `default_output` the output tokens of a model whose limit is unknown. `passed` are provider keys left out."""
 
     context: RequestContext
@@ -43,7 +44,7 @@ class Run(Struct, eq=False):
     clock: Clock
     deadline: float
     drain_s: float
-    patience_s: float
+    timeouts: Timeouts
     decisions: Decisions
     default_output: int
     passed: tuple[Passed, ...] = ()
@@ -69,6 +70,19 @@ class Run(Struct, eq=False):
             return self.deadline
         now = self.clock.monotonic()
         return now + (self.deadline - now) * SHARE
+
+    def gives_up(self, attempt: Attempt) -> bool:
+        """Whether a stream of which nothing came yet is left for a target that waits and does not rest; once a
+        request. It has its turn again when the others fail: it may be slow only."""
+        walk, mapping, timeouts = self.walk, attempt.target.mapping, self.timeouts
+        longest_s = timeouts.first_byte_reasoning_s if mapping.reasoning else timeouts.first_byte_s
+        if walk.gave_up or self.clock.monotonic() - attempt.started < longest_s:
+            return False
+        following = walk.following()
+        if following is None or self.planned.rests(following):
+            return False
+        walk.give_up()
+        return True
 
     def begin(self, target: Target) -> Attempt:
         """A new attempt, known outside this process before anything is sent: at `target`, or at the next of the plan
@@ -101,8 +115,10 @@ class Run(Struct, eq=False):
                 attempt.usage = error.spent
             self._note(attempt, "error", error)
             self.settlement.failed(attempt)
-            self.planner.sampled(attempt, self.request.needs.stream)
+            self.planner.failed(attempt, error, self.context.caller.organization_id)
         following = self.walk.after(error)
+        while following is not None and self.planner.is_shut(following):
+            following = self.walk.skip()
         if following is None or self.deadline <= self.clock.monotonic():
             self._keep_decision()
             raise final_error(self.outcome, error, self.walk.refusals) from error
@@ -114,7 +130,7 @@ class Run(Struct, eq=False):
         attempt.status = OK
         self._keep_decision()  # in the settlement's commit, so before it
         self.settlement.settle(attempt)
-        self.planner.sampled(attempt, self.request.needs.stream)
+        self.planner.succeeded(attempt, self.request.needs.stream)
         self.planner.served(self.planned, attempt)
 
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
@@ -122,7 +138,7 @@ class Run(Struct, eq=False):
         self._note(attempt, "error", error)
         self._keep_decision()
         self.settlement.abandon(attempt)
-        self.planner.sampled(attempt, self.request.needs.stream)
+        self.planner.failed(attempt, error, self.context.caller.organization_id)
 
     def hung_up(self, attempt: Attempt) -> None:
         """The caller is gone: append and return, never wait."""
@@ -135,7 +151,7 @@ class Run(Struct, eq=False):
         return self.drain_s > 0 or not target.provider.cancellation
 
     def longest_drain_s(self) -> float:
-        return self.drain_s or self.patience_s
+        return self.drain_s or self.timeouts.silence_s
 
     def _ask_of(self, target: Target) -> Ask:
         """The most that this call can cost, whatever the plan's other targets may."""

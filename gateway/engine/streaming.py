@@ -24,6 +24,7 @@ from gateway.threads import Pump, spawn
 
 ENDS = (Finished, Failed)
 LATE = "The provider began no answer in time."
+MUTE = "The provider said nothing while another one waited."
 TRUNCATED = "The provider's answer ended before it was complete."
 
 
@@ -111,6 +112,8 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             continue
         if not content and run.clock.monotonic() > until:
             raise UpstreamTimeout(LATE)
+        if not held and type(batch[-1]) is Silent and run.gives_up(attempt):
+            raise UpstreamTimeout(MUTE)
         held += [event for event in batch if type(event) is not Silent] if Silent in map(type, batch) else batch
         last = held[-1] if held else None
         if type(last) is Failed and not content:

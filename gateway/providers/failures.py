@@ -14,6 +14,7 @@ from gateway.errors import (
     InvalidRequest,
     StreamTruncated,
     UpstreamFailed,
+    UpstreamOverloaded,
     UpstreamRateLimited,
     UpstreamRefused,
     UpstreamTimeout,
@@ -22,6 +23,8 @@ from gateway.providers.protocol import Reply, Target
 
 TEXT_LIMIT = 2048
 RETRY_LIMIT_S = 86_400.0
+OVERLOADED_STATUSES = (503, 529)
+OVERLOADED = "The provider is overloaded."
 
 # What a 400 may really say: that our account, credential or catalogue is wrong there. Another provider can serve.
 PROVIDER_CODES = frozenset(
@@ -115,6 +118,8 @@ def classify(status: int, said: Explanation, target: Target | None, wait: float 
         return UpstreamTimeout("The provider did not answer in time.", details=details, upstream_status=status)
     if status in (401, 402, 403, 404, 405) or (status == 400 and _is_providers(said)):
         return _refused(status, said, details)
+    if status in OVERLOADED_STATUSES:
+        return UpstreamOverloaded(OVERLOADED, details=details, upstream_status=status, retry_after=wait)
     if status in (421, 425) or not 400 <= status < 500:
         message = f"The provider failed with status {status}."
         return UpstreamFailed(message, details=details, upstream_status=status, retry_after=wait)
@@ -178,6 +183,8 @@ def stream_failure(data: Any) -> GatewayError:
         return ContentRefused(said.message or "The provider refused the content.", code="content_filter")
     if "429" in words or "rate_limit" in words:
         return UpstreamRateLimited("The provider limits the rate of requests.", details=details)
+    if "overloaded" in words:
+        return UpstreamOverloaded(OVERLOADED, details=details)
     if "timeout" in words or "408" in words or "504" in words:
         return UpstreamTimeout("The provider did not answer in time.", details=details)
     return UpstreamFailed("The provider broke off its answer with an error.", details=details)

@@ -13,32 +13,39 @@ from gateway.routing.tables import Tables
 
 SANDBOX = "sandbox"  # protocol of the built-in provider
 DEFAULT_OUTPUT = 4096  # output tokens to leave room for when the caller named no limit (HTTP reference, 4)
+MODELS = 3  # how many a request may go through when the providers of the first fail
+LOOK_ON = 100  # candidates that are looked at for those that follow
 FREE_ONLY, NO_REASONING, AGING, NO_TEXT = "is not free", "reasons", "is deprecated", "makes no text"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Entries of the one chosen model. `fallback`: it is not from the configured list."""
+    """Entries of the chosen model, then of those that follow when its providers fail. `fallback`: it is not from the
+    configured list."""
 
-    entries: list[Entry]
+    models: list[list[Entry]]
     fallback: bool
 
 
 def choose(
     tables: Tables, sieve: Sieve, listed: tuple[str, ...], options: Options, pin: str | None, strict: bool
 ) -> Choice:
-    """The cheapest model of `listed` with a candidate that passes; then of the whole catalogue unless `strict`;
-    the built-in provider only when no other has a credential.
+    """The cheapest models of `listed` with a candidate that passes; then of the whole catalogue unless `strict`;
+    the built-in provider only when no other has a credential. Models of which everything rests come last.
 
     `pin` is the mapping of an earlier request of this session: its model stays while it passes. Raises NotSupported
     or what the sieve refuses with when nothing passes.
     """
+    resting: list[list[Entry]] = []
     for number, candidates in enumerate(_stages(tables, sieve, listed, options, strict)):
-        seen = {one.key for one in sieve.excluded}
+        seen = {one.key for one in sieve.excluded} | {entry.candidate.key for entries in resting for entry in entries}
         fresh = (one for one in candidates if one.key not in seen)
-        entries = _cheapest(tables, sieve, _prefer(fresh, pin), options)
-        if entries:
-            return Choice(entries, number > 0)
+        models, late = _cheapest(tables, sieve, _prefer(fresh, pin), options)
+        resting += late
+        if models:
+            return Choice([*models, *resting], number > 0)
+    if resting:
+        return Choice(resting, False)
     raise _refusal(sieve, options)
 
 
@@ -64,16 +71,44 @@ def _stages(
     return [others] if options.free_models_only else [chosen, others]
 
 
-def _cheapest(tables: Tables, sieve: Sieve, candidates: Iterable[Candidate], options: Options) -> list[Entry]:
+def _cheapest(
+    tables: Tables, sieve: Sieve, candidates: Iterable[Candidate], options: Options
+) -> tuple[list[list[Entry]], list[list[Entry]]]:
+    """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that rest."""
+    models: list[list[Entry]] = []
+    resting: list[list[Entry]] = []
+    found: set[str] = set()
+    looked_on = 0
     for candidate in candidates:
-        unwanted = _unwanted(candidate, options)
-        if unwanted:
-            sieve.exclude_for(candidate, unwanted)
-        elif sieve.examine(candidate) is not None:
-            # The model is found; which of its providers serves is decided by score.
-            sieve.excluded = [one for one in sieve.excluded if one.candidate.model.id != candidate.model.id]
-            return sieve.sift(one for one in tables.of_model(candidate.model) if not _unwanted(one, options))
-    return []
+        if candidate.model.id in found:
+            continue
+        known = len(sieve.excluded)
+        entries = _examine(tables, sieve, candidate, options)
+        if entries:
+            found.add(candidate.model.id)
+            rests = all(
+                one.candidate.key in sieve.resting and sieve.resting[one.candidate.key].whole for one in entries
+            )
+            (resting if rests else models).append(entries)
+        elif models:
+            del sieve.excluded[known:]  # why a model does not follow the chosen one explains nothing
+        looked_on += bool(models)
+        if len(models) >= MODELS or looked_on > LOOK_ON:
+            break
+    return models, resting
+
+
+def _examine(tables: Tables, sieve: Sieve, candidate: Candidate, options: Options) -> list[Entry]:
+    """What serves the model of a candidate, if that passes; else none, with the reason in what the sieve excludes."""
+    unwanted = _unwanted(candidate, options)
+    if unwanted:
+        sieve.exclude_for(candidate, unwanted)
+        return []
+    if sieve.examine(candidate) is None:
+        return []
+    # The model is found; which of its providers serves is decided by score.
+    sieve.excluded = [one for one in sieve.excluded if one.candidate.model.id != candidate.model.id]
+    return sieve.sift(one for one in tables.of_model(candidate.model) if not _unwanted(one, options))
 
 
 def _unwanted(candidate: Candidate, options: Options) -> str:

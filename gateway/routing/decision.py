@@ -1,5 +1,7 @@
 """A routing decision: what was asked, and the order in which to try."""
 
+from collections.abc import Mapping as Lookup
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping
@@ -8,7 +10,9 @@ from gateway.routing.auto import effort_of
 from gateway.routing.candidates import GENERAL, Traffic
 from gateway.routing.resolve import CustomRoutes, Resolution
 from gateway.routing.score import Scored, Weights
-from gateway.routing.sieve import Allowed, Excluded, Usable
+from gateway.routing.sieve import Allowed, Excluded, Resting, Usable
+
+NOTHING: Lookup[str, Resting] = MappingProxyType({})
 
 
 class Ask(NamedTuple):
@@ -26,11 +30,13 @@ class Ask(NamedTuple):
     routes: CustomRoutes | None = None
     traffic: Traffic = GENERAL
     explore: float = 0.0
+    organization: str = ""
 
 
 class Plan(NamedTuple):
     """`order`: what to try, best first, never empty; the engine bounds the attempts. `reason` is the selectionReason
-    of the first. `ranked` has every scored candidate, also those that this request may not fail over to.
+    of the first. `ranked` has every scored candidate, also those that this request may not fail over to. `resting`
+    has, by mapping key, what is tried last.
 
     `waived` are wishes that no candidate fulfils and that do not refuse the request (see capabilities.SOFT).
     """
@@ -43,6 +49,7 @@ class Plan(NamedTuple):
     excluded: list[Excluded]
     weights: Weights
     waived: tuple[str, ...] = ()
+    resting: Lookup[str, Resting] = NOTHING
 
     @property
     def first(self) -> Scored:

@@ -6,17 +6,23 @@ from typing import Any, Protocol
 
 from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
-from gateway.errors import GatewayError, UpstreamRateLimited, UpstreamRefused, UpstreamUnreachable
+from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, UpstreamRateLimited, UpstreamRefused
 from gateway.routing.candidates import place_of
+from gateway.routing.refusals import Refusals
 from gateway.routing.rests import POLICIES, Rests
 from gateway.routing.windows import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
 
-FORM = 1  # of an exported delta; a worker of another release may write another one
+FORM = 2  # of an exported delta; a worker of another release may write another one
 MAX_WINDOWS = 8_000
 # Soft failures (5xx, timeouts, cut streams) in a row, without one success, that open the circuit.
 FAILURES_IN_A_ROW = 5
+# No connection: nothing answers at that place, for whatever model or credential.
+UNANSWERED = (ConnectFailed, ConnectTimeout)
+NEITHER_FAULT = (UpstreamRefused, UpstreamRateLimited)
 # Refusals that concern the whole credential or account; others (403, 404, 405) may concern this model alone.
 ACCOUNT_STATUSES = (401, 402)
+# Refusals that a single request may bring about, by a file or a feature that its credential may not use.
+PROVOKED_STATUSES = (400, 401, 403, 404, 405)
 OWN_SOURCE = "byok"
 
 
@@ -48,18 +54,22 @@ class HealthView:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why nothing of a mapping may be used before `until` (monotonic seconds)."""
+    """Why a mapping or a credential is tried last until `until` (monotonic seconds).
+
+    `shut_until` is when the next request may try at all, 0.0 for at once.
+    """
 
     until: float
     words: str
-    fault: bool  # the provider is at fault, not a limit or a credential
+    shut_until: float = 0.0
 
 
 class Health:
     """One worker's view, fed by its own attempts and by other workers' deltas. Never waits for anything.
 
     Keys: a mapping's key; `provider[:region]` for a place; `provider#ident` for a credential;
-    `<mapping key>#ident` for a credential with one model.
+    `<mapping key>#ident` for a credential with one model; the last two followed by `@organization` where requests of
+    that organization alone are refused.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -70,6 +80,7 @@ class Health:
         self._unread: list[Tally] = []
         self._changed: set[str] = set()
         self.rests = Rests(clock)
+        self.refusals = Refusals(clock, self.rests.providers)
 
     @property
     def windows(self) -> dict[str, Window]:
@@ -87,22 +98,24 @@ class Health:
         ttft_ms: float | None = None,
         tokens: int = 0,
         duration_ms: float = 0.0,
+        organization: str = "",
     ) -> None:
         """Note the outcome of one attempt. Errors that are not the provider's fault count on neither side.
 
         `ttft_ms` is the time to the first token of a stream (None otherwise), `tokens` the output made within
         `duration_ms`. A caller's own key says something of its provider only when it is used at the usual address,
-        and a refusal of it nothing at all.
+        and a refusal of it nothing at all. `organization` is whose request it was: what one may have provoked counts
+        for the others only once they met it too.
         """
         if error is None:
             self.count_good(self.tally(mapping, credential), self._clock.monotonic(), tokens, duration_ms, ttft_ms)
         elif error.blame == "provider":
-            if not (_is_own(credential) and isinstance(error, UpstreamRefused | UpstreamRateLimited)):
-                self._count(mapping, credential, Counts(bad=1))
-            self._strike(mapping, credential, error)
+            self._note_failure(mapping, credential, error, organization)
         elif error.upstream_status:
-            # It answered, though with a refusal of the request: it is reachable.
-            self.rests.clear(_place_key(mapping, credential))
+            # It took the credential and served the model, though this request was not to its liking.
+            for key in dict.fromkeys(_keys_of(mapping, credential)):
+                if self.rests.kind(key) != "limited":
+                    self._clear(key)
 
     def tally(self, mapping: Mapping, credential: Credential | None) -> Tally:
         """Where good attempts of a mapping with a credential are counted, to be kept by who counts often."""
@@ -136,13 +149,18 @@ class Health:
             tally.token_ms += round(duration_ms)
         if self.rests.providers:
             for key in tally.places:
-                self.rests.clear(key)
+                self._clear(key)
 
     def begin(self, mapping: Mapping, credential: Credential | None) -> None:
         """An attempt starts: call it just before the upstream call, so that only one request probes after a rest."""
         if self.rests.providers:
             for key in _keys_of(mapping, credential):
                 self.rests.begin(key)
+
+    def is_shut(self, mapping: Mapping, credential: Credential | None) -> bool:
+        """Whether nothing answers there, and another request tried it a moment ago."""
+        now = self._clock.monotonic()
+        return any(self.rests.shut_until(key, now) for key in _keys_of(mapping, credential))
 
     def view(self, key: str, place: str = "") -> HealthView:
         """What is known of a mapping or credential key; `place` adds the rests of its place."""
@@ -159,31 +177,28 @@ class Health:
         window = self.windows.get(key)
         return DEFAULTS if window is None else window.figures(tick)
 
+    def own_uptime(self, key: str, tick: int) -> tuple[float, int]:
+        """Uptime in percent by the provider's own faults alone, and how many outcomes stand behind it."""
+        window = self.windows.get(key)
+        return (DEFAULTS[0], 0) if window is None else window.own_uptime(tick)
+
     def tick(self) -> tuple[float, int]:
         """Now: monotonic seconds and the tick that `figures` takes."""
         now = self._clock.monotonic()
         return now, int(now // TICK_S)
 
     def rested(self, mapping_key: str, place: str, now: float) -> Pause | None:
-        """Why a mapping as a whole rests, None when it does not."""
-        until, key = max((self.rests.until(one, now), one) for one in (mapping_key, place))
-        return self._pause(until, key) if until else None
+        """Why a mapping as a whole is tried last, None when it is not."""
+        return self._pause((mapping_key, place), now)
 
-    def ready(
-        self, mapping_key: str, provider: str, credentials: Iterable[Credential], now: float
-    ) -> tuple[tuple, Pause | None]:
-        """The credentials that do not rest, in their order; when all rest, why the first to return does."""
-        fit, pauses = [], []
-        for credential in credentials:
-            keys = _credential_keys(mapping_key, provider, credential)
-            until, key = max((self.rests.until(one, now), one) for one in keys)
-            if until:
-                pauses.append((until, key))
-            else:
-                fit.append(credential)
-        if fit or not pauses:
-            return tuple(fit), None
-        return (), self._pause(*min(pauses))
+    def rested_credential(
+        self, mapping_key: str, provider: str, credential: Credential, now: float, organization: str = ""
+    ) -> Pause | None:
+        """Why a credential is tried last for requests of `organization`, None when it is not."""
+        keys = _credential_keys(mapping_key, provider, credential)
+        if organization and self.refusals:
+            keys = (*keys, *(_own_key(key, organization) for key in keys))
+        return self._pause(keys, now)
 
     def export(self) -> dict[str, Any]:
         """What happened in this worker since the last export, as JSON-able data for `merge` of the others."""
@@ -196,7 +211,7 @@ class Health:
             if key in windows
             for ago, counts in windows[key].take_fresh(minute)
         ]
-        return {"form": FORM, "windows": rows, "rests": self.rests.export()}
+        return {"form": FORM, "windows": rows, "rests": self.rests.export(), "refusals": self.refusals.export()}
 
     def merge(self, delta: dict[str, Any], age_s: float = 0.0) -> None:
         """Take over another worker's export, made `age_s` seconds ago. A delta of another form is ignored."""
@@ -208,8 +223,10 @@ class Health:
         for key, ago, counts in delta["windows"]:
             if ago + late <= MINUTES:
                 self._window(key).absorb(minute - ago - late, Counts(*counts), tick)
-        for key, left_s, strikes, kind in delta["rests"]:
-            self.rests.absorb(key, left_s - max(0.0, age_s), strikes, kind)
+        for key, left_s, strikes, kind, again_s in delta["rests"]:
+            self.rests.absorb(key, left_s - max(0.0, age_s), strikes, kind, again_s - max(0.0, age_s))
+        for row in delta["refusals"]:
+            self.refusals.absorb(*row)
 
     def _fold(self) -> None:
         unread, self._unread = self._unread, []
@@ -242,17 +259,49 @@ class Health:
         for _, _, key in ages[: MAX_WINDOWS // 10]:
             del self._windows[key]
 
-    def _strike(self, mapping: Mapping, credential: Credential | None, error: GatewayError) -> None:
+    def _note_failure(
+        self, mapping: Mapping, credential: Credential | None, error: GatewayError, organization: str
+    ) -> None:
         place, whole, *narrow = _keys_of(mapping, credential)
         pair, account = narrow or (whole, whole)
-        if isinstance(error, UpstreamUnreachable):
+        if error.upstream_status and self.rests:
+            self.rests.clear(place)  # it answered
+        if isinstance(error, UpstreamRefused):
+            key = account if error.upstream_status in ACCOUNT_STATUSES else pair
+            if self._concerns_all(key, error, organization):
+                self._count_failure(mapping, credential, error)
+                self.rests.strike(key, "refused")
+            return
+        self._count_failure(mapping, credential, error)
+        if isinstance(error, UNANSWERED):
             self.rests.strike(place, "unreachable", error.retry_after)
         elif isinstance(error, UpstreamRateLimited):
             self.rests.strike(pair, "limited", error.retry_after)
-        elif isinstance(error, UpstreamRefused):
-            self.rests.strike(account if error.upstream_status in ACCOUNT_STATUSES else pair, "refused")
         elif self._fails_often(mapping, credential) or error.retry_after:
             self.rests.strike(whole, "failing", error.retry_after)
+
+    def _concerns_all(self, key: str, error: GatewayError, organization: str) -> bool:
+        """Whether a refusal tells more than of one caller's requests; one whose requests are refused again and again
+        is led elsewhere alone."""
+        if error.upstream_status not in PROVOKED_STATUSES or not organization:
+            return True
+        self.refusals.note(key, organization)
+        if self.refusals.met_by_several(key):
+            return True
+        if self.refusals.met_again(key, organization):
+            self.rests.strike(_own_key(key, organization), "refused")
+        return False
+
+    def _count_failure(self, mapping: Mapping, credential: Credential | None, error: GatewayError) -> None:
+        neither = isinstance(error, NEITHER_FAULT)
+        if not (neither and _is_own(credential)):
+            self._count(mapping, credential, Counts(bad=1, faults=0 if neither else 1))
+
+    def _clear(self, key: str) -> None:
+        self.rests.clear(key)
+        if self.refusals:
+            for organization in self.refusals.clear(key):
+                self.rests.clear(_own_key(key, organization))
 
     def _fails_often(self, mapping: Mapping, credential: Credential | None) -> bool:
         if _is_foreign(credential):
@@ -260,9 +309,12 @@ class Health:
         window = self.windows.get(mapping.key)
         return window is not None and window.streak >= FAILURES_IN_A_ROW
 
-    def _pause(self, until: float, key: str) -> Pause:
-        kind = self.rests.kind(key)
-        return Pause(until, POLICIES[kind].words, kind in ("unreachable", "failing"))
+    def _pause(self, keys: Iterable[str], now: float) -> Pause | None:
+        rests = self.rests
+        until, why = max((rests.until(key, now), key) for key in keys)
+        if not until:
+            return None
+        return Pause(until, POLICIES[rests.kind(why)].words, max(rests.shut_until(key, now) for key in keys))
 
 
 def _is_own(credential: Credential | None) -> bool:
@@ -283,10 +335,6 @@ def _window_keys(mapping: Mapping, credential: Credential | None) -> tuple[str, 
     return mapping.key, f"{mapping.provider}#{credential.ident}"
 
 
-def _place_key(mapping: Mapping, credential: Credential | None) -> str:
-    return _keys_of(mapping, credential)[0]
-
-
 def _keys_of(mapping: Mapping, credential: Credential | None) -> tuple[str, ...]:
     """Place, mapping, credential with this model, credential. At an address of its own all belong to the key."""
     key = mapping.key
@@ -300,3 +348,8 @@ def _keys_of(mapping: Mapping, credential: Credential | None) -> tuple[str, ...]
 
 def _credential_keys(mapping_key: str, provider: str, credential: Credential) -> tuple[str, str]:
     return f"{mapping_key}#{credential.ident}", f"{provider}#{credential.ident}"
+
+
+def _own_key(key: str, organization: str) -> str:
+    """What rests for one organization alone."""
+    return f"{key}@{organization}"

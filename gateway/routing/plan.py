@@ -1,6 +1,6 @@
 """The order in which to try providers for one request, and why."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest
@@ -11,7 +11,7 @@ from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Ask, Plan
 from gateway.routing.health import Health
 from gateway.routing.resolve import Catalogue, CustomRoutes
-from gateway.routing.score import LARGE_PROMPT_TOKENS, Entry, Scored, Weights, rank, weigh
+from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Entry, Scored, Weights, rank, weigh
 from gateway.routing.sieve import REST, Allowed, Sieve, Usable
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 from gateway.routing.tables import Table, Tables
@@ -28,6 +28,8 @@ EXPLORED = "random-exploration"
 LOW_UPTIME = "low-uptime-fallback"
 
 CHOOSING = ("auto", "smart")
+# Outcomes without which a named provider is not said to fail.
+LEAST_JUDGED = 20
 STRATEGIES = {
     (strategy, stream, image): weigh(strategy, stream, image)
     for strategy in ("", "auto", "price", "throughput", "latency")
@@ -75,20 +77,23 @@ class Router:
         routes: CustomRoutes | None = None,
         traffic: Traffic = GENERAL,
         explore: float | None = None,
+        organization: str = "",
     ) -> Plan:
         """Decide where a request goes. Changes nothing; after a success call `served`.
 
         `allowed` gives the reason why a mapping is denied (None: allowed), `usable` a mapping's credentials in the
         order in which to try them (() = none). `scope` (a project's id) keeps sessions and preferences apart.
         `explore` is the chance of a random choice where one is allowed (None: the setting's; 0.0: an explanation's).
+        `organization` is the caller's. What rests after failures comes last in the order, as it returns.
 
         Raises UnknownModel, InvalidRequest (options that do not go together, no credential), NotSupported (naming
-        what is missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (all rest, with
-        retry_after).
+        what is missing), Forbidden (denied by policy), NotFound (dynamic route) or NoProviderLeft (nothing answers at
+        any, and another request tried a moment ago; with retry_after).
         """
         chance = self._settings.exploration_rate if explore is None else explore
         ask = Ask(
-            asked, needs, options, allowed, usable, no_fallback, session, scope, operation, routes, traffic, chance
+            *(asked, needs, options, allowed, usable, no_fallback, session, scope, operation, routes, traffic, chance),
+            organization,
         )
         table = self._tables.find(asked, routes)
         kind = table.resolution.kind
@@ -128,6 +133,7 @@ class Router:
             self._clock.now_us(),
             ask.traffic if blended else None,
             ask.needs.image_output,
+            ask.organization,
         )
 
     def _plan_choice(self, ask: Ask, table: Table) -> Plan:
@@ -136,40 +142,62 @@ class Router:
         listed = table.resolution.listed if smart else self._auto_models
         pin = self._sticky.pin_of(ask.scope, ask.session, ask.asked) if ask.session else None
         choice = choose(self._tables, sieve, listed, ask.options, pin, strict=smart)
-        return self._finish(ask, table, sieve, choice.entries, FIRST if choice.fallback else "")
+        first, *following = choice.models
+        return self._finish(ask, table, sieve, first, FIRST if choice.fallback else "", following)
 
     def _plan_pinned(self, ask: Ask, table: Table, sieve: Sieve, entries: list[Entry]) -> Plan:
         """A named provider is taken as it is, unless it does badly and others serve the model (5.3)."""
-        failing = self._is_failing(sieve, entries)
-        if failing and not ask.no_fallback:
+        weights = _weights(ask)
+        if not ask.no_fallback and self._is_failing(sieve, entries):
             own = {candidate.key for candidate in table.candidates}
-            others = sieve.sift(table.others)
-            if others:
-                weights = _weights(ask)
-                ranked = rank([*entries, *others], weights)
-                order = sorted(ranked, key=lambda one: one.key in own)
-                return self._make(ask, table, sieve, _spread(order[0], order), LOW_UPTIME, ranked, weights)
+            ranked = rank([*entries, *sieve.sift(table.others)], weights)
+            order = sorted(ranked, key=lambda one: (_rests(one, sieve), one.key in own))
+            if order and order[0].key not in own:
+                order = _spread(order[0], order)
+                return self._make(ask, table, sieve, order, LOW_UPTIME, ranked, weights)
         if not entries:
             raise _only(sieve, table.candidates).refusal(ask.asked)
-        weights = _weights(ask)
         ranked = rank(entries, weights)
-        order = ranked[:1] if ask.no_fallback else ranked
+        ready, late = _divide(ranked, sieve) if sieve.resting else (ranked, [])
+        order = (*ready, *late)
+        order = order[:1] if ask.no_fallback else order
         reason = SINGLE if table.resolution.kind == "custom" else PINNED
-        return self._make(ask, table, sieve, tuple(order), reason, ranked, weights)
+        return self._make(ask, table, sieve, order, reason, ranked, weights)
 
     def _is_failing(self, sieve: Sieve, entries: list[Entry]) -> bool:
-        if entries:
-            return max(entry.uptime for entry in entries) < self._settings.low_uptime_percent
-        # Nothing answers there: as good as an uptime of 0. A limit or a bad credential is not the provider's failing.
-        return bool(sieve.excluded) and any(one.stage == REST and one.fault for one in sieve.excluded)
+        """Whether a named provider fails too often by faults of its own, or nothing answers there at present."""
+        if not entries:
+            return any(one.stage == REST for one in sieve.excluded)
+        if min(entry.uptime for entry in entries) >= DEFAULT_UPTIME:
+            return False
+        _, tick = self.health.tick()
+        found = [self.health.own_uptime(entry.candidate.key, tick) for entry in entries]
+        return all(uptime < self._settings.low_uptime_percent and events >= LEAST_JUDGED for uptime, events in found)
 
-    def _finish(self, ask: Ask, table: Table, sieve: Sieve, entries: list[Entry], reason: str = "") -> Plan:
+    def _finish(
+        self,
+        ask: Ask,
+        table: Table,
+        sieve: Sieve,
+        entries: list[Entry],
+        reason: str = "",
+        following: Sequence[list[Entry]] = (),
+    ) -> Plan:
+        """The plan of `entries`, and of the models that follow when they fail."""
         if not entries:
             raise sieve.refusal(ask.asked)
         weights = _weights(ask)
         ranked = rank(entries, weights)
-        first, why = self._select(ask, ranked)
-        order = (first,) if ask.no_fallback else _spread(first, ranked)
+        ready, late = _divide(ranked, sieve) if sieve.resting else (ranked, [])
+        first, why = self._select(ask, ready) if ready else (late[0], SINGLE if len(late) == 1 else WEIGHTED)
+        order = _spread(first, ready) if ready else ()
+        for others in following:
+            scored = rank(others, weights)
+            ranked = [*ranked, *scored]
+            awake, asleep = _divide(scored, sieve)
+            order += _spread(awake[0], awake) if awake else ()
+            late = [*late, *asleep]
+        order = (first,) if ask.no_fallback else (*order, *late) if late else order
         return self._make(ask, table, sieve, order, reason if reason and why == WEIGHTED else why, ranked, weights)
 
     def _select(self, ask: Ask, ranked: list[Scored]) -> tuple[Scored, str]:
@@ -200,7 +228,8 @@ class Router:
         ranked: list[Scored],
         weights: Weights,
     ) -> Plan:
-        return Plan(ask, table.resolution, order, reason, ranked, sieve.excluded, weights, order[0].entry.lacking)
+        lacking = order[0].entry.lacking
+        return Plan(ask, table.resolution, order, reason, ranked, sieve.excluded, weights, lacking, sieve.resting)
 
 
 def remembers(plan: Plan) -> bool:
@@ -240,6 +269,18 @@ def _find(ranked: list[Scored], key: str | None) -> Scored | None:
     if key is None:
         return None
     return next((one for one in ranked if one.key == key), None)
+
+
+def _rests(scored: Scored, sieve: Sieve) -> bool:
+    resting = sieve.resting.get(scored.key)
+    return resting is not None and resting.whole
+
+
+def _divide(ranked: list[Scored], sieve: Sieve) -> tuple[list[Scored], list[Scored]]:
+    """Those that do not rest, as ranked, and those that do, as they return."""
+    late = [one for one in ranked if _rests(one, sieve)]
+    late.sort(key=lambda one: sieve.resting[one.key].until)
+    return [one for one in ranked if not _rests(one, sieve)], late
 
 
 def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:

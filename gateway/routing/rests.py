@@ -1,4 +1,4 @@
-"""Places that are left alone for a while, longer each time, and tried by one request before all return."""
+"""Places that are tried last for a while, longer each time, and by one request first before all return."""
 
 import re
 from collections import Counter
@@ -13,16 +13,17 @@ Kind = Literal["unreachable", "failing", "refused", "limited"]
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`first_s` doubles with each failure after a rest, up to `longest_s`. `probe`: after the rest one request goes
-    ahead alone."""
+    ahead alone. `shut`: during the rest no more than one request in RETRY_S may try at all."""
 
     first_s: float
     longest_s: float
     probe: bool
     words: str
+    shut: bool = False
 
 
 POLICIES: dict[str, Policy] = {
-    "unreachable": Policy(1.0, 60.0, True, "nothing answers there"),
+    "unreachable": Policy(1.0, 60.0, True, "nothing answers there", shut=True),
     "failing": Policy(5.0, 60.0, True, "it failed several times in a row"),
     "refused": Policy(30.0, 600.0, True, "it refused our credential or this model"),
     "limited": Policy(1.0, 60.0, False, "it limits our rate"),
@@ -31,6 +32,8 @@ POLICIES: dict[str, Policy] = {
 LONGEST_ASKED_S = 3600.0
 # A probe that has not failed by now lets the others follow: refusals show at once, slow answers are no failure.
 PROBE_S = 5.0
+# Where nothing answers every try costs its caller the wait for a connection, so only one in so many seconds is made.
+RETRY_S = 1.0
 # After this much peace a failure counts as the first again.
 FORGET_S = 600.0
 CAPACITY = 10_000
@@ -39,10 +42,13 @@ SEPARATORS = re.compile("[/:#]")  # every key begins with its provider's id
 
 @dataclass(slots=True)
 class Rest:
+    """`again`: when the next request may try a place that is shut."""
+
     until: float
     strikes: int
     kind: Kind
     probe_until: float = 0.0
+    again: float = 0.0
 
 
 class Rests:
@@ -70,10 +76,12 @@ class Rests:
         if rest is not None and now < rest.until + FORGET_S:
             strikes = rest.strikes if now < rest.until else rest.strikes + 1
         length = min(policy.first_s * 2.0 ** min(strikes - 1, 16), policy.longest_s)
-        until = now + max(length, min(asked_s or 0.0, LONGEST_ASKED_S))
+        asked_s = min(asked_s or 0.0, LONGEST_ASKED_S)
+        until = now + max(length, asked_s)
         if rest is not None and now < rest.until:
-            until = max(rest.until, now + asked_s if asked_s else 0.0)
-        self._put(key, Rest(until, strikes, kind if rest is None or now >= rest.until else rest.kind))
+            until, kind = max(rest.until, now + asked_s), rest.kind
+        # Earlier tries may fail long after a later one began: they do not put off the next.
+        self._put(key, Rest(until, strikes, kind, again=rest.again if rest else now + RETRY_S))
         self._changed.add(key)
 
     def clear(self, key: str) -> None:
@@ -82,13 +90,20 @@ class Rests:
             self._changed.add(key)
 
     def until(self, key: str, now: float) -> float:
-        """When `key` may be used: 0.0 for at once."""
+        """When `key` has its turn again: 0.0 for at once."""
         rest = self._rests.get(key)
         if rest is None:
             return 0.0
         if now < rest.until:
             return rest.until
-        return rest.probe_until if now < rest.probe_until else 0.0
+        return rest.probe_until if now < rest.probe_until else self.shut_until(key, now)
+
+    def shut_until(self, key: str, now: float) -> float:
+        """When the next request may try `key` at all: 0.0 for at once."""
+        rest = self._rests.get(key)
+        if rest is None or not POLICIES[rest.kind].shut:
+            return 0.0
+        return rest.again if now < rest.again else 0.0
 
     def kind(self, key: str) -> str:
         rest = self._rests.get(key)
@@ -102,40 +117,51 @@ class Rests:
         now = self._clock.monotonic()
         if rest.until <= now:
             rest.probe_until = now + PROBE_S
+        if POLICIES[rest.kind].shut:
+            rest.again = now + RETRY_S
+            self._changed.add(key)
 
     def export(self) -> list[list]:
-        """Changes since the last export: [key, seconds left (0 = works again), strikes, kind]."""
+        """Changes since the last export: [key, seconds left, strikes, kind ("" = works again), seconds until the next
+        may try]."""
         now = self._clock.monotonic()
         changed, self._changed = self._changed, set()
         rows = []
         for key in changed:
             rest = self._rests.get(key)
-            rows.append(
-                [key, round(max(0.0, rest.until - now), 3), rest.strikes, rest.kind] if rest else [key, 0, 0, ""]
-            )
+            if rest is None:
+                rows.append([key, 0, 0, "", 0])
+                continue
+            left_s, again_s = (round(max(0.0, at - now), 3) for at in (rest.until, rest.again))
+            rows.append([key, left_s, rest.strikes, rest.kind, again_s])
         return rows
 
-    def absorb(self, key: str, left_s: float, strikes: int, kind: str) -> None:
+    def absorb(self, key: str, left_s: float, strikes: int, kind: str, again_s: float = 0.0) -> None:
         """Take over what another worker found; the longer rest holds."""
         if not kind:
             self._drop(key)
-        elif kind in POLICIES and left_s > 0:
-            until = self._clock.monotonic() + min(left_s, LONGEST_ASKED_S)
-            rest = self._rests.get(key)
+            return
+        now, rest = self._clock.monotonic(), self._rests.get(key)
+        again = now + min(max(0.0, again_s), RETRY_S)
+        if kind in POLICIES and left_s > 0:
+            until = now + min(left_s, LONGEST_ASKED_S)
             if rest is None or rest.until < until:
-                self._put(key, Rest(until, max(1, strikes), kind))
+                rest = Rest(until, max(1, strikes), kind, again=rest.again if rest else 0.0)
+                self._put(key, rest)
+        if rest is not None:
+            rest.again = max(rest.again, again)
 
     def _put(self, key: str, rest: Rest) -> None:
         self._drop(key)
         if len(self._rests) >= CAPACITY:
             self._purge()
         self._rests[key] = rest
-        self.providers[_provider_of(key)] += 1
+        self.providers[provider_of(key)] += 1
 
     def _drop(self, key: str) -> bool:
         if self._rests.pop(key, None) is None:
             return False
-        provider = _provider_of(key)
+        provider = provider_of(key)
         self.providers[provider] -= 1
         if not self.providers[provider]:
             del self.providers[provider]
@@ -150,5 +176,6 @@ class Rests:
             self._drop(key)
 
 
-def _provider_of(key: str) -> str:
+def provider_of(key: str) -> str:
+    """The provider that a key of any kind belongs to."""
     return SEPARATORS.split(key, maxsplit=1)[0]

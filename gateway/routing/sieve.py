@@ -1,13 +1,14 @@
 """Which candidates may serve one request now, and why the others may not."""
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.errors import Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
+from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
 from gateway.routing.candidates import GENERAL, Candidate, Traffic, blend
 from gateway.routing.capabilities import SOFT, TIER, Demand, lacks, refuse
-from gateway.routing.health import Credential, Health
+from gateway.routing.health import Credential, Health, Pause
 from gateway.routing.score import Entry
 from gateway.routing.windows import DEFAULTS
 
@@ -46,15 +47,23 @@ class Excluded(NamedTuple):
     candidate: Candidate
     lacking: tuple[str, ...] = ()
     until: float = 0.0
-    fault: bool = False
+
+
+class Resting(NamedTuple):
+    """What of a candidate is tried last: `whole`, or only some of its `credentials`, until `until` (monotonic)."""
+
+    until: float
+    credentials: tuple[Credential, ...]
+    whole: bool
 
 
 class Sieve:
-    """The tests of one request. `excluded` fills as candidates fail them."""
+    """The tests of one request. `excluded` fills as candidates fail them, `resting` (by key) with those of the others
+    that are tried last."""
 
     __slots__ = (
-        "_allowed", "_blend", "_health", "_image", "_now", "_now_us", "_operation", "_tick", "_usable",
-        "demand", "excluded",
+        "_allowed", "_blend", "_health", "_image", "_now", "_now_us", "_operation", "_organization", "_tick", "_usable",
+        "demand", "excluded", "resting",
     )  # fmt: skip
 
     def __init__(
@@ -67,8 +76,10 @@ class Sieve:
         now_us: int,
         traffic: Traffic | None = None,
         image: bool = False,
+        organization: str = "",
     ) -> None:
-        """`traffic` blends the price of cached input in (large prompts, sessions); `image` compares image prices."""
+        """`traffic` blends the price of cached input in (large prompts, sessions); `image` compares image prices;
+        `organization` is the caller's."""
         self._health = health
         self.demand = demand
         self._operation = operation
@@ -78,7 +89,9 @@ class Sieve:
         self._blend = traffic
         self._image = image
         self._now, self._tick = health.tick()
+        self._organization = organization
         self.excluded: list[Excluded] = []
+        self.resting: dict[str, Resting] = {}
 
     def sift(self, candidates: Iterable[Candidate]) -> list[Entry]:
         """Those that pass; when some fulfil every wish, only they."""
@@ -149,7 +162,7 @@ class Sieve:
         if not credentials:
             return self._exclude_keyless(candidate, held)
         if self._health.rests.concern(candidate.provider.id):
-            credentials = self._rested(candidate, credentials)
+            credentials = self._in_turn(candidate, credentials)
             if not credentials:
                 return None
         figures = self._health.figures(candidate.key, self._tick)
@@ -169,20 +182,37 @@ class Sieve:
         """Leave a candidate out by the caller's own wish."""
         self._exclude(candidate, CHOICE, reason)
 
-    def _rested(self, candidate: Candidate, credentials: tuple[Credential, ...]) -> tuple[Credential, ...]:
-        health, now = self._health, self._now
-        foreign = tuple(one for one in credentials if one.base_url)
-        pause = health.rested(candidate.key, candidate.place, now)
-        if pause is not None:
-            # Keys with an address of their own do not depend on how the usual one does.
-            credentials = foreign
-        ready, narrow = health.ready(candidate.key, candidate.provider.id, credentials, now)
+    def _in_turn(self, candidate: Candidate, credentials: tuple[Credential, ...]) -> tuple[Credential, ...]:
+        """The credentials in the order in which to try them: those that rest come last, as they return; none where
+        nothing answers and another request tried it a moment ago."""
+        ready, late, shut = self._split(candidate, credentials)
+        if late:
+            late.sort(key=itemgetter(0))
+            resting = tuple(one for _, one in late)
+            self.resting[candidate.key] = Resting(late[0][0], resting, not ready)
+            return (*ready, *resting)
         if not ready:
-            cause = pause or narrow
-            reason = f"rests for {cause.until - now:.0f} s: {cause.words}" if cause else "no credential"
-            until, fault = (cause.until, cause.fault) if cause else (0.0, False)
-            self._exclude(candidate, REST, reason, until=until, fault=fault)
-        return ready
+            cause = min(shut, key=attrgetter("shut_until"))
+            reason = f"rests for {cause.until - self._now:.0f} s: {cause.words}"
+            self._exclude(candidate, REST, reason, until=cause.shut_until)
+        return tuple(ready)
+
+    def _split(
+        self, candidate: Candidate, credentials: tuple[Credential, ...]
+    ) -> tuple[list[Credential], list[tuple[float, Credential]], list[Pause]]:
+        health, now = self._health, self._now
+        whole = health.rested(candidate.key, candidate.place, now)
+        ready, late, shut = [], [], []
+        for one in credentials:
+            own = health.rested_credential(candidate.key, candidate.provider.id, one, now, self._organization)
+            # Keys with an address of their own do not depend on how the usual one does.
+            pauses = [pause for pause in (own, None if one.base_url else whole) if pause is not None]
+            shut += [pause for pause in pauses if pause.shut_until][:1]
+            if not pauses:
+                ready.append(one)
+            elif not any(pause.shut_until for pause in pauses):
+                late.append((max(pause.until for pause in pauses), one))
+        return ready, late, shut
 
     def _price(self, candidate: Candidate) -> float:
         figures = candidate.figures
@@ -199,9 +229,8 @@ class Sieve:
         reason: str,
         lacking: tuple[str, ...] = (),
         until: float = 0.0,
-        fault: bool = False,
     ) -> None:
-        self.excluded.append(Excluded(candidate.key, stage, reason, candidate, lacking, until, fault))
+        self.excluded.append(Excluded(candidate.key, stage, reason, candidate, lacking, until))
 
     def refusal(self, asked: str) -> GatewayError:
         """The error of a request for which nothing passed: that of the candidates that came furthest."""
@@ -214,7 +243,8 @@ class Sieve:
     def _refuse_rest(self, asked: str, rows: list[Excluded]) -> GatewayError:
         wait = max(1.0, min(one.until for one in rows) - self._now)
         reasons = "; ".join(f"{one.candidate.provider.id} {one.reason}" for one in rows[:3])
-        return NoProviderLeft(f"Every provider of {asked} is resting: {reasons}.", retry_after=wait)
+        told = f"No provider of {asked} answers at present, and another request tries again: {reasons}."
+        return NoProviderLeft(told, retry_after=wait, headers=((ATTEMPTS, "0"),))
 
     def _refuse_operation(self, asked: str, rows: list[Excluded]) -> GatewayError:
         offered = sorted({name for one in rows for name in one.candidate.mapping.operations})

@@ -18,7 +18,8 @@ DEFAULTS: Figures = (DEFAULT_UPTIME, DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT)
 
 @dataclass(slots=True)
 class Counts:
-    """What happened: outcomes, first-token waits, and output tokens with the time they took."""
+    """What happened: outcomes, first-token waits, and output tokens with the time they took; `faults` are those bad
+    outcomes that are the provider's own, neither a limit nor a refusal of a credential."""
 
     good: int = 0
     bad: int = 0
@@ -26,6 +27,7 @@ class Counts:
     wait_ms: int = 0
     tokens: int = 0
     token_ms: int = 0
+    faults: int = 0
 
     def add(self, other: "Counts") -> None:
         self.good += other.good
@@ -34,9 +36,10 @@ class Counts:
         self.wait_ms += other.wait_ms
         self.tokens += other.tokens
         self.token_ms += other.token_ms
+        self.faults += other.faults
 
     def listed(self) -> list[int]:
-        return [self.good, self.bad, self.waits, self.wait_ms, self.tokens, self.token_ms]
+        return [self.good, self.bad, self.waits, self.wait_ms, self.tokens, self.token_ms, self.faults]
 
 
 class Tally(Counts):
@@ -79,7 +82,7 @@ class Window:
         self._figures: Figures = DEFAULTS
         self._figures_tick = -1
         self.fresh: dict[int, Counts] = {}
-        self.streak = 0  # failures since the last success
+        self.streak = 0  # faults since the last success
         self.touched = 0
         self.events = 0
 
@@ -91,7 +94,7 @@ class Window:
         if fresh is None:
             fresh = self.fresh[minute] = Counts()
         fresh.add(counts)
-        self.streak = 0 if counts.good else self.streak + counts.bad
+        self.streak = 0 if counts.good else self.streak + counts.faults
 
     def absorb(self, minute: int, counts: Counts, tick: int) -> None:
         """Count something that another worker saw in `minute`."""
@@ -108,6 +111,19 @@ class Window:
             self._figures = self._read(tick)
             self._figures_tick = tick
         return self._figures
+
+    def own_uptime(self, tick: int) -> tuple[float, int]:
+        """Uptime in percent by the provider's own faults alone, and how many outcomes stand behind it."""
+        minute, elapsed = tick // TICKS_A_MINUTE, (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
+        good = faults = 0.0
+        events = 0
+        for then, counts in self._buckets.items():
+            weight = weigh_age(minute - then, elapsed)
+            if weight:
+                events += counts.good + counts.faults
+                good += weight * counts.good
+                faults += weight * counts.faults
+        return (100.0 * good / (good + faults) if events else DEFAULT_UPTIME), events
 
     def take_fresh(self, minute: int) -> Iterator[tuple[int, Counts]]:
         """What was not exported yet, as (minutes ago, counts); it counts as exported from now on."""

@@ -6,6 +6,7 @@ from gateway.catalogue.prices import FREE, Charge
 from gateway.clock import SECOND_US, Clock
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt, Outcome
+from gateway.errors import ATTEMPTS
 from gateway.limits import rates
 from gateway.money import MILLION, NANO, format_usd, usd_number
 from gateway.neutral.usage import NOTHING, Usage
@@ -135,7 +136,7 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     outcome = facts.outcome
     attempts = outcome.attempts
     target = attempts[-1].target
-    headers = [("x-llmgateway-provider", target.provider.id), ("x-llmgateway-attempts", str(len(attempts)))]
+    headers = [("x-llmgateway-provider", target.provider.id), (ATTEMPTS, str(len(attempts)))]
     if outcome.cached:
         headers.append(("x-llmgateway-cache", "HIT"))
     if outcome.standings:

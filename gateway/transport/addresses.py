@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gevent import socket
 
-from gateway.errors import UpstreamUnreachable
+from gateway.errors import ConnectFailed, UpstreamUnreachable
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
@@ -32,7 +32,7 @@ def resolve(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise UpstreamUnreachable(f"The name {host} cannot be resolved.") from None
+        raise ConnectFailed(f"The name {host} cannot be resolved.") from None
     return list(dict.fromkeys(entry[4][0] for entry in found))
 
 

@@ -10,7 +10,7 @@ from gevent import socket as sockets
 from gevent.ssl import SSLContext, create_default_context
 
 from gateway.clock import Clock
-from gateway.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.settings import Security, Timeouts
 from gateway.transport.addresses import Resolver, check_public, resolve
 from gateway.transport.connections import SHORTEST_S, Connection, Pool
@@ -54,7 +54,7 @@ class Transport:
         self._pools: dict[Origin, Pool] = {}
         self._places: dict[tuple[str, bool], Place] = {}
         self._trim_at = 0.0
-        silence_s, heartbeat_s = timeouts.silence_s, timeouts.heartbeat_s
+        silence_s, heartbeat_s = timeouts.silence_s, timeouts.wake_s
         self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s)
         # A plain answer is silent while the model thinks, however long that is: only its deadline bounds it.
         self._plain = Patience(now, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s)
@@ -211,7 +211,7 @@ class Transport:
             raise too_late(origin.host)
         end = min(end, now + self._connect_s)
         addresses = self._look_up(origin, end)
-        failure: Exception = UpstreamUnreachable(f"The name {origin.host} has no address.")
+        failure: Exception = ConnectFailed(f"The name {origin.host} has no address.")
         for index, address in enumerate(addresses):
             # Each address gets its share of what is left, so that a dead first one cannot use it up.
             seconds = (end - self._now()) / (len(addresses) - index)
@@ -227,7 +227,7 @@ class Transport:
             with gevent.Timeout(seconds, TimeoutError):
                 addresses = self._resolve(origin.host, origin.port)
         except TimeoutError:
-            raise UpstreamTimeout(f"The name {origin.host} was not resolved in time.") from None
+            raise ConnectTimeout(f"The name {origin.host} was not resolved in time.") from None
         if self._guarded and not origin.trusted:
             check_public(origin.host, addresses)
         return addresses
@@ -263,12 +263,12 @@ class Transport:
 def _explain(error: OSError, host: str) -> UpstreamUnreachable | UpstreamTimeout:
     """What kept a connection from being made, without any address."""
     if isinstance(error, TimeoutError):
-        return UpstreamTimeout(f"No connection to {host} could be made in time.")
+        return ConnectTimeout(f"No connection to {host} could be made in time.")
     if isinstance(error, ssl.SSLCertVerificationError):
         return UpstreamUnreachable(f"The TLS certificate of {host} is not valid: {error.verify_message.rstrip('.')}.")
     if isinstance(error, ssl.SSLError):
         return UpstreamUnreachable(f"TLS with {host} failed: {error.reason or 'connection closed'}.")
-    return UpstreamUnreachable(f"No connection to {host} could be made: {error.strerror or 'connection closed'}.")
+    return ConnectFailed(f"No connection to {host} could be made: {error.strerror or 'connection closed'}.")
 
 
 def _refuse_announced(reply: Reply, max_bytes: int) -> None:

@@ -101,17 +101,41 @@ def test_ignored_and_unknown_parameters_have_no_effect_upstream(gateway: LocalGa
     assert {"stop", "seed", "logit_bias", "frobnicate"}.isdisjoint(upstream.calls[0].body)
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"), [(401, 502), (402, 502), (403, 502), (404, 502), (429, 502), (500, 502), (503, 502)]
-)
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 500])
 def test_a_providers_refusal_never_looks_like_the_callers_fault(
-    gateway: LocalGateway, upstream: FakeOpenAI, status: int, expected: int
+    gateway: LocalGateway, upstream: FakeOpenAI, status: int
 ) -> None:
     upstream.script(*[Answer(status=status)] * 3)
     answer = raw(gateway, {"model": MODEL, "messages": HELLO})
     error = answer.json()["error"]
-    assert (answer.status_code, error["type"], error["code"]) == (expected, "upstream_error", "all_providers_failed")
+    assert (answer.status_code, error["type"], error["code"]) == (502, "upstream_error", "all_providers_failed")
     assert "sk-upstream" not in answer.text
+
+
+LIMITED = (429, "rate_limit_error", "upstream_rate_limited")
+OVERLOADED = (529, "overloaded", "overloaded")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("status", "named", "expected", "wait"),
+    [(429, "30", LIMITED, "30"), (429, "", LIMITED, "1"), (503, "7", OVERLOADED, "7"), (529, "", OVERLOADED, "1")],
+)
+def test_limits_and_overload_come_back_as_they_are_with_the_time_to_wait(
+    gateway: LocalGateway, upstream: FakeOpenAI, status: int, named: str, expected: tuple, wait: str, stream: bool
+) -> None:
+    upstream.script(Answer(status=status, headers={"Retry-After": named} if named else {}))
+    answer = raw(gateway, {"model": MODEL, "messages": HELLO, "stream": stream})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["code"]) == expected
+    assert (answer.headers["retry-after"], answer.headers["x-llmgateway-attempts"]) == (wait, "1")
+    assert raw(gateway, {"model": MODEL, "messages": HELLO}).status_code == 200
+
+
+def test_the_callers_own_fault_tells_the_attempts_too(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer(status=400))
+    answer = raw(gateway, {"model": MODEL, "messages": HELLO})
+    assert (answer.status_code, answer.headers["x-llmgateway-attempts"]) == (400, "1")
 
 
 def test_a_stream_that_the_upstream_cuts_never_looks_whole(client: OpenAI, upstream: FakeOpenAI) -> None:

@@ -130,13 +130,90 @@ def test_the_keys_of_a_provider_take_turns(chat, upstream):
     assert keys_of(upstream) == ["north-1", "north-2", "north-3"] * 2
 
 
-def test_a_bad_key_is_passed_over_at_once_and_rests(chat, upstream):
-    upstream.script(Answer(status=401))
+def test_a_bad_key_is_passed_over_at_once_and_tried_last_when_it_was_refused_again_and_again(chat, upstream):
+    good = Answer("Hello.")
+    upstream.script(*[Answer(status=401), good, good, good] * 3)
     answer = chat()
     assert trail(answer) == [("north", 401, False), ("north", 200, True)]
-    for _ in range(4):
+    for _ in range(16):
         chat()
-    assert keys_of(upstream).count("north-1") == 1
+    assert keys_of(upstream).count("north-1") == 3
+
+
+def test_what_one_organization_provokes_does_not_move_another(chat, twins, upstream):
+    other = OpenAI(base_url=twins.url, api_key=twins.add_organization("other"), max_retries=0)
+    upstream.script(*[Answer(status=404)] * 9)  # of three keys
+    by_price = {"extra_body": {"routing": "price"}}
+    for calls in (4, 4, 4, 1):
+        assert len(trail(chat(**by_price))) == calls
+    answer = other.chat.completions.create(model="twin", messages=HELLO, **by_price)
+    assert trail(answer) == [("north", 200, True)]
+
+
+def test_auto_walks_on_to_its_next_model_when_the_providers_of_the_first_fail(settings, tmp_path, upstream, other):
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    more = {"LLM_OPENAI_API_KEY": "sk-up", "LLM_OPENAI_BASE_URL": other.url}
+    with local_gateway(settings, GATEWAY_CATALOGUE_AUTO_MODELS="gpt-4o-mini,twin", **environment, **more) as gateway:
+        upstream.script(Answer(status=500))
+        other.script(Answer(status=500), Answer("From the next model."))
+        answer = post(gateway, "/v1/chat/completions", {"model": "auto", "messages": HELLO})
+    assert answer.json()["metadata"]["used_model"] == "twin"
+    assert answer.headers["x-llmgateway-attempts"] == "3"
+
+
+def test_a_failing_own_key_goes_on_to_the_platforms_in_the_same_request(chat, twins, upstream):
+    organization = set_project(twins, mode="hybrid")
+    services = twins.services
+    draft = ProviderKeyDraft("north", "own-key")
+    ProviderKeys(services.database, services.control, services.secrets).add(organization, draft, actor="test")
+    for status in (401, 403, 429):
+        upstream.script(Answer(status=status))
+        answer = chat()
+        assert trail(answer) == [("north", status, False), ("north", 200, True)]
+        assert [one["credentialSource"] for one in answer.metadata["routing"]] == ["byok", "platform"]
+
+
+def test_a_stream_that_says_nothing_is_given_up_once_for_a_provider_that_waits(settings, tmp_path, upstream, other):
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    body = {"model": "twin", "messages": HELLO, "stream": True}
+    with local_gateway(settings, GATEWAY_TIMEOUTS_FIRST_BYTE_S="0.3", **environment) as gateway:
+        # The one that was given up may be slow only: it has its turn again when the other fails, and is waited for.
+        upstream.script(Answer("Late.", silence_s=1), Answer("Late.", silence_s=1))
+        other.script(Answer(status=500))
+        text = post(gateway, "/v1/chat/completions", body).text.replace(" ", "")
+        assert '"used_provider":"north"' in text and "Late." in text
+        assert len(upstream.calls) == 2
+        upstream.script(Answer("Late.", silence_s=30))
+        began = time.monotonic()
+        assert '"used_provider":"south"' in post(gateway, "/v1/chat/completions", body).text.replace(" ", "")
+        assert time.monotonic() - began < 3
+
+
+def test_a_stream_that_says_nothing_is_waited_for_where_nobody_else_is(settings, tmp_path, upstream, other):
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
+    body = {"model": "north/twin", "messages": HELLO, "stream": True}
+    with local_gateway(settings, GATEWAY_TIMEOUTS_FIRST_BYTE_S="0.2", **environment) as gateway:
+        upstream.script(Answer("Late.", silence_s=1))
+        assert "Late." in post(gateway, "/v1/chat/completions", body).text
+
+
+def test_a_model_that_may_think_in_silence_is_waited_for_longer(settings, tmp_path, upstream, other):
+    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url, more="reasoning = true")
+    body = {"model": "twin", "messages": HELLO, "stream": True}
+    with local_gateway(settings, GATEWAY_TIMEOUTS_FIRST_BYTE_S="0.2", **environment) as gateway:
+        upstream.script(Answer("Thought.", silence_s=1))
+        assert "Thought." in post(gateway, "/v1/chat/completions", body).text
+        assert other.calls == []
+
+
+def test_where_nothing_answers_the_caller_learns_at_once_when_to_come_back(settings, tmp_path, other):
+    environment = write_twins(tmp_path / "catalogue", f"http://127.0.0.1:{free_port()}/v1", other.url)
+    body = {"model": "north/twin", "messages": HELLO}
+    with local_gateway(settings, **environment) as gateway:
+        first, second = (post(gateway, "/v1/chat/completions", body, **{"x-no-fallback": "true"}) for _ in range(2))
+    assert (first.status_code, first.json()["error"]["code"]) == (502, "all_providers_failed")
+    assert (second.status_code, second.json()["error"]["code"]) == (503, "no_available_provider")
+    assert (second.headers["retry-after"], second.headers["x-llmgateway-attempts"]) == ("1", "0")
 
 
 def test_a_session_keeps_its_provider_and_its_key(chat, upstream):

@@ -52,8 +52,9 @@ def test_streams_tools_and_structured_answers_work_offline(sandboxed: OpenAI) ->
 
 FAULTS = [
     ("sandbox-fail-401", 502, "all_providers_failed"),
-    ("sandbox-fail-429", 502, "all_providers_failed"),
+    ("sandbox-fail-429", 429, "upstream_rate_limited"),
     ("sandbox-fail-500", 502, "all_providers_failed"),
+    ("sandbox-fail-503", 529, "overloaded"),
     ("sandbox-fail-timeout", 504, "timeout"),
     ("sandbox-fail-refused", 502, "all_providers_failed"),
     ("sandbox-empty", 502, "all_providers_failed"),
@@ -69,6 +70,16 @@ def test_every_fault_is_a_clear_error_and_no_row_charges_it(
     with pytest.raises(openai.APIStatusError) as caught:
         sandboxed.chat.completions.create(model=model, messages=ask("x"))
     assert (caught.value.status_code, caught.value.code) == (status, code)
+
+
+def test_the_sandbox_rests_for_nobody(sandboxed: OpenAI, bare: LocalGateway) -> None:
+    for _ in range(2):
+        for model, _, code in FAULTS:
+            with pytest.raises(openai.APIStatusError) as caught:
+                sandboxed.chat.completions.create(model=model, messages=ask("x"))
+            assert caught.value.code == code
+    health = bare.services.health
+    assert not health.rests.providers and not health.windows
 
 
 @pytest.mark.parametrize("fault", ["cut=4", "close=4", "malformed=4", "error_event=4"])

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.catalogue.entries import Mapping
 from gateway.engine.exchange import Exchange, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
-from gateway.errors import Unavailable, UpstreamUnreachable
+from gateway.errors import ConnectFailed, Unavailable
 from gateway.providers.protocol import Credential
 from gateway.routing.health import Health
 from gateway.settings import Redis as RedisSettings
@@ -14,7 +14,7 @@ from gateway.store.journal import Journal
 from gateway.store.redis import open_redis
 
 MAPPING, KEY = Mapping("p", "m", "m"), Credential("secret", ident="k1")
-GONE = UpstreamUnreachable("connection refused")
+GONE = ConnectFailed("connection refused")
 
 
 @pytest.fixture

@@ -4,7 +4,15 @@ from fakes.anthropic_checks import Refused, check_body, sign
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.dialects.anthropic import BETAS
-from gateway.errors import ContentRefused, GatewayError, InvalidRequest, NotSupported, UpstreamFailed, UpstreamRefused
+from gateway.errors import (
+    ContentRefused,
+    GatewayError,
+    InvalidRequest,
+    NotSupported,
+    UpstreamFailed,
+    UpstreamOverloaded,
+    UpstreamRefused,
+)
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
@@ -469,7 +477,7 @@ def test_a_native_body_that_the_model_would_refuse_is_written_anew(more: dict):
 @pytest.mark.parametrize(
     ("status", "kind", "message", "expected", "blame"),
     [
-        (529, "overloaded_error", "Overloaded", UpstreamFailed, "provider"),
+        (529, "overloaded_error", "Overloaded", UpstreamOverloaded, "provider"),
         (500, "api_error", "Internal server error", UpstreamFailed, "provider"),
         (429, "rate_limit_error", "slow down", UpstreamFailed, "provider"),
         (401, "authentication_error", "invalid x-api-key", UpstreamRefused, "provider"),

@@ -12,6 +12,7 @@ from gateway.errors import (
     InvalidRequest,
     StreamTruncated,
     UpstreamFailed,
+    UpstreamOverloaded,
     UpstreamRateLimited,
     UpstreamRefused,
 )
@@ -219,7 +220,7 @@ def test_callers_fault_is_told_in_the_services_words(ask):
         ("throttlingException", UpstreamRateLimited),
         ("modelStreamErrorException", UpstreamFailed),
         ("internalServerException", UpstreamFailed),
-        ("serviceUnavailableException", UpstreamFailed),
+        ("serviceUnavailableException", UpstreamOverloaded),
         ("validationException", InvalidRequest),
     ],
 )

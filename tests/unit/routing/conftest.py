@@ -74,11 +74,14 @@ class World:
     def mapping(self, provider: str, model: str = "m") -> Mapping:
         return next(one for one in self.catalogue.find(model).mappings if one.provider == provider)
 
-    def outcomes(self, provider: str, good: int, bad: int, error: Exception | None = None) -> None:
+    def outcomes(
+        self, provider: str, good: int, bad: int, error: Exception | None = None, model: str = "m", whose: str = ""
+    ) -> None:
+        """So many attempts went well, then so many failed; `whose` organization's requests they were."""
         for _ in range(good):
-            self.health.sample(self.mapping(provider), Key())
+            self.health.sample(self.mapping(provider, model), Key(), organization=whose)
         for _ in range(bad):
-            self.health.sample(self.mapping(provider), Key(), error=error)
+            self.health.sample(self.mapping(provider, model), Key(), error=error, organization=whose)
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 import pytest
 
-from gateway.errors import InvalidRequest, NotSupported
+from gateway.errors import InvalidRequest, NotSupported, UpstreamRateLimited
 from gateway.neutral.chat import Needs, Options
 from gateway.routing.record import write_record
+
+LIMITED = UpstreamRateLimited("slow", retry_after=30, upstream_status=429)
 
 
 def chosen(plan):
@@ -26,9 +28,9 @@ def market(world, mapping):
     return make
 
 
-def test_auto_takes_the_cheapest_listed_model_and_all_its_providers(market):
+def test_auto_takes_the_cheapest_listed_model_and_all_its_providers_then_the_next(market):
     plan = market().plan("auto")
-    assert chosen(plan) == ["a/small", "b/small"] and write_record(plan)["selectedModel"] == "small"
+    assert chosen(plan) == ["a/small", "b/small", "a/big"] and write_record(plan)["selectedModel"] == "small"
 
 
 def test_auto_takes_the_cheapest_that_is_capable(market):
@@ -59,7 +61,7 @@ def test_auto_takes_the_built_in_provider_only_when_no_other_has_a_credential(ma
 
 def test_among_equally_cheap_models_the_first_of_the_catalogue_is_taken(world, mapping):
     made = world(*(mapping("toy", name, price=5, protocol="sandbox") for name in ("toy-sound", "toy-broken")))
-    assert chosen(made.plan("auto")) == ["toy/toy-sound"]
+    assert chosen(made.plan("auto"))[0] == "toy/toy-sound"
 
 
 def test_a_listed_built_in_model_waits_until_no_other_has_a_credential(world, mapping, key):
@@ -68,6 +70,24 @@ def test_a_listed_built_in_model_waits_until_no_other_has_a_credential(world, ma
     assert chosen(made.plan("auto")) == ["a/real"]
     made.keys = {"toy": (key(),)}
     assert chosen(made.plan("auto")) == ["toy/toy-b"]
+
+
+def test_a_model_of_which_everything_rests_follows_the_others(market):
+    world = market()
+    for provider in ("a", "b"):
+        world.outcomes(provider, 0, 1, LIMITED, "small")
+    assert chosen(world.plan("auto")) == ["a/big", "a/small", "b/small"]
+    world.outcomes("a", 0, 1, LIMITED, "big")
+    assert chosen(world.plan("auto")) == ["c/other", "a/small", "b/small", "a/big"]
+
+
+def test_auto_goes_through_three_models_at_most(world, mapping):
+    made = world(*(mapping("a", f"m{price}", price=price) for price in range(1, 7)))
+    assert chosen(made.plan("auto")) == ["a/m1", "a/m2", "a/m3"]
+
+
+def test_no_fallback_keeps_auto_at_its_first_choice(market):
+    assert chosen(market().plan("auto", no_fallback=True)) == ["a/small"]
 
 
 def test_no_reasoning_leaves_reasoning_models_out(market):
@@ -94,7 +114,7 @@ def test_a_session_keeps_its_model(market):
     plan = world.plan("auto", Needs(vision=True), session="s")
     world.router.served(plan, plan.first)
     again = world.plan("auto", session="s")
-    assert chosen(again) == ["a/big"]
+    assert chosen(again) == ["a/big", "a/small", "b/small"]
 
 
 def test_auto_asks_for_the_least_effort_of_a_model_that_reasons(market, mapping):

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from gateway.errors import (
+    ConnectFailed,
     InvalidRequest,
     UpstreamFailed,
     UpstreamRateLimited,
@@ -31,10 +32,15 @@ def feed(health, one, credential, good=0, bad=0, error=FAILED):
 
 
 def resting(health, clock, one, *credentials):
+    """Whether a mapping is tried last, with all these credentials."""
+    return resting_for("", health, clock, one, *credentials)
+
+
+def resting_for(organization, health, clock, one, *credentials):
     now = clock.monotonic()
     if health.rested(one.key, one.provider, now):
         return True
-    return not health.ready(one.key, one.provider, credentials, now)[0]
+    return all(health.rested_credential(one.key, one.provider, each, now, organization) for each in credentials)
 
 
 def test_unknown_mappings_have_the_default_figures(health):
@@ -83,7 +89,7 @@ def test_a_bucket_loses_weight_gradually():
 
 
 def test_a_refused_connection_rests_the_place_at_once_for_all_its_models(health, clock, mapping, key):
-    health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+    health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     assert resting(health, clock, mapping("p", model="other"), key())
     clock.advance(1.01)
     assert not resting(health, clock, mapping("p"), key())
@@ -92,19 +98,19 @@ def test_a_refused_connection_rests_the_place_at_once_for_all_its_models(health,
 def test_rests_grow_with_every_failed_probe_up_to_a_minute(health, clock, mapping, key):
     lengths = []
     for _ in range(9):
-        health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+        health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
         lengths.append(round(health.view("p/m", "p").rested_until - clock.monotonic()))
         clock.advance(lengths[-1] + 0.001)
     assert lengths == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_failures_of_requests_under_way_do_not_lengthen_a_rest(health, clock, mapping, key):
-    feed(health, mapping("p"), key(), bad=100, error=UpstreamUnreachable("refused"))
+    feed(health, mapping("p"), key(), bad=100, error=ConnectFailed("refused"))
     assert health.view("p/m", "p").rested_until - clock.monotonic() == pytest.approx(1.0)
 
 
 def test_only_one_request_probes_after_a_rest(health, clock, mapping, key):
-    health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+    health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     clock.advance(1.01)
     assert not resting(health, clock, mapping("p"), key())
     health.begin(mapping("p"), key())
@@ -114,7 +120,7 @@ def test_only_one_request_probes_after_a_rest(health, clock, mapping, key):
 
 
 def test_a_silent_probe_does_not_hold_the_others_for_ever(health, clock, mapping, key):
-    health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+    health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     clock.advance(1.01)
     health.begin(mapping("p"), key())
     clock.advance(5.01)
@@ -123,8 +129,7 @@ def test_a_silent_probe_does_not_hold_the_others_for_ever(health, clock, mapping
 
 def test_a_refused_credential_rests_alone(health, clock, mapping, key):
     health.sample(mapping("p"), key("bad"), error=UpstreamRefused("no", upstream_status=401))
-    fit, pause = health.ready("p/other", "p", (key("bad"), key("good")), clock.monotonic())
-    assert [one.ident for one in fit] == ["good"] and pause is None
+    assert not resting(health, clock, mapping("p", model="other"), key("bad"), key("good"))
     assert resting(health, clock, mapping("p"), key("bad"))
 
 
@@ -167,7 +172,7 @@ def test_a_callers_own_bad_key_says_nothing_of_the_provider(health, clock, mappi
 
 def test_a_callers_own_address_cannot_rest_the_provider_for_others(health, clock, mapping, key):
     own = key("own", "byok", "https://example.invalid")
-    feed(health, mapping("p"), own, bad=10, error=UpstreamUnreachable("refused"))
+    feed(health, mapping("p"), own, bad=10, error=ConnectFailed("refused"))
     assert health.view("p/m").uptime == 100.0
     assert not resting(health, clock, mapping("p"), key()) and resting(health, clock, mapping("p"), own)
 
@@ -175,15 +180,20 @@ def test_a_callers_own_address_cannot_rest_the_provider_for_others(health, clock
 def test_outcomes_and_rests_travel_to_other_workers_once(health, clock, mapping, key):
     other = Health(clock)
     feed(health, mapping("p"), key(), good=6, bad=2)
-    health.sample(mapping("q"), key(), error=UpstreamUnreachable("refused"))
+    health.sample(mapping("q"), key(), error=ConnectFailed("refused"))
     other.merge(json.loads(json.dumps(health.export())))
     assert other.view("p/m").uptime == 75.0 and resting(other, clock, mapping("q"), key())
-    assert health.export()["windows"] == [] and other.export() == {"form": 1, "windows": [], "rests": []}
+    assert health.export()["windows"] == [] and other.export() == {
+        "form": 2,
+        "windows": [],
+        "rests": [],
+        "refusals": [],
+    }
 
 
 def test_a_recovery_travels_too(health, clock, mapping, key):
     other = Health(clock)
-    health.sample(mapping("q"), key(), error=UpstreamUnreachable("refused"))
+    health.sample(mapping("q"), key(), error=ConnectFailed("refused"))
     other.merge(health.export())
     health.sample(mapping("q"), key())
     other.merge(health.export())
@@ -252,7 +262,114 @@ def test_a_kept_tally_counts_though_callers_brought_more_keys_than_are_remembere
 
 def test_a_good_attempt_counted_in_a_kept_tally_ends_the_rests_of_its_place(health, clock, mapping, key):
     tally = health.tally(mapping("p"), key())
-    health.sample(mapping("p"), key(), error=UpstreamUnreachable("refused"))
+    health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     assert resting(health, clock, mapping("p"), key())
     health.count_good(tally, clock.monotonic())
     assert not resting(health, clock, mapping("p"), key())
+
+
+UNKNOWN = UpstreamRefused("no such file", upstream_status=404)
+BAD_KEY = UpstreamRefused("bad key", upstream_status=401)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405])
+def test_one_organizations_refusals_count_for_it_alone_and_only_when_several_in_a_row(
+    health, clock, mapping, key, status
+):
+    error = UpstreamRefused("no", upstream_status=status)
+    for number in range(1, 4):
+        health.sample(mapping("p"), key(), error=error, organization="one")
+        assert resting_for("one", health, clock, mapping("p"), key()) is (number == 3)
+    assert not resting_for("two", health, clock, mapping("p"), key())
+    assert health.view("p/m").events == 0
+
+
+def test_refusals_that_several_organizations_met_count_for_all(health, clock, mapping, key):
+    for organization in ("one", "two"):
+        health.sample(mapping("p"), key(), error=UNKNOWN, organization=organization)
+    assert resting_for("three", health, clock, mapping("p"), key())
+    assert not resting_for("three", health, clock, mapping("p", model="other"), key())
+
+
+def test_a_success_between_refusals_forgets_them(health, clock, mapping, key):
+    for organization in ("one", "two", "one", "one"):
+        health.sample(mapping("p"), key(), error=BAD_KEY, organization=organization)
+        health.sample(mapping("p", model="other"), key(), organization="two")
+    assert not resting_for("one", health, clock, mapping("p"), key())
+
+
+def test_an_account_without_funds_rests_at_once_for_all(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamRefused("pay", upstream_status=402), organization="one")
+    assert resting_for("two", health, clock, mapping("p"), key())
+
+
+def test_refusals_long_ago_are_not_in_a_row(health, clock, mapping, key):
+    for _ in range(5):
+        health.sample(mapping("p"), key(), error=UNKNOWN, organization="one")
+        clock.advance(601)
+        health.sample(mapping("p"), key(), error=UNKNOWN, organization="two")
+        clock.advance(601)
+    assert not resting_for("one", health, clock, mapping("p"), key())
+
+
+def test_refusals_seen_by_different_workers_add_up(health, clock, mapping, key):
+    other = Health(clock)
+    health.sample(mapping("p"), key(), error=UNKNOWN, organization="one")
+    other.merge(json.loads(json.dumps(health.export())))
+    other.sample(mapping("p"), key(), error=UNKNOWN, organization="two")
+    assert resting_for("three", other, clock, mapping("p"), key())
+    other.sample(mapping("p"), key())
+    health.merge(json.loads(json.dumps(other.export())))
+    assert not health.refusals and not health.rests.providers
+
+
+@pytest.mark.parametrize("error", [*[UpstreamRefused("no", upstream_status=402)], ConnectFailed("refused"), FAILED])
+def test_a_probe_that_ends_in_a_refusal_of_the_callers_request_ends_the_rest(health, clock, mapping, key, error):
+    feed(health, mapping("p"), key(), bad=5, error=error)
+    assert resting(health, clock, mapping("p"), key())
+    clock.advance(61)
+    health.begin(mapping("p"), key())
+    health.sample(mapping("p"), key(), error=InvalidRequest("wrong", upstream_status=400))
+    assert not resting(health, clock, mapping("p"), key()) and not health.rests.providers
+
+
+def test_a_limit_lasts_though_another_request_is_refused_as_the_callers_fault(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow", retry_after=20))
+    health.sample(mapping("p"), key(), error=InvalidRequest("wrong", upstream_status=400))
+    assert resting(health, clock, mapping("p"), key())
+
+
+def test_a_limit_is_one_of_a_credential_with_a_model(health, clock, mapping, key):
+    health.sample(mapping("p"), key("k1"), error=UpstreamRateLimited("slow", retry_after=20))
+    assert resting(health, clock, mapping("p"), key("k1"))
+    assert not resting(health, clock, mapping("p"), key("k2"))
+    assert not resting(health, clock, mapping("p", model="other"), key("k1"))
+
+
+def test_a_connection_that_was_closed_is_no_sign_that_nothing_answers(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamUnreachable("closed before it answered"))
+    assert not resting(health, clock, mapping("p"), key())
+
+
+def test_any_answer_ends_the_rest_of_a_place(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
+    health.sample(mapping("p"), key(), error=FAILED)
+    assert not resting(health, clock, mapping("p"), key())
+
+
+def test_workers_share_when_the_next_request_may_try(health, clock, mapping, key):
+    other = Health(clock)
+    health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
+    other.merge(health.export())
+    clock.advance(1.5)
+    assert not other.is_shut(mapping("p"), key())
+    health.begin(mapping("p"), key())
+    other.merge(health.export())
+    assert other.is_shut(mapping("p"), key())
+
+
+def test_memory_of_refusals_is_bounded(health, mapping, key):
+    for number in range(3000):
+        health.sample(mapping("p"), key(f"k{number}"), error=UNKNOWN, organization=f"o{number}")
+        health.sample(mapping("p"), key("same"), error=UNKNOWN, organization=f"o{number}")
+    assert len(health.refusals._seen) <= 2000 and len(health.refusals._seen["p/m#same"]) <= 3

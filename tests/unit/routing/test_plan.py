@@ -5,6 +5,8 @@ import pytest
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model, Prices, Rates, Tier
 from gateway.errors import (
+    ConnectFailed,
+    ConnectTimeout,
     Forbidden,
     InvalidRequest,
     NoProviderLeft,
@@ -12,7 +14,7 @@ from gateway.errors import (
     UpstreamFailed,
     UpstreamRateLimited,
     UpstreamRefused,
-    UpstreamUnreachable,
+    UpstreamTimeout,
 )
 from gateway.neutral.chat import Needs, Options
 from gateway.routing.candidates import CODING
@@ -120,30 +122,88 @@ def test_an_operation_that_the_model_lacks_names_those_it_has(world, mapping):
 
 def test_rested_providers_are_left_out_and_come_back(trio, clock):
     world = trio()
-    world.outcomes("a", 0, 1, UpstreamUnreachable("refused"))
+    world.outcomes("a", 0, 1, ConnectFailed("refused"))
     assert providers(world.plan()) == ["b", "c"]
     clock.advance(1.1)
     assert "a" in providers(world.plan())
 
 
-def test_when_all_rest_the_caller_is_told_when_to_return(world, mapping):
-    made = world(mapping("a"), mapping("b"))
-    made.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30))
-    made.outcomes("b", 0, 1, UpstreamRateLimited("slow", retry_after=7))
-    with pytest.raises(NoProviderLeft, match="limits our rate") as caught:
-        made.plan()
-    assert caught.value.status == 503 and caught.value.retry_after == pytest.approx(7)
+def test_a_limited_provider_is_tried_last(trio):
+    world = trio()
+    world.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30, upstream_status=429))
+    assert providers(world.plan()) == ["b", "c", "a"]
 
 
-def test_other_keys_of_a_provider_serve_while_one_rests(world, mapping, key):
+def test_a_sole_provider_serves_whatever_rests_there(world, mapping):
+    made = world(mapping("a"))
+    errors = (
+        UpstreamRateLimited("slow", retry_after=600, upstream_status=429),
+        UpstreamRefused("no", upstream_status=401),
+        UpstreamRefused("unknown", upstream_status=404),
+        *[UpstreamFailed("broken", upstream_status=500)] * 9,
+        *[UpstreamTimeout("silent")] * 9,
+    )
+    for error in errors:
+        made.outcomes("a", 0, 1, error)
+        assert providers(made.plan()) == providers(made.plan("a/m")) == ["a"]
+
+
+def test_when_all_rest_the_one_that_returns_first_is_tried_first(world, mapping):
+    made = world(mapping("a"), mapping("b"), mapping("c"))
+    for provider, seconds in (("a", 30), ("b", 7), ("c", 12)):
+        made.outcomes(provider, 0, 1, UpstreamRateLimited("slow", retry_after=seconds, upstream_status=429))
+    assert providers(made.plan()) == ["b", "c", "a"]
+
+
+def test_where_nothing_answers_one_request_a_second_tries_and_others_are_refused_at_once(world, mapping, key, clock):
+    made = world(mapping("a"))
+    made.outcomes("a", 0, 1, ConnectFailed("refused"))
+    for _ in range(3):
+        with pytest.raises(NoProviderLeft, match="nothing answers there") as caught:
+            made.plan()
+        assert caught.value.status == 503 and caught.value.retry_after == pytest.approx(1)
+        clock.advance(1.01)
+        assert providers(made.plan()) == ["a"]
+        made.health.begin(made.mapping("a"), key())
+        made.outcomes("a", 0, 1, ConnectFailed("refused"))
+
+
+def test_where_nothing_answers_tries_that_still_wait_do_not_put_off_the_next_one(world, mapping, key, clock):
+    made, tried = world(mapping("a")), 0
+    made.outcomes("a", 0, 1, ConnectTimeout("late"))
+    for step in range(60):  # a tenth of a second each
+        clock.advance(0.1)
+        if step % 10 == 5:
+            made.outcomes("a", 0, 1, ConnectTimeout("late"))  # of a request that began long ago
+        try:
+            made.plan()
+        except NoProviderLeft:
+            continue
+        made.health.begin(made.mapping("a"), key())
+        tried += 1
+    assert tried in (5, 6)
+
+
+def test_a_key_that_rests_is_tried_after_the_other_keys_of_its_provider(world, mapping, key):
     made = world(mapping("a"), keys={"a": (key("k1"), key("k2"))})
     made.health.sample(made.mapping("a"), key("k1"), error=UpstreamRefused("no", upstream_status=401))
-    assert [one.ident for one in made.plan().first.credentials] == ["k2"]
+    plan = made.plan()
+    assert [one.ident for one in plan.first.credentials] == ["k2", "k1"]
+    assert [one.ident for one in plan.resting["a/m"].credentials] == ["k1"] and not plan.resting["a/m"].whole
+
+
+def test_refusals_that_one_organization_provokes_move_nobody_else(trio):
+    world = trio()
+    world.outcomes("a", 0, 9, UpstreamRefused("no such file", upstream_status=404), whose="one")
+    assert providers(world.plan(organization="two")) == ["a", "b", "c"]
+    assert providers(world.plan(organization="one")) == ["b", "c", "a"]
+    world.outcomes("a", 0, 1, UpstreamRefused("no such model", upstream_status=404), whose="two")
+    assert providers(world.plan(organization="three")) == ["b", "c", "a"]
 
 
 def test_own_keys_at_own_addresses_serve_while_the_provider_rests(world, mapping, key):
     made = world(mapping("a"), keys={"a": (key("own", "byok", "https://own.example"), key())})
-    made.outcomes("a", 0, 1, UpstreamUnreachable("refused"))
+    made.outcomes("a", 0, 1, ConnectFailed("refused"))
     assert [one.ident for one in made.plan().first.credentials] == ["own"]
 
 
@@ -178,14 +238,30 @@ def test_a_pinned_provider_at_ninety_percent_is_still_taken(trio):
 
 def test_a_pinned_provider_below_ninety_percent_is_rerouted_to_the_best(trio):
     world = trio()
-    world.outcomes("c", 8, 1, FAILED)
+    world.outcomes("c", 17, 3, FAILED)
     plan = world.plan("c/m")
     assert providers(plan) == ["a", "b", "c"] and plan.reason == "low-uptime-fallback"
 
 
+def test_less_than_twenty_requests_say_nothing_of_a_pinned_provider(trio):
+    world = trio()
+    world.outcomes("c", 4, 15, FAILED)
+    assert providers(world.plan("c/m")) == ["c"]
+
+
+@pytest.mark.parametrize("error", [UpstreamRefused("no", upstream_status=401), UpstreamRateLimited("slow")])
+def test_a_bad_key_of_two_or_a_limit_does_not_send_a_pinned_request_elsewhere(world, mapping, key, error):
+    made = world(mapping("a"), mapping("c"), keys={"a": (key(),), "c": (key("good"), key("bad"))})
+    for _ in range(30):
+        made.health.sample(made.mapping("c"), key("bad"), error=error)
+        made.health.sample(made.mapping("c"), key("good"))
+    plan = made.plan("c/m")
+    assert providers(plan) == ["c"] and [one.ident for one in plan.first.credentials] == ["good", "bad"]
+
+
 def test_no_fallback_keeps_a_failing_pinned_provider(trio):
     world = trio()
-    world.outcomes("c", 8, 1, FAILED)
+    world.outcomes("c", 17, 3, FAILED)
     assert providers(world.plan("c/m", no_fallback=True)) == ["c"]
 
 
@@ -197,7 +273,7 @@ def test_a_failing_pinned_provider_without_others_is_still_taken(world, mapping)
 
 def test_a_pinned_provider_that_does_not_answer_is_rerouted(trio):
     world = trio()
-    world.outcomes("c", 0, 1, UpstreamUnreachable("refused"))
+    world.outcomes("c", 0, 1, ConnectFailed("refused"))
     assert providers(world.plan("c/m"))[0] == "a"
     with pytest.raises(NoProviderLeft):
         world.plan("c/m", no_fallback=True)
@@ -206,9 +282,7 @@ def test_a_pinned_provider_that_does_not_answer_is_rerouted(trio):
 def test_a_limited_pinned_provider_is_not_rerouted(trio):
     world = trio()
     world.outcomes("c", 0, 1, UpstreamRateLimited("slow", retry_after=9))
-    with pytest.raises(NoProviderLeft) as caught:
-        world.plan("c/m")
-    assert caught.value.retry_after == pytest.approx(9)
+    assert providers(world.plan("c/m")) == ["c"]
 
 
 def test_a_strategy_does_not_go_with_a_pinned_provider(trio):
