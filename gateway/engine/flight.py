@@ -13,6 +13,10 @@ from gateway.neutral.chat import ChatResult
 from gateway.neutral.events import Batch, Failed, Finished, Silent
 from gateway.threads import spawn
 
+MOST_BYTES = 4 << 20
+UNWRITTEN = 1024  # bytes that a frame without bytes counts for
+AHEAD = 256  # frames that an overgrown answer may be ahead of its slowest reader
+PATIENCE_S = 600.0
 ABANDONED = "The request that this one waited for was given up."
 
 
@@ -24,8 +28,9 @@ class Flight:
     other workers wait for it.
     """
 
-    def __init__(self, clock: Clock, request_id: str, mappings: frozenset[str]) -> None:
-        """`mappings`: the keys of all mappings that may come to serve it."""
+    def __init__(self, clock: Clock, request_id: str, mappings: frozenset[str], most_bytes: int = MOST_BYTES) -> None:
+        """`mappings`: the keys of all mappings that may come to serve it. Of an answer above `most_bytes` only what its
+        readers have yet to read stays: it can be neither kept nor joined any more (`overgrown`)."""
         self._clock = clock
         self.request_id = request_id
         self._wake = threading.Event()
@@ -39,7 +44,13 @@ class Flight:
         self.failed: Failed | None = None
         self.failure: Exception | None = None
         self.landed = self.spoiled = self.locked = False
+        self.overgrown = False
         self.readers = 0
+        self._most_bytes = most_bytes
+        self._size = 0
+        self._gone = 0  # frames that every reader has behind them, of an overgrown answer
+        self._places: dict[int, int] = {}  # of those who read batches
+        self._room = threading.Event()
 
     def start(self, outcome: Outcome, work: Callable[["Flight"], None]) -> None:
         """Begin: `work` fills the flight and ends it. Whoever starts it must have joined it."""
@@ -66,7 +77,23 @@ class Flight:
         gap_ms = round((now - self._at) * 1000) if self.frames else 0
         self._at = now
         self.frames.append((gap_ms, frame))
+        self._size += len(frame) if isinstance(frame, bytes) else UNWRITTEN
+        self.overgrown = self.overgrown or self._size > self._most_bytes
         self._tell()
+        if self.overgrown:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what all readers have read, and wait for the slowest."""
+        while True:
+            behind = min(self._places.values(), default=self._gone + len(self.frames))
+            del self.frames[: behind - self._gone]
+            self._gone = max(self._gone, behind)
+            if len(self.frames) <= AHEAD:
+                return
+            self._room.clear()
+            if not self._room.wait(PATIENCE_S):
+                raise UpstreamFailed(ABANDONED)
 
     def land(self, entry: Entry | None = None) -> None:
         """The answer is whole; `entry` is it as others get it, None where they cannot."""
@@ -96,19 +123,30 @@ class Flight:
 
         A failure before the first batch is raised, a later one comes as a Failed event.
         """
-        place, begun = 0, False
-        while True:
-            for _, frame in self.frames[place:]:
-                place += 1
-                begun = True
-                yield read_batch(frame) if isinstance(frame, bytes) else frame
-            if place < len(self.frames):
-                continue
-            if self.ended:
-                break
-            if not self._wake.wait(heartbeat_s):
-                begun = True
-                yield [Silent()]
+        batches = self._batches(heartbeat_s)
+        next(batches)  # its place is known from now on, and given up with it
+        return batches
+
+    def _batches(self, heartbeat_s: float) -> Iterator[Batch]:
+        begun, reader = False, object()
+        self._places[id(reader)] = self._gone
+        try:
+            yield []
+            while True:
+                while (place := self._places[id(reader)] - self._gone) < len(self.frames):
+                    _, frame = self.frames[place]
+                    self._places[id(reader)] += 1
+                    self._room.set()
+                    begun = True
+                    yield read_batch(frame) if isinstance(frame, bytes) else frame
+                if self.ended:
+                    break
+                if not self._wake.wait(heartbeat_s):
+                    begun = True
+                    yield [Silent()]
+        finally:
+            del self._places[id(reader)]
+            self._room.set()
         if self.failure is not None:
             if not begun or not isinstance(self.failure, GatewayError):
                 raise self.failure
@@ -130,7 +168,7 @@ def fly(flight: Flight, batches: Iterator[Batch], entry_of: Callable[[Flight], E
             return
         _add(flight, batch)
         if type(last) is Finished:
-            flight.land(None if flight.spoiled else entry_of(flight))
+            flight.land(None if flight.spoiled or flight.overgrown else entry_of(flight))
             return
 
 

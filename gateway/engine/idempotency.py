@@ -5,7 +5,6 @@ A request with a key runs to its end even when its caller hangs up, because the 
 
 import hashlib
 import hmac
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from gateway.accounts.vault import Vault, is_sealed
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.settlement import Settlements
+from gateway.engine.spool import Spool
 from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
 from gateway.metering.payloads import pack, unpack
 from gateway.store.database import Database
@@ -32,6 +32,7 @@ KEPT_S = 24 * 3600.0
 LONGEST_KEY = 255
 # Answers above this are not kept; the largest made of a request are pictures, a few megabytes each.
 MOST_BYTES = 48 << 20
+MOST_STREAM_BYTES = 16 << 20
 TRIES = 3
 WAIT_S = 5.0
 LABEL = b"idempotency\0"
@@ -176,32 +177,35 @@ class Idempotency:
         if isinstance(reply.body, bytes):
             self._end(claim, reply, reply.body)
             return reply
-        spool = _Spool()
+        spool = Spool(min(self._most_bytes, MOST_STREAM_BYTES))
         spawn(self._record, claim, reply, reply.body, spool)
         return reply._replace(body=spool.read())
 
-    def _record(self, claim: _Claim, reply: Reply, pieces: Iterator[bytes], spool: "_Spool") -> None:
-        """Read a stream to its end, for its caller and for those who ask again."""
+    def _record(self, claim: _Claim, reply: Reply, pieces: Iterator[bytes], spool: Spool) -> None:
+        """Read a stream to its end, for its caller and for those who ask again; one that is too large to be kept ends
+        with its caller, and so does the upstream call."""
+        failure: Exception | None = None
         try:
             for piece in pieces:
-                spool.write(piece)
-            self._end(claim, reply, b"".join(spool.pieces))
+                if not spool.write(piece):
+                    break
+            self._end(claim, reply, spool.kept)
         except Exception as error:
             self._lose(claim, CRASHED)
-            spool.error = error
+            failure = error
         finally:
             self._running.discard(claim.place)
             close = getattr(pieces, "close", None)
             if close is not None:
                 close()
-            spool.end()
+            spool.end(failure)
 
-    def _end(self, claim: _Claim, reply: Reply, body: bytes) -> None:
-        """Keep the answer, unless nothing was sent upstream for it and it is a refusal."""
+    def _end(self, claim: _Claim, reply: Reply, body: bytes | None) -> None:
+        """Keep the answer (None: it was too large), unless nothing was sent upstream for it and it is a refusal."""
         calls = self._settlements.watch.end(claim.request_id)
         if reply.status >= FIRST_ERROR and not calls:
             self._post(claim, self._rows.delete(KIND, claim.place))
-        elif len(body) > self._most_bytes:
+        elif body is None or len(body) > self._most_bytes:
             self._store(claim, _write(claim, "lost", reason=TOO_LARGE))
         elif not claim.keeps:
             self._store(claim, _write(claim, "lost", reason=NOT_KEPT))
@@ -231,37 +235,6 @@ class Idempotency:
         for part in parts:
             summed.update(len(part).to_bytes(8, "big") + part)
         return summed.hexdigest()
-
-
-class _Spool:
-    """A stream's bytes between the greenlet that makes them and the caller, who may leave."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.error: Exception | None = None
-        self._ended = False
-        self._more = threading.Event()
-
-    def write(self, piece: bytes) -> None:
-        self.pieces.append(piece)
-        self._more.set()
-
-    def end(self) -> None:
-        self._ended = True
-        self._more.set()
-
-    def read(self) -> Iterator[bytes]:
-        place = 0
-        while True:
-            while place < len(self.pieces):
-                yield self.pieces[place]
-                place += 1
-            if self._ended:
-                break
-            self._more.wait()
-            self._more.clear()
-        if self.error is not None:
-            raise self.error
 
 
 def _check(key: str) -> str:

@@ -93,7 +93,7 @@ class Sharing:
         flight = self._flights.get(asking.key)
         if flight is None:
             return self._lead_stream(asking, maker)
-        if self._may_follow(asking, flight):
+        if self._may_follow(asking, flight) and not flight.overgrown:
             batches = flight.batches(self._heartbeat_s)
             flight.join()
             try:
@@ -105,7 +105,9 @@ class Sharing:
                 raise
             else:
                 outcome = self._outcome(asking, asking.planned.groups[0][0], flight.request_id)
-                return self._follow_stream(asking, flight, first, batches, outcome), outcome
+                following = self._follow_stream(asking, flight, first, batches, outcome)
+                next(following)
+                return following, outcome
         run = maker.admit()
         return maker.stream(run), run.outcome
 
@@ -145,7 +147,9 @@ class Sharing:
             self._close(asking.key, flight)
             raise
         flight.start(run.outcome, lambda one: self._make_stream(asking, one, run, maker))
-        return _reading(flight, flight.batches(self._heartbeat_s)), run.outcome
+        batches = _reading(flight, flight.batches(self._heartbeat_s))
+        next(batches)  # begun: who leaves before anything was read leaves the flight too
+        return batches, run.outcome
 
     def _open(self, asking: Asking) -> Flight:
         mappings = frozenset(mapping.key for mapping in asking.planned.mappings)
@@ -262,6 +266,7 @@ class Sharing:
         slot, done = None, False
         try:
             slot = self._enter(asking)
+            yield []
             while True:
                 _name_target(outcome, flight)
                 last = type(batch[-1])
@@ -276,6 +281,7 @@ class Sharing:
                     return
                 batch = next(batches)
         finally:
+            batches.close()
             flight.leave()
             if slot is not None:
                 slot.release()
@@ -328,8 +334,10 @@ class Sharing:
 
 def _reading(flight: Flight, batches: Iterator[Batch]) -> Iterator[Batch]:
     try:
+        yield []
         yield from batches
     finally:
+        batches.close()
         flight.leave()
 
 

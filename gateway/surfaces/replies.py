@@ -48,8 +48,17 @@ def write_frames(
     batches: Iterator[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
 ) -> Iterator[bytes]:
     """What `write` makes of each batch, one item a batch (none where it makes nothing), or `fail` of an error. The
-    batches are closed whatever ends it."""
+    batches are closed whatever ends it, also before anything was read."""
+    frames = _write_frames(batches, write, fail)
+    next(frames)
+    return frames
+
+
+def _write_frames(
+    batches: Iterator[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
+) -> Iterator[bytes]:
     try:
+        yield b""  # taken at once: from here on what closes this runs its end
         for batch in batches:
             sent = write(batch)
             if sent:

@@ -2,7 +2,7 @@ import gevent
 import pytest
 
 from gateway.engine.cache import Entry
-from gateway.engine.flight import Flight, fly
+from gateway.engine.flight import AHEAD, Flight, fly
 from gateway.engine.outcome import Outcome
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.events import Failed, Finished, Silent, Started, TextDelta
@@ -113,3 +113,37 @@ def test_what_has_no_bytes_reaches_its_readers_and_is_not_kept(flight):
     launch(flight, iter([odd, [Finished("stop")]]))
     assert list(flight.batches(1.0))[0] is odd
     assert flight.spoiled and flight.entry is None and flight.landed
+
+
+def test_an_answer_without_end_holds_no_more_than_its_readers_have_yet_to_read(clock):
+    made = []
+
+    def endless():
+        while True:
+            made.append(1)
+            yield [TextDelta("x" * 1000)]
+            gevent.sleep(0)
+
+    flight = Flight(clock, "r1", frozenset(), most_bytes=100_000)
+    launch(flight, endless())
+    batches = flight.batches(1.0)
+    for _ in range(2000):
+        next(batches)
+    gevent.sleep(0.05)
+    assert flight.overgrown and len(flight.frames) <= AHEAD + 1
+    assert len(made) <= 2000 + AHEAD + 2
+    batches.close()
+    flight.leave()
+    gevent.sleep(0.05)
+    before = len(made)
+    gevent.sleep(0.05)
+    assert len(made) == before
+
+
+def test_an_overgrown_answer_is_whole_for_its_readers_and_not_kept(clock):
+    flight = Flight(clock, "r1", frozenset(), most_bytes=10)
+    launch(flight, words(*("abc" for _ in range(1000))))
+    readers = [gevent.spawn(text_of, batches) for batches in (flight.batches(1.0), flight.batches(1.0))]
+    gevent.joinall(readers, timeout=5)
+    assert [reader.value for reader in readers] == ["abc" * 1000] * 2
+    assert flight.landed and flight.entry is None

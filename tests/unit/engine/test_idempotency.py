@@ -9,6 +9,7 @@ from gateway.accounts.access import Level
 from gateway.accounts.authentication import Caller
 from gateway.accounts.compliance import Policy
 from gateway.accounts.vault import Vault
+from gateway.engine import spool
 from gateway.engine.idempotency import Idempotency, Keyed, Reply
 from gateway.errors import IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest, Unavailable
 from gateway.limits.asks import Ask
@@ -211,3 +212,49 @@ def test_an_answer_that_may_not_be_kept_is_not_given_again_nor_made_again(house,
 def test_an_improper_key_is_refused(shop: Shop, key: str) -> None:
     with pytest.raises(InvalidRequest):
         shop.ask(never, key=key)
+
+
+class Endless:
+    """A stream that never ends; knows how much of it was read and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.made, self.closed = 0, False
+
+    def __iter__(self) -> "Endless":
+        return self
+
+    def __next__(self) -> bytes:
+        gevent.sleep(0)
+        self.made += 1
+        return b"x" * 10_000
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("read", [0, 1])
+def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(house, caller, read: int) -> None:
+    shop, endless = Shop(house(), caller, most_bytes=1_000_000), Endless()
+    body = shop.ask(lambda: Reply(200, [], endless)).body
+    for _ in range(read):
+        next(body)
+    body.close()
+    for _ in range(100):
+        gevent.sleep(0.01)
+        if endless.closed:
+            break
+    assert endless.closed and endless.made <= 102
+    with pytest.raises(Interrupted, match="too large"):
+        shop.ask(never)
+
+
+def test_a_slow_caller_of_a_large_stream_is_waited_for(house, caller) -> None:
+    shop, endless = Shop(house(), caller, most_bytes=1_000_000), Endless()
+    body = shop.ask(lambda: Reply(200, [], endless)).body
+    gevent.sleep(0.2)
+    ahead = endless.made
+    assert ahead * 10_000 <= 1_000_000 + spool.AHEAD + 20_000
+    for _ in range(500):
+        next(body)
+    assert endless.made >= 500
+    body.close()

@@ -112,7 +112,7 @@ def body_of(sample: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def protocols() -> dict[str, Any]:
-    transport = Transport(Timeouts(1, 1, 1, 1, 1, 1), Security(False, ()))
+    transport = Transport(Timeouts(1, 1, 1, 1, 1, 1), Security(False, (), ()))
     return make_protocols(transport, Clock())
 
 

@@ -46,7 +46,7 @@ def upstream() -> Iterator[FakeAzure]:
 
 @pytest.fixture
 def ask() -> Iterator[Callable]:
-    transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, ()))
+    transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
     upstreams = Upstreams({"openai": OpenAIChat()}, Network(transport), {}, 1)
 
     def send(where: Target, stream=False):
@@ -151,7 +151,7 @@ def test_filtered_answer_ends_as_one(ask, upstream, stream):
 
 def test_unknown_deployment_is_the_providers_fault():
     with FakeAzure("another") as server:
-        transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, ()))
+        transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
         upstreams = Upstreams({"openai": OpenAIChat()}, Network(transport), {}, 1)
         request = ChatRequest("m", Needs(), lambda: TALK)
         with pytest.raises(UpstreamRefused):

@@ -45,7 +45,7 @@ def upstream() -> Iterator[FakeBedrock]:
 
 @pytest.fixture
 def upstreams() -> Iterator[Upstreams]:
-    transport = Transport(Timeouts(5, 5, 5, 1, 2, 0.2), Security(True, ()))
+    transport = Transport(Timeouts(5, 5, 5, 1, 2, 0.2), Security(True, (), ()))
     yield Upstreams({"bedrock": PROTOCOL}, Network(transport), {}, 0.2)
     transport.close()
 

@@ -51,7 +51,7 @@ def upstream() -> Iterator[FakeCohere]:
 
 @pytest.fixture
 def ask(upstream) -> Iterator[Callable]:
-    transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, ()))
+    transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
     upstreams = Upstreams({"cohere": CohereChat()}, Network(transport), {}, 1)
 
     def send(*messages: Message, stream=False, secret=KEY, model="command-a-reasoning-08-2025", **talk):

@@ -19,7 +19,7 @@ FILES = loader.load()
 @pytest.fixture
 def find() -> Iterator[Callable[..., tuple[Discovery, Current]]]:
     """A discovery with this environment, and the catalogue that it changes."""
-    transport = Transport(Timeouts(5, 5, 5, 0.3, 2, 1), Security(False, ()))
+    transport = Transport(Timeouts(5, 5, 5, 0.3, 2, 1), Security(False, (), ()))
 
     def make(**environment: str) -> tuple[Discovery, Current]:
         current = Current(FILES)

@@ -53,7 +53,7 @@ def upstream() -> Iterator[FakeMistral]:
 
 @pytest.fixture
 def ask(upstream) -> Iterator[Callable]:
-    transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, ()))
+    transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
     upstreams = Upstreams({"openai": OpenAIChat()}, Network(transport), {}, 1)
 
     def send(*messages: Message, stream=False, secret=KEY, native=None, **talk):

@@ -1,0 +1,78 @@
+"""A stream's bytes between the greenlet that makes them and the caller, who may be slow, or leave."""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+AHEAD = 1 << 20  # bytes that the maker may be ahead of a caller once nothing is kept any more
+PATIENCE_S = 600.0  # a caller who takes nothing for so long has left
+
+
+class Spool:
+    """Keeps all bytes up to `most_bytes`; of a longer stream nothing is kept, and it goes on for its caller alone, no
+    faster than they read."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._pieces: deque[bytes] = deque()
+        self._kept: list[bytes] | None = []
+        self._size = self._ahead = 0
+        self._failure: Exception | None = None
+        self._ended = self._left = False
+        self._more, self._room = threading.Event(), threading.Event()
+
+    @property
+    def kept(self) -> bytes | None:
+        """All that was written; None when it was too much."""
+        return None if self._kept is None else b"".join(self._kept)
+
+    def write(self, piece: bytes) -> bool:
+        """Whether anybody still wants more: the caller, or those who ask again for what is kept."""
+        self._size += len(piece)
+        if self._kept is not None:
+            self._kept.append(piece)
+            if self._size > self._most_bytes:
+                self._kept = None
+        if not self._left:
+            self._pieces.append(piece)
+            self._ahead += len(piece)
+            self._more.set()
+        while self._kept is None and not self._left and self._ahead > AHEAD:
+            self._room.clear()
+            if not self._room.wait(PATIENCE_S):
+                self._leave()
+        return self._kept is not None or not self._left
+
+    def end(self, failure: Exception | None = None) -> None:
+        """Nothing more comes; `failure` is raised to the reader behind the last piece."""
+        self._failure, self._ended = failure, True
+        self._more.set()
+
+    def read(self) -> Iterator[bytes]:
+        """The pieces as they come. Closing it is leaving, also before anything was read."""
+        pieces = self._read()
+        next(pieces)
+        return pieces
+
+    def _read(self) -> Iterator[bytes]:
+        try:
+            yield b""  # taken at once: from here on what closes this runs its end
+            while True:
+                self._more.clear()
+                while self._pieces:
+                    piece = self._pieces.popleft()
+                    self._ahead -= len(piece)
+                    self._room.set()
+                    yield piece
+                if self._ended and not self._pieces:
+                    break
+                self._more.wait()
+        finally:
+            self._leave()
+        if self._failure is not None:
+            raise self._failure
+
+    def _leave(self) -> None:
+        self._left = True
+        self._pieces.clear()
+        self._room.set()
