@@ -84,6 +84,13 @@ SELECT id, leased_nusd, granted FROM (
         WHERE l.budget = b.id AND l.generation = b.generation), 0) AS granted FROM budget b
 ) x WHERE leased_nusd <> granted ORDER BY id
 """
+# Every hold has its leases, and what no worker owns belongs to a hold.
+HELD = """
+SELECT id, SUM(amount), SUM(leased) FROM (
+    SELECT id, 1 AS amount, 0 AS leased FROM hold
+    UNION ALL SELECT DISTINCT hold, 0, 1 FROM lease WHERE hold IS NOT NULL
+) h GROUP BY id HAVING SUM(amount) <> SUM(leased) ORDER BY id
+"""
 # Callers reserve from the budgets of teams that are marked to have limits, and from no others.
 UNMARKED = """
 SELECT t.id, MAX(b.limit_nusd), 0 FROM team t JOIN budget b ON b.scope_id = t.id
@@ -159,6 +166,7 @@ class Examination:
         )
         yield from self._ask(sql, "usage rows", "counter", MARKED)
         yield from self._ask(LEASED, "leased", "granted to workers")
+        yield from self._ask(HELD, "held for a job", "leased for it")
         yield from self._ask(UNMARKED, "limit", "limit that its members meet")
         for column in ("settled_nusd", "leased_nusd"):
             yield from self._ask(NEGATIVE.format(column=column), column.removesuffix("_nusd"), "which is less than")

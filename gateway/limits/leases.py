@@ -72,7 +72,9 @@ class Move(NamedTuple):
     close: bool = False
 
 
-class _Row(NamedTuple):
+class BudgetRow(NamedTuple):
+    """A budget as the store has it, locked."""
+
     id: str
     limit_nusd: int | None
     settled_nusd: int
@@ -143,7 +145,7 @@ def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[in
 def _take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, running: bool) -> Taken | Shortage:
     _require_owner(database, epoch)
     now = database.now_us()
-    rows = _load(database, holds, now, running)
+    rows = load(database, holds, now, running)
     leases = _read_leases(database, [hold.lease for hold in holds if hold.lease])
     holds = [_current(hold, rows[hold.budget], leases, running) for hold in holds if hold.budget in rows]
     if running:
@@ -152,7 +154,7 @@ def _take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, runni
     available = [rows[hold.budget].left_nusd + hold.free_nusd for hold in limited]
     need = fit(ask, min(available) if available else None)
     if need is None:
-        return _shortage(database, epoch, ask, limited[available.index(min(available))], rows, now)
+        return shortage_of(database, epoch, ask, limited[available.index(min(available))], rows, now)
     return Taken(need, [_grant(database, epoch, hold, rows[hold.budget], need.amount_nusd, now) for hold in holds])
 
 
@@ -163,7 +165,7 @@ def _require_owner(database: Database, epoch: int) -> None:
         raise Unavailable("This worker is being registered anew; try again.")
 
 
-def _load(database: Database, holds: Sequence[Hold], now: int, running: bool) -> dict[str, _Row]:
+def load(database: Database, holds: Sequence[Hold], now: int, running: bool) -> dict[str, BudgetRow]:
     """The locked budgets; totals and credits come into being here, windows that ended begin anew."""
     ids = [hold.budget for hold in holds]
     rows = lock_budgets(database, ids)
@@ -191,7 +193,7 @@ def insert_budget(database: Database, hold: Hold, limit_nusd: int | None) -> Non
     )
 
 
-def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, _Row]:
+def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, BudgetRow]:
     """The rows of budgets, locked in the order of their ids. Inside a write."""
     if not ids:
         return {}
@@ -199,7 +201,7 @@ def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, _Row]:
         "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation FROM budget "
         f"WHERE id IN ({_marks(ids)}) ORDER BY id{_for_update(database)}"
     )
-    return {row[0]: _Row(*row) for row in database.execute(sql, ids).fetchall()}
+    return {row[0]: BudgetRow(*row) for row in database.execute(sql, ids).fetchall()}
 
 
 def _read_leases(database: Database, ids: Sequence[int]) -> dict[int, tuple[str, int, int, int]]:
@@ -213,7 +215,7 @@ def _read_leases(database: Database, ids: Sequence[int]) -> dict[int, tuple[str,
     return {row[0]: tuple(row[1:]) for row in database.execute(sql, ids).fetchall()}
 
 
-def _begin_window(database: Database, row: _Row, now: int) -> _Row:
+def _begin_window(database: Database, row: BudgetRow, now: int) -> BudgetRow:
     database.execute(
         "UPDATE budget SET window_start = ?, generation = ?, settled_nusd = 0, leased_nusd = 0 WHERE id = ?",
         (now, row.generation + 1, row.id),
@@ -221,14 +223,14 @@ def _begin_window(database: Database, row: _Row, now: int) -> _Row:
     return row._replace(window_start=now, generation=row.generation + 1, settled_nusd=0, leased_nusd=0)
 
 
-def _current(hold: Hold, row: _Row, leases: dict[int, Any], running: bool) -> Hold:
+def _current(hold: Hold, row: BudgetRow, leases: dict[int, Any], running: bool) -> Hold:
     """The hold as the store sees it: a lease that is gone or of an earlier window counts for nothing."""
     if hold.lease in leases and hold.generation == row.generation:
         return hold
     return hold._replace(lease=0, free_nusd=0)
 
 
-def _grant(database: Database, epoch: int, hold: Hold, row: _Row, amount: int, now: int) -> Slice:
+def _grant(database: Database, epoch: int, hold: Hold, row: BudgetRow, amount: int, now: int) -> Slice:
     granted = 0 if row.limit_nusd is None else _size(hold, row, amount)
     if granted:
         changed = database.execute(
@@ -256,7 +258,7 @@ def _grant(database: Database, epoch: int, hold: Hold, row: _Row, amount: int, n
     )
 
 
-def _size(hold: Hold, row: _Row, amount: int) -> int:
+def _size(hold: Hold, row: BudgetRow, amount: int) -> int:
     """How much to take so that `amount` is free: some for the next requests, single ones near the limit."""
     short = amount - hold.free_nusd
     if short <= 0:
@@ -265,7 +267,8 @@ def _size(hold: Hold, row: _Row, amount: int) -> int:
     return min(row.left_nusd, max(short, ahead, hold.wanted_nusd - hold.free_nusd))
 
 
-def _shortage(database: Database, epoch: int, ask: Ask, hold: Hold, rows: dict[str, _Row], now: int) -> Shortage:
+def shortage_of(database: Database, epoch: int, ask: Ask, hold: Hold, rows: dict[str, BudgetRow], now: int) -> Shortage:
+    """What the budget of `hold` lacks for `ask`; `epoch` is the worker's that asks."""
     row = rows[hold.budget]
     sql = "SELECT 1 FROM lease WHERE budget = ? AND worker <> ? AND granted_nusd > spent_nusd LIMIT 1"
     others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
@@ -279,7 +282,7 @@ def _is_window(budget: str) -> bool:
     return budget.endswith(f":{WINDOW}")
 
 
-def _end(row: _Row) -> int:
+def _end(row: BudgetRow) -> int:
     return read_period(row.period).end(row.window_start)
 
 

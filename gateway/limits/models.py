@@ -7,6 +7,7 @@ from gateway.store.database import Base, NanoField, TimeField
 KEY, MEMBER, TEAM, ORGANIZATION = "key", "member", "team", "organization"
 PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total, and no window
 TOTAL, WINDOW, CREDITS = "total", "window", "credits"
+NOBODY = 0  # the `worker` of leases that belong to a hold: no epoch is 0
 
 
 class Budget(Base):
@@ -32,7 +33,8 @@ class Lease(Base):
     """A worker's slice of a budget: what is left of it is granted − spent. `worker` is the owner's epoch.
 
     `spent_nusd` is what settled since the last fold into the budget. A lease with `returned_at` was given back for an
-    owner that was lost; what its owner may still settle counts against the budget at the next fold.
+    owner that was lost; what its owner may still settle counts against the budget at the next fold. Those of a `hold`
+    have no worker and end with it.
     """
 
     id = peewee.BigIntegerField(primary_key=True)
@@ -43,6 +45,20 @@ class Lease(Base):
     spent_nusd = NanoField()
     taken_at = TimeField()
     returned_at = TimeField(null=True)
+    hold = peewee.CharField(64, null=True)
+
+
+class HoldRow(Base):
+    """A reservation of a job or a session, `id` its own."""
+
+    id = peewee.CharField(64, primary_key=True)
+    organization = peewee.CharField(40)
+    amount_nusd = NanoField()
+    output_cap = peewee.BigIntegerField(null=True)
+    placed_at = TimeField()
+
+    class Meta:
+        table_name = "hold"
 
 
 class Ledger(Base):
@@ -70,7 +86,7 @@ class RateLimit(Base):
         primary_key = peewee.CompositeKey("scope", "scope_id", "kind")
 
 
-MODELS = (Budget, Lease, Ledger, RateLimit)
+MODELS = (Budget, Lease, HoldRow, Ledger, RateLimit)
 
 
 def budget_id(scope_id: str, kind: str) -> str:

@@ -1,4 +1,7 @@
-"""Leases whose owner is gone: late costs counted where they belong, slices given back to their budgets."""
+"""Leases whose owner is gone: late costs counted where they belong, slices given back to their budgets.
+
+Those of holds are spared: they belong to a job, which ends them (holds.py).
+"""
 
 from collections.abc import Sequence
 
@@ -42,7 +45,7 @@ def list_lost(database: Database, longest_us: int) -> list[int]:
     now = database.moment_sql()
     sql = (
         "SELECT l.worker FROM lease l LEFT JOIN worker w ON w.epoch = l.worker "
-        "WHERE l.returned_at IS NULL OR l.spent_nusd > 0 GROUP BY l.worker, w.expires_at "
+        "WHERE l.hold IS NULL AND (l.returned_at IS NULL OR l.spent_nusd > 0) GROUP BY l.worker, w.expires_at "
         f"HAVING COALESCE(w.expires_at, MAX(l.taken_at)) + {longest_us} < {now}"
     )
     return [row[0] for row in database.read(lambda: database.execute(sql).fetchall())]

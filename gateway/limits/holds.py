@@ -1,0 +1,154 @@
+"""Holds: reservations that belong to a job or a session, and so outlive the worker that made them.
+
+A hold is a row of the store with one lease for each budget that it concerns. These leases have no worker, so the sweep
+of lost workers spares them, and every budget counts them as leased like any other. A hold ends once: with what the job
+cost, together with the rows that tell so, or given back whole.
+"""
+
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.errors import GatewayError, NotFound
+from gateway.limits.asks import Ask, Payer, Shortage, fit
+from gateway.limits.leases import SPEND, BudgetRow, Move, fold_inside, holds_of, load, lock_budgets, shortage_of
+from gateway.limits.models import CREDITS, NOBODY
+from gateway.store.database import Database
+from gateway.threads import pause
+
+GRANT = "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ?"  # of a row that is locked and was looked at
+LEASE = (
+    "INSERT INTO lease (id, budget, worker, generation, granted_nusd, spent_nusd, taken_at, hold) "
+    "VALUES (?, ?, ?, ?, ?, 0, ?, ?)"
+)
+PATIENCE_S, PATIENCE_ROUNDS = 0.3, 4
+LEASES = "SELECT id, budget FROM lease WHERE hold = ? ORDER BY id"
+
+
+class JobHold(NamedTuple):
+    """What is reserved for the job `id`. `output_cap`: the output limit that its budgets allow, None without one."""
+
+    id: str
+    organization_id: str
+    amount_nusd: int
+    output_cap: int | None
+    placed_at_us: int
+
+
+class Holds:
+    """All holds of the installation; any process may place, extend or end one."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def place(self, ident: str, payer: Payer, ask: Ask) -> JobHold:
+        """Reserve the most that `ask` can cost from every budget of `payer`, or from none. Safe to repeat: a job has
+        one hold. What workers have of a budget and do not use comes back within a second, which is waited for.
+        SpendingLimitReached, OutOfCredits, Unavailable."""
+        for rounds_left in range(PATIENCE_ROUNDS, -1, -1):
+            outcome = self._database.write(lambda: self._place(ident, payer, ask))
+            if isinstance(outcome, JobHold):
+                return outcome
+            if not (outcome.others and rounds_left):
+                break
+            pause(PATIENCE_S)
+        raise outcome.error()
+
+    def find(self, ident: str) -> JobHold | None:
+        """The hold of a job, None when there is none (any more). Unavailable."""
+        return self._database.read(lambda: self._find(ident))
+
+    def extend(self, ident: str, payer: Payer, nusd: int) -> None:
+        """Reserve so much more of what the hold of `payer` concerns. SpendingLimitReached, OutOfCredits (both
+        budget_exhausted_mid_stream), NotFound when the hold has ended, Unavailable."""
+        error = self._database.write(lambda: self._extend(ident, payer, nusd))
+        if error is not None:
+            raise error
+
+    def settle(self, ident: str, cost_nusd: int, credits: bool, record: Callable[[], object]) -> bool:
+        """End a hold with what its job cost. `record` writes the rows that tell so, in the same transaction (it may run
+        again when that is repeated); `credits` False leaves the organization's credits out.
+
+        False when somebody ended it before: then nothing is written. Unavailable: nobody knows, so repeat it.
+        """
+        return self._database.write(lambda: self._end(ident, cost_nusd, credits, record))
+
+    def release(self, ident: str) -> bool:
+        """Give a hold back whole; False when it has ended before. Unavailable."""
+        return self.settle(ident, 0, True, lambda: None)
+
+    def _find(self, ident: str) -> JobHold | None:
+        sql = "SELECT id, organization, amount_nusd, output_cap, placed_at FROM hold WHERE id = ?"
+        row = self._database.execute(sql, (ident,)).fetchone()
+        return None if row is None else JobHold(*row)
+
+    def _place(self, ident: str, payer: Payer, ask: Ask) -> JobHold | Shortage:
+        database, now = self._database, self._database.now_us()
+        found = self._find(ident)
+        if found is not None:
+            return found
+        rows = load(database, holds_of(payer), now, running=False)
+        budgets = [budget for budget in holds_of(payer) if budget.budget in rows]
+        limited = [budget for budget in budgets if rows[budget.budget].is_limited]
+        left = [rows[budget.budget].left_nusd for budget in limited]
+        need = fit(ask, min(left) if left else None)
+        if need is None:
+            return shortage_of(database, NOBODY, ask, limited[left.index(min(left))], rows, now)
+        for budget in budgets:
+            self._grant(ident, rows[budget.budget], need.amount_nusd, now)
+        hold = JobHold(ident, payer.organization_id, need.amount_nusd, need.output_cap, now)
+        database.execute(
+            "INSERT INTO hold (id, organization, amount_nusd, output_cap, placed_at) VALUES (?, ?, ?, ?, ?)", hold
+        )
+        return hold
+
+    def _grant(self, ident: str, row: BudgetRow, nusd: int, now: int) -> None:
+        """A lease of one budget; of one without a limit it is empty and only counts what is spent."""
+        granted = 0 if row.limit_nusd is None else nusd
+        if granted:
+            self._database.execute(GRANT, (granted, row.id))
+        lease = secrets.randbits(62) + 1
+        self._database.execute(LEASE, (lease, row.id, NOBODY, row.generation, granted, now, ident))
+
+    def _extend(self, ident: str, payer: Payer, nusd: int) -> GatewayError | None:
+        """All leases grow or none. A window that ended since then limits nothing any more."""
+        database = self._database
+        sql = "SELECT budget, id, generation FROM lease WHERE hold = ? ORDER BY id"
+        leases = {row[0]: (row[1], row[2]) for row in database.execute(sql, (ident,)).fetchall()}
+        rows = lock_budgets(database, list(leases))
+        if self._find(ident) is None:
+            return NotFound("This job has ended.")
+        limited = [
+            budget
+            for budget in holds_of(payer)
+            if budget.budget in leases
+            and rows[budget.budget].limit_nusd is not None
+            and rows[budget.budget].generation == leases[budget.budget][1]
+        ]
+        for budget in limited:
+            if rows[budget.budget].left_nusd < nusd:
+                more = Ask(nusd, 0, 0, True)
+                return shortage_of(database, NOBODY, more, budget, rows, database.now_us()).error(mid_stream=True)
+        for budget in limited:
+            lease = leases[budget.budget][0]
+            database.execute(GRANT, (nusd, budget.budget))
+            database.execute("UPDATE lease SET granted_nusd = granted_nusd + ? WHERE id = ?", (nusd, lease))
+        database.execute("UPDATE hold SET amount_nusd = amount_nusd + ? WHERE id = ?", (nusd, ident))
+        return None
+
+    def _end(self, ident: str, cost_nusd: int, credits: bool, record: Callable[[], object]) -> bool:
+        database = self._database
+        leases = self._leases(ident)
+        lock_budgets(database, [budget for _, budget in leases])  # before any lease, as everywhere
+        if not database.execute("DELETE FROM hold WHERE id = ?", (ident,)).rowcount:
+            return False
+        record()
+        if cost_nusd:
+            for lease, budget in leases:
+                if credits or not budget.endswith(f":{CREDITS}"):
+                    database.execute(SPEND.sql, (cost_nusd, lease))
+        fold_inside(database, [Move(budget, lease, close=True) for lease, budget in leases])
+        return True
+
+    def _leases(self, ident: str) -> list[tuple[int, str]]:
+        return [(row[0], row[1]) for row in self._database.execute(LEASES, (ident,)).fetchall()]
