@@ -45,6 +45,7 @@ RANKS = {
     "gateway.surfaces.retained": 6.7,
     "gateway.surfaces.complaints": 6.7,
     "gateway.surfaces.loose": 6.7,
+    "gateway.surfaces.estimates": 6.7,
     "gateway.surfaces.schemas": 6.7,
     "gateway.surfaces.visitor": 6.7,
     "gateway.surfaces.blueprints": 6.8,

@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from fakes.openai import FakeOpenAI
 from gateways import LocalGateway
 from openai import OpenAI
 
@@ -110,3 +111,24 @@ def test_what_expired_is_tidied_away_from_time_to_time(gateway: LocalGateway) ->
         chore()
     sql = "SELECT key FROM document WHERE kind = 'stored_response'"
     assert services.database.read(lambda: services.database.execute(sql).fetchall()) == [("new",)]
+
+
+def test_the_model_list_is_compressed_for_who_accepts_it(gateway: LocalGateway) -> None:
+    with httpx.Client(trust_env=False, headers={"Accept-Encoding": "identity"}) as http:
+        plain = http.get(f"{gateway.url}/models")
+        packed = http.get(f"{gateway.url}/models", headers={"Accept-Encoding": "br, gzip;q=0.5"})
+        refused = http.get(f"{gateway.url}/models", headers={"Accept-Encoding": "gzip;q=0"})
+        known = {"If-None-Match": packed.headers["etag"], "Accept-Encoding": "gzip"}
+        assert http.get(f"{gateway.url}/models", headers=known).status_code == 304
+    assert packed.headers["content-encoding"] == "gzip" and packed.content == plain.content
+    assert int(packed.headers["content-length"]) * 5 < int(plain.headers["content-length"])
+    assert "content-encoding" not in plain.headers and "content-encoding" not in refused.headers
+    assert packed.headers["etag"] != plain.headers["etag"] and "Accept-Encoding" in plain.headers["vary"]
+
+
+def test_input_tokens_of_a_response_are_counted_for_nothing(client: OpenAI, upstream: FakeOpenAI) -> None:
+    short = client.responses.input_tokens.count(model="gpt-4o-mini", input="Hello").input_tokens
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}, "strict": True}
+    long = client.responses.input_tokens.count(input="Hello " * 100, instructions="Be brief", tools=[tool])
+    assert long.object == "response.input_tokens" and 0 < short < 20 < 200 < long.input_tokens < 900
+    assert not upstream.calls

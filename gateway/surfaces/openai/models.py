@@ -1,6 +1,8 @@
 """`GET /v1/models`, whole or one: the catalogue and the organization's own models as a caller may see them."""
 
+import gzip
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +22,8 @@ from gateway.surfaces.openai.reach import reach_of, within
 
 JSON = ("Content-Type", "application/json")
 HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
+LEVEL = 6  # of compression: a tenth of the size; more takes much longer for little
+NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"
 
 
@@ -74,10 +78,31 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     if query.available:
         audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
     tag, body = _listed(services, query, audience)
+    packed = accepts_gzip(inbound.header("accept-encoding"))
+    if packed:
+        tag, body = _packed(services, tag, body)
     headers = [*HEADERS, ("ETag", tag), ("x-request-id", inbound.shown_id)]
     if _matches(inbound.header("if-none-match"), tag):
         return Outbound(304, headers)
-    return Outbound(200, [JSON, *headers], body)
+    return Outbound(200, [JSON, *headers, *((("Content-Encoding", "gzip"),) if packed else ())], body)
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding names gzip, and not to refuse it (RFC 9110, 12.5.3)."""
+    for offer in header.lower().split(","):
+        coding, _, weight = offer.partition(";")
+        if coding.strip() in ("gzip", "x-gzip"):
+            return not NO_WEIGHT.fullmatch(weight.strip())
+    return False
+
+
+def _packed(services: Services, tag: str, body: bytes) -> tuple[str, bytes]:
+    """The list compressed, with a tag of its own: made once for each list, in a thread, for it takes a while."""
+
+    def make() -> bytes:
+        return services.threads.run(gzip.compress, body, LEVEL, mtime=0)
+
+    return f'{tag[:-1]}-gzip"', services.catalogue.remember(("packed model list", tag), make)
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:

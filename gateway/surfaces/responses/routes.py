@@ -11,6 +11,7 @@ from gateway.engine.responses import Said, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed
 from gateway.services import Services
 from gateway.surfaces import auth, replies
+from gateway.surfaces.estimates import estimate_tokens
 from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.responses import compact, reader, schema, store, stream, writer
@@ -83,6 +84,17 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     return replies.json_reply(compact.write(answer.result, users, facts), context.shown_id, headers=headers)
 
 
+def count(services: Services, inbound: Inbound) -> Outbound:
+    """How many tokens the input of a response would be: an estimate; nothing is sent upstream and nothing is paid."""
+    context = auth.admit(services, inbound, "count_tokens", "responses")
+    body = schema.decode_count(inbound.body)
+    history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
+    needs = reader.read(body, history, own).request.needs
+    images, files = (0, needs.media) if needs.documents else (needs.media, 0)
+    tokens = estimate_tokens(needs.prompt_bytes, needs.messages, images, files, needs.tools)
+    return replies.json_reply({"object": "response.input_tokens", "input_tokens": tokens}, context.shown_id)
+
+
 def retrieve(services: Services, inbound: Inbound) -> Outbound:
     """A stored response. It is not streamed again."""
     found = _find(services, inbound, whole=False)
@@ -145,11 +157,13 @@ def _sealed(inbound: Inbound) -> bool:
 
 ONE = "/v1/responses/<response_id>"
 ABOUT = About("Response (OpenAI Responses dialect)", request=schema.ResponsesBody)
+ABOUT_COUNT = About("Input tokens of a response, about", request=schema.CountBody)
 
 OPERATIONS = (
     Operation("POST", "/v1/responses", create, body="json", hot=True, paid=True, about=ABOUT),
     Operation("GET", "/v1/responses", refuse_socket),
     Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True),
+    Operation("POST", "/v1/responses/input_tokens", count, body="json", about=ABOUT_COUNT),
     Operation("GET", ONE, retrieve),
     Operation("DELETE", ONE, delete),
     Operation("GET", f"{ONE}/input_items", list_input),

@@ -249,7 +249,13 @@ class ResponsesBody(CompactBody, kw_only=True):
     stream_options: Json | None = None
 
 
-BODY, COMPACT = Decoder(ResponsesBody), Decoder(CompactBody)
+class CountBody(ResponsesBody, kw_only=True):
+    """POST /v1/responses/input_tokens: a response's body, whose model may be left out."""
+
+    model: Name = "auto"
+
+
+BODY, COMPACT, COUNT = Decoder(ResponsesBody), Decoder(CompactBody), Decoder(CountBody)
 MISSING_INPUT = "The required field 'input' is missing; add it."
 # Fields that stand for something this gateway does not have; left out in silence they would change the answer.
 ABSENT = {
@@ -285,6 +291,11 @@ def decode(body: bytes) -> ResponsesBody:
         if getattr(decoded, name):
             raise _absent(name, told)
     return decoded
+
+
+def decode_count(body: bytes) -> CountBody:
+    """The body of a count, checked likewise."""
+    return _decode(COUNT, body)
 
 
 def decode_compact(body: bytes) -> CompactBody:
