@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test lint architecture bench soak public-client drills clean requirements catalogue
+.PHONY: serve test lint architecture bench soak public-client drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -36,6 +36,10 @@ public-client: .venv/test.stamp
 # Claude Code, Codex and opencode (from npm, pinned) write a file through the gateway on every family of upstreams.
 agents: .venv/test.stamp
 	$(BIN)/pytest -c tests/pytest.ini tests/agents
+
+# A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin.
+browser: .venv/test.stamp
+	$(BIN)/pytest -c tests/pytest.ini tests/flows/test_chromium.py -rs
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
