@@ -93,6 +93,7 @@ class Provider:
     `settings` (name → environment variables, see credentials.py). `headers` are fixed request headers. `auth` tells
     how the key travels: "bearer", "sigv4", "google-oauth", "none", "query:<parameter>", or else a header's name.
     `search_price` (as in Rates) is that of a web search at its mappings whose own prices name none.
+    `responses_tools` are the types of tools that its Responses API takes, where it does not take all.
     `version_path` is the end of `address` that an operator's base URL may leave out ("" in a file: the last segment
     of `address` when it is a version such as /v1). `sources` names it in the open data sets (read by build.py alone).
     """
@@ -116,6 +117,7 @@ class Provider:
     auth: str = "bearer"
     version_path: str = ""
     search_price: int | None = None
+    responses_tools: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
 
 

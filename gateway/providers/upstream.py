@@ -245,13 +245,27 @@ class Upstreams:
         # The one place that decides between the relay lane and a rebuild.
         relayed = native is not None and native.dialect == protocol.dialect and not served.tagged
         if relayed:
-            call = protocol.relay(native, request, target)
+            try:
+                call = protocol.relay(native, request, target)
+            except NotSupported as error:
+                relayed = False
+                served, call = self._write_anew(served, request, target, error)
         else:
             served, call = _write(served, request, target)
         if tap is None:
             return served, call, relayed, served.opener.send(call, target, deadline)
         tap.sent(call.method, call.url, call.body)
         return served, call, relayed, TappedPending(served.opener.send(call, target, deadline), tap)
+
+    def _write_anew(
+        self, served: Served, request: ChatRequest, target: Target, error: NotSupported
+    ) -> tuple[Served, Call]:
+        """The call built anew where it cannot be relayed; `error` says why not, and is raised where both fail."""
+        first = target.kept[self]
+        try:
+            return _write(served if first.needs_second(request, served) else first, request, target)
+        except NotSupported:
+            raise error from None
 
     def _serve(self, target: Target) -> Served:
         protocol = self._protocols.get(target.protocol)

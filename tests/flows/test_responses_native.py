@@ -320,3 +320,26 @@ def test_search_uses_of_messages_are_a_limit_of_tool_calls(anthropic: Anthropic,
     tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
     anthropic.messages.create(model=MODEL, max_tokens=100, messages=HELLO, tools=tools)
     assert maker.responses.calls[0].body["max_tool_calls"] == 2
+
+
+@pytest.fixture
+def grok(settings: Callable[..., Settings], maker: FakeMaker) -> Iterator[OpenAI]:
+    environment = {"LLM_XAI_API_KEY": "xai-upstream", "LLM_XAI_BASE_URL": maker.url}
+    with local_gateway(settings, **environment) as running:
+        yield OpenAI(base_url=running.url, api_key=running.key, max_retries=0)
+
+
+def test_another_maker_with_the_api_is_relayed_to(grok: OpenAI, maker: FakeMaker) -> None:
+    maker.responses.script(Answer(*FOUND))
+    made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[{"type": "web_search"}, FUNCTION])
+    assert made.output_text == "It rains." and made.output[1].content[0].annotations[0].url == PAGE
+    found = grok.chat.completions.create(model="xai/grok-4.5", messages=HELLO, tools=[{"type": "web_search"}])
+    assert found.choices[0].message.content == "Hello." and len(maker.responses.calls) == 2
+
+
+def test_tools_that_another_makers_api_does_not_know_are_written_anew(grok: OpenAI, maker: FakeMaker) -> None:
+    nested = {"type": "namespace", "name": "files", "description": "Files.", "tools": [FUNCTION]}
+    made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested])
+    assert made.output_text == "Hello." and not maker.responses.calls
+    grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested, {"type": "web_search"}])
+    assert [tool.get("name") for tool in maker.responses.calls[0].body["tools"]] == ["files__run", None]

@@ -46,12 +46,15 @@ class OpenAIResponses:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         body = write_body(request, _origin(target), warnings)
+        _check_tools(body, target)
         if not target.mapping.web_search and any(tool["type"] in SEARCHES for tool in body.get("tools", ())):
             raise NotSupported("This provider has no web search for this model.", param="tools")
         return _finish(body, request, target, warnings, self._tokens)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """The call with the caller's own body, retargeted."""
+        """The call with the caller's own body, retargeted. NotSupported for what must be written anew, or is another
+        account's."""
+        _check_tools(native.body, target)
         warnings: list[str] = []
         body = {**native.body, "input": retarget(native.body.get("input"), _origin(target))}
         if not target.mapping.web_search:
@@ -68,6 +71,14 @@ class OpenAIResponses:
 
     def failure(self, reply: Reply, target: Target) -> GatewayError:
         return upstream_failure(reply, target)
+
+
+def _check_tools(body: Body, target: Target) -> None:
+    """NotSupported for a tool that the provider's API does not know, or knows under another form."""
+    known = target.provider.responses_tools
+    for tool in body.get("tools", ()) if known else ():
+        if tool["type"] not in known:
+            raise NotSupported(f"This provider has no tool of type {tool['type']}.", param="tools")
 
 
 def _origin(target: Target) -> str:

@@ -89,7 +89,7 @@ class InputWriter:
                 case ToolCall() | ToolResult():
                     self._warnings.append(LEFT_OUT)
                 case Foreign(maker=dialect.NAME):
-                    self._items.append(part.body)
+                    self._items += retarget([part.body], self._origin)
                 case Foreign():
                     raise NotSupported(f"This provider does not take a part of type {part.kind}.", param="messages")
                 case _:

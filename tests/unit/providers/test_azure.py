@@ -106,6 +106,15 @@ def test_operator_chooses_between_the_two_formats(wish, own, expected):
     assert replace(where, mapping=replace(where.mapping, protocol=own)).protocol == expected
 
 
+@pytest.mark.parametrize(("wish", "second"), [("", "openai-responses"), ("false", ""), ("true", "")])
+def test_a_model_of_both_formats_has_a_second_one_unless_the_operator_chose(wish, second):
+    where = target("azure", LLM_AZURE_RESOURCE="mine", LLM_AZURE_USE_RESPONSES_API=wish)
+    assert replace(where, mapping=replace(where.mapping, responses_api=True)).second == second
+    assert replace(where, mapping=replace(where.mapping, responses_api=False)).second == ""
+    assert replace(where, mapping=replace(where.mapping, protocol="openai-responses")).second == ""
+    assert url(where, "/responses") == "https://mine.openai.azure.com/openai/v1/responses"
+
+
 def test_choice_of_format_leaves_other_formats_alone():
     where = target("azure-anthropic", LLM_AZURE_ANTHROPIC_RESOURCE="mine")
     assert replace(where, settings={**where.settings, "use_responses_api": "true"}).protocol == "anthropic"

@@ -195,6 +195,15 @@ def test_a_compaction_that_another_account_sealed_skips_the_target() -> None:
         relay({"input": [item]}, ident="b")
 
 
+def test_a_compaction_is_opened_for_its_account_when_the_body_is_written_anew() -> None:
+    item = Foreign("responses", "compaction", {"type": "compaction", "encrypted_content": seal()})
+    asked = request(Message("user", (Text("Go on."),)), Message("assistant", (item,)), Message("user", (Text("Now."),)))
+    written = orjson.loads(OpenAIResponses().write(asked, target()).body)["input"]
+    assert written[1] == {"type": "compaction", "encrypted_content": SEALED}
+    with pytest.raises(NotSupported):
+        OpenAIResponses().write(asked, target(ident="b"))
+
+
 def test_an_offered_search_is_taken_out_where_there_is_none() -> None:
     tools = [{"type": "web_search", "external_web_access": False}]
     call = relay({"tools": tools, "tool_choice": "auto"}, PLAIN)
