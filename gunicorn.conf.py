@@ -42,7 +42,7 @@ preload_app = False
 # Its socket lies in the home folder, where a second instance would take it over.
 control_socket_disable = True
 # Whose X-Forwarded-Proto holds; behind a proxy on another host set GATEWAY_SERVER_PUBLIC_URL instead.
-forwarded_allow_ips = "127.0.0.1,::1"
+forwarded_allow_ips = ",".join(server.trusted_proxies)
 proc_name = "llmgateway"
 errorlog = "-"
 accesslog = "-" if server.access_log else None

@@ -16,9 +16,10 @@ from gateway.server.front import Front
 from gateway.services import Services
 from gateway.surfaces import replies, table
 from gateway.surfaces.addresses import Addresses
-from gateway.surfaces.blueprints import blueprint, guard, respond
+from gateway.surfaces.blueprints import blueprint, guard, make_proxies, respond
 from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.gate import Gate
 from gateway.surfaces.wsgi import REQUEST_ID
 from gateway.wiring import build
 
@@ -29,7 +30,7 @@ MANAGEMENT_PATHS = ("/auth", "/orgs", "/projects", "/keys", "/discounts", "/acti
 
 
 class Application:
-    """The WSGI callable. The server asks for `max_body`, `express`, `draining` and `close`."""
+    """The WSGI callable, with what the server asks of it (see its package)."""
 
     def __init__(self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services, jobs: Jobs) -> None:
         self._wsgi = wsgi
@@ -37,6 +38,8 @@ class Application:
         self.flask = flask
         self.services = services
         self.max_body = services.settings.server.max_body_mb << 20
+        self.limits = services.settings.server
+        self.owner_of = Gate(services).owner
         self.draining = services.drain
         self.jobs = jobs
 
@@ -60,7 +63,7 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     flask = _mount(wired)
     addresses = Addresses(operation.path for operation in table.operations())
     pages = Browsers(chosen.security.cors_origins)
-    front = Front(flask.wsgi_app, addresses, pages)
+    front = Front(flask.wsgi_app, addresses, pages, _dialect)
     wsgi = _express(front, wired, addresses, pages) if chosen.server.express_lane else front
     return Application(wsgi, flask, wired, jobs)
 
@@ -83,7 +86,7 @@ def _express(front: Front, services: Services, addresses: Addresses, pages: Brow
         addresses.settle,
         pages,
         max_body=server.max_body_mb << 20,
-        ip_header=server.client_ip_header,
+        proxies=make_proxies(server),
         public_url=server.public_url,
     )
 

@@ -81,6 +81,8 @@ class Services:
     sources: Sources
     discovery: Discovery
     secrets: Secrets
+    # Apart from `threads`, so that callers who unpack much do not keep commits waiting.
+    unpackers: Threads = field(default_factory=lambda: Threads(2))
     leaving: bool = False
     _closed: bool = field(default=False, repr=False)
 
@@ -112,6 +114,7 @@ class Services:
             self.transport.close,
             self.database.close,
             self.threads.close,
+            self.unpackers.close,
         ):
             try:
                 step()

@@ -35,6 +35,18 @@ class Server:
     client_ip_header: str
     access_log: bool
     version: str
+    head_timeout_s: float
+    body_timeout_s: float
+    body_least_rate: int
+    bodies_mb: int
+    organization_bodies_mb: int
+    address_connections: int
+    shared_addresses: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]
+    proxy_hops: int
+    allowed_hosts: tuple[str, ...]
+    hsts_s: int
+    loop_lag_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +192,9 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "WEB_CONCURRENCY": ("server", "workers", 1),
     "MAX_REQUEST_BODY_MB": ("server", "max_body_mb", 1),
     "CLIENT_IP_HEADER": ("server", "client_ip_header", 1),
+    "TRUSTED_PROXIES": ("server", "trusted_proxies", 1),
+    "PROXY_HOPS": ("server", "proxy_hops", 1),
+    "GATEWAY_ALLOWED_HOSTS": ("server", "allowed_hosts", 1),
     "APP_VERSION": ("server", "version", 1),
     "GRACEFUL_SHUTDOWN_TIMEOUT": ("server", "graceful_timeout_s", 1),
     "SHUTDOWN_GRACE_PERIOD_MS": ("server", "graceful_timeout_s", 0.001),

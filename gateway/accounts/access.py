@@ -110,18 +110,16 @@ def refusal(level: Level, mapping: Mapping, provider: Provider, at_us: int) -> s
 
 
 def address_refusal(levels: tuple[Level, ...], ip: str) -> str | None:
-    """Why some level refuses the client address, or None. An unknown address fails every allow rule."""
+    """Why some level refuses the client address, or None. An address that cannot be read fails every rule."""
     for level in levels:
         if level.allow_networks is None and not level.deny_networks:
             continue
         address = _read_address(ip)
-        if address is not None and any(address in network for network in level.deny_networks):
-            return f"{SCOPE_NAMES[level.scope]} rule: client address {address} is denied"
-        if level.allow_networks is None:
-            continue
         if address is None:
-            return f"{SCOPE_NAMES[level.scope]} rule: the client address is unknown and only listed ones are allowed"
-        if not any(address in network for network in level.allow_networks):
+            return f"{SCOPE_NAMES[level.scope]} rule: the client address is unknown and a rule depends on it"
+        if any(address in network for network in level.deny_networks):
+            return f"{SCOPE_NAMES[level.scope]} rule: client address {address} is denied"
+        if level.allow_networks is not None and not any(address in network for network in level.allow_networks):
             return f"{SCOPE_NAMES[level.scope]} rule: client address {address} is not among the allowed ones"
     return None
 

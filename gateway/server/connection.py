@@ -21,8 +21,9 @@ LINGER_BYTES = 64 * 1024 * 1024
 
 
 class Connection:
-    """A client socket with its surplus bytes. `since` and `sending` are ticks of the pulse (0: not sending); `head` is
-    what its last request began with, where the next one's may be the same."""
+    """A client socket with its surplus bytes. `since` and `sending` are ticks of the pulse (0: not sending), `since` of
+    the moment when its phase began; `received` are the bytes that came to its request since; `head` is what its last
+    request began with, where the next one's may be the same."""
 
     __slots__ = (
         "socket",
@@ -32,6 +33,7 @@ class Connection:
         "peekable",
         "phase",
         "since",
+        "received",
         "sending",
         "expired",
         "killed",
@@ -50,6 +52,7 @@ class Connection:
         self.peekable = peekable
         self.phase = IDLE
         self.since = pulse.tick
+        self.received = 0
         self.sending = 0
         self.expired = False
         self.killed = False
@@ -115,7 +118,7 @@ class Connection:
                 self._at = end + 4
                 return buffer[at : end + 4]
             if self.phase == IDLE and self.surplus:
-                self.phase, self.since = READING, self.pulse.tick
+                self._begin_reading()
             searched = len(buffer) - at
             if not self._receive():
                 return self._end_head()
@@ -219,13 +222,19 @@ class Connection:
         return True
 
     def _receive_body(self, most: int) -> bytes:
-        self.phase, self.since = READING, self.pulse.tick
+        if self.phase != READING:
+            self._begin_reading()
         data = self._receive_some(most)
         if not data:
             if self.expired:
                 raise late()
             raise ConnectionResetError("the caller left in the middle of its request")
+        self.received += len(data)
         return data
+
+    def _begin_reading(self) -> None:
+        """A request is here in part; from now on the rest has its time."""
+        self.phase, self.since, self.received = READING, self.pulse.tick, 0
 
     def _receive_some(self, most: int) -> bytes:
         """What one receive brings; b"" is the caller's end. The others get their turn meanwhile."""

@@ -7,7 +7,8 @@ from gateway.ids import new_hex
 from gateway.server.heads import Handler, Head
 from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.exchange import Inbound, Outbound
-from gateway.surfaces.wsgi import MAX_BODY, StartResponse, read_inbound, read_peer, start
+from gateway.surfaces.proxies import Proxies
+from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, StartResponse, read_inbound, start
 
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
@@ -34,7 +35,7 @@ class ExpressLane:
         pages: Browsers | None = None,
         *,
         max_body: int = MAX_BODY,
-        ip_header: str = "",
+        proxies: Proxies = NO_PROXIES,
         public_url: str = "",
     ) -> None:
         self._application = application
@@ -43,17 +44,18 @@ class ExpressLane:
         self._settle = settle
         self._on_crash = on_crash
         self._max_body = max_body
-        self._ip_header = ip_header
+        self._proxies = proxies
+        self._proxied = proxies.named
         self._public_url = public_url.rstrip("/")
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         handler = self.find(environ)
-        if handler is None or not self._has_fair_length(environ):
+        if handler is None or REFUSAL in environ or not self._has_fair_length(environ):
             return self._application(environ, start_response)
         inbound = read_inbound(
             environ,
             max_body=self._max_body,
-            ip_header=self._ip_header,
+            proxies=self._proxies,
             public_url=self._public_url,
         )
         try:
@@ -75,8 +77,8 @@ class ExpressLane:
     def answer(self, head: Head, body: bytes, base: Mapping[str, Any]) -> Outbound:
         """The answer to a request that the worker read itself; `base` is the environ of its connection."""
         headers, peer = head.headers, base["REMOTE_ADDR"]
-        if self._ip_header:
-            peer = read_peer(peer, headers, self._ip_header)
+        if self._proxied:
+            peer = self._proxies.caller(peer, headers)
         base_url = self._public_url or f"{head.scheme(base)}://{head.host}"
         inbound = Inbound(
             head.method, head.path, headers, body, head.query, peer, base_url, NO_PARAMS, new_hex(), head.sender
@@ -87,11 +89,11 @@ class ExpressLane:
             return self._on_crash(inbound, error)
 
     def _has_fair_length(self, environ: Mapping[str, Any]) -> bool:
-        """Whether a GET comes without a body, anything else with one that is not too large."""
+        """Whether a GET comes without a body, anything else with one that anyone may send."""
         length = environ.get("CONTENT_LENGTH") or ""
         if environ["REQUEST_METHOD"] == "GET":
             return not length
-        return length.isascii() and length.isdigit() and 0 < int(length) <= self._max_body
+        return length.isascii() and length.isdigit() and len(length) < 10 and 0 < int(length) <= FREE_BODY
 
 
 def let_in(handler: Handler, pages: Browsers) -> Handler:

@@ -8,6 +8,7 @@ from gateway.surfaces import browsers, wsgi
 from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.exchange import LABEL_LENGTH, Outbound
+from gateway.surfaces.replies import error_reply
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -15,10 +16,13 @@ ID_HEADER = "x-request-id"
 
 
 class Front:
-    """A WSGI application around another."""
+    """A WSGI application around another. `dialect` names the error envelope of a path."""
 
-    def __init__(self, application: Application, addresses: Addresses, pages: Browsers) -> None:
+    def __init__(
+        self, application: Application, addresses: Addresses, pages: Browsers, dialect: Callable[[str], str]
+    ) -> None:
         self._application = application
+        self._dialect = dialect
         self._addresses = addresses
         self._pages = pages
 
@@ -39,4 +43,7 @@ class Front:
                 headers = [*headers, (ID_HEADER, shown_id)]
             return start_response(status, [*headers, *more], exc_info)
 
+        refusal = environ.get(wsgi.REFUSAL)
+        if refusal is not None:
+            return wsgi.start(error_reply(refusal, self._dialect(path), shown_id), begin)
         return self._application(environ, begin)

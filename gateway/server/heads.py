@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.server.connection import Connection
 from gateway.server.http1 import CHUNKED, MOST_DIGITS, read_head
+from gateway.surfaces.codings import is_coded
 from gateway.surfaces.exchange import Inbound, Outbound, Sender
 from gateway.surfaces.wsgi import read_headers
 
@@ -23,12 +24,13 @@ class Head:
     `environ` are its WSGI keys, `headers` the same by lower-case name; `handler` is the express lane's, None when the
     request goes through the application; `secure`: a proxy says that its caller came by TLS. `before` and `after` are
     its bytes on both sides of the length, b"" where it is not one of those that are told by them. `sender` is what
-    the surfaces learned from `headers` alone. `bare`: its reply has no body; `filled`: the express lane takes it with
-    a body only, or, a GET, without one only.
+    the surfaces learned from `headers` alone. `coded`: its body is packed; `odd`: its body is not just read, whatever
+    its length; `bare`: its reply has no body; `filled`: the express lane takes it with a body only, or, a GET, without
+    one only.
     """
 
     __slots__ = ("method", "path", "query", "environ", "headers", "host", "secure", "modern", "keep_alive") + (
-        *("expects", "handler", "bare", "filled", "before", "after", "sender"),
+        *("expects", "coded", "odd", "handler", "bare", "filled", "before", "after", "sender"),
     )
 
     def __init__(
@@ -39,6 +41,8 @@ class Head:
         self.headers: Mapping[str, str] = read_headers(environ)
         self.host = environ.get("HTTP_HOST", "")
         self.secure = self.headers.get("x-forwarded-proto", "").lower() == "https"
+        self.coded = is_coded(self.headers.get("content-encoding"))
+        self.odd = expects or self.coded
         self.handler = handler if self.host else None
         self.bare, self.filled = self.method == "HEAD", self.method != "GET"
         self.before = self.after = b""

@@ -10,7 +10,8 @@ from urllib.parse import unquote_to_bytes
 import gevent
 import httptools
 
-from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.surfaces.codings import too_large
 
 CHUNKED = -1
 MOST_DIGITS = 18  # of a length that needs no second look
@@ -214,8 +215,3 @@ def _read_chunk_size(line: bytes) -> int:
     if found is None:
         raise malformed("A chunk does not begin with its size as a hexadecimal number.")
     return int(found[1], 16)
-
-
-def too_large(cap: int) -> RequestTooLarge:
-    """The error of a body over `cap` bytes."""
-    return RequestTooLarge(f"The request body is larger than {cap} bytes.")

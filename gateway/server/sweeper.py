@@ -1,28 +1,45 @@
 """The beat of a worker: one sweep over all connections instead of a timer for each."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from gevent import GreenletExit
 
-from gateway.server.connection import Connection
+from gateway.server.connection import ANSWERING, Connection
 from gateway.server.pulse import TICK_S, ClientGone, Pulse
 
-READ_S = 30.0
+HEAD_S = 30.0
+BODY_S = 600.0
+LEAST_RATE = 4096
 SEND_S = 60.0
 
 
 class Sweeper:
-    """Ends what nobody waits for: callers that hung up or stopped reading, idle and half-sent requests."""
+    """Ends what nobody waits for: callers that hung up or stopped reading, idle requests and late ones.
 
-    def __init__(self, pulse: Pulse, keepalive_s: float, read_s: float = READ_S, send_s: float = SEND_S) -> None:
+    A request has `head_s` to come, then for as long as its body brings `least_rate` bytes a second over all the time
+    since, `body_s` at the most; however it comes, it cannot be made to last.
+    """
+
+    def __init__(
+        self,
+        pulse: Pulse,
+        keepalive_s: float,
+        head_s: float = HEAD_S,
+        send_s: float = SEND_S,
+        body_s: float = BODY_S,
+        least_rate: float = LEAST_RATE,
+    ) -> None:
         self._pulse = pulse
         self._send_ticks = ticks(send_s)
+        self._head_ticks, self._body_ticks = ticks(head_s), ticks(max(head_s, body_s))
+        self._tick_bytes = max(1, least_rate * TICK_S)
         # By Connection.phase: IDLE, READING, ANSWERING.
         self._checks: tuple[Callable[..., None], ...] = (
-            self._expire_after(ticks(keepalive_s)),
-            self._expire_after(ticks(read_s)),
+            self._check_idle,
+            self._check_reading,
             self._check_answering,
         )
+        self._idle_ticks = ticks(keepalive_s)
 
     def sweep(self, connections: Iterable[Connection]) -> None:
         """One beat. Takes no time of a request younger than a tick."""
@@ -31,12 +48,25 @@ class Sweeper:
             if not connection.killed:
                 self._checks[connection.phase](connection)
 
-    def _expire_after(self, limit: int) -> Callable[[Connection], None]:
-        def check(connection: Connection) -> None:
-            if not connection.expired and self._pulse.tick - connection.since > limit:
-                connection.expire()
+    def shed(self, connections: Collection[Connection], room: int) -> None:
+        """End as many as are more than `room`, of those without a request under way: first who waited the longest
+        between two, then who has been sending one for the longest."""
+        waiting = [one for one in connections if one.phase != ANSWERING]
+        ending = [one for one in waiting if one.expired]
+        waiting = sorted((one for one in waiting if not one.expired), key=lambda one: (one.phase, one.since))
+        for connection in waiting[: max(0, len(connections) - len(ending) - room)]:
+            connection.expire()
 
-        return check
+    def _check_idle(self, connection: Connection) -> None:
+        if not connection.expired and self._pulse.tick - connection.since > self._idle_ticks:
+            connection.expire()
+
+    def _check_reading(self, connection: Connection) -> None:
+        took = self._pulse.tick - connection.since
+        if took <= self._head_ticks or connection.expired:
+            return
+        if took > min(self._head_ticks + connection.received / self._tick_bytes, self._body_ticks):
+            connection.expire()
 
     def _check_answering(self, connection: Connection) -> None:
         stuck = connection.sending and self._pulse.tick - connection.sending > self._send_ticks

@@ -4,7 +4,6 @@ import os
 import socket
 from datetime import timedelta
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 import gevent
@@ -14,21 +13,28 @@ from gunicorn.http.wsgi import base_environ
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
+from gateway import settings
 from gateway.clock import Clock
-from gateway.errors import GatewayError, Internal, Unavailable
+from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
 from gateway.server.connection import Connection
 from gateway.server.drain import Drain, make_plan
 from gateway.server.heads import Head, Heads
-from gateway.server.http1 import CHUNKED, read_chunked, too_large
+from gateway.server.http1 import CHUNKED, read_chunked
+from gateway.server.intake import Addresses, Bodies, Held
 from gateway.server.pulse import TICK_S, Pulse, ServerStopping
 from gateway.server.reply import Reply, write_refusal
-from gateway.server.sweeper import READ_S, Sweeper
-from gateway.surfaces.wsgi import MAX_BODY
+from gateway.server.sweeper import Sweeper
+from gateway.surfaces.codings import too_large
+from gateway.surfaces.proxies import Proxies
+from gateway.surfaces.wsgi import FREE_BODY, HELD, MAX_BODY, REFUSAL
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A keep-alive caller that always has the next request ready never lets go, so after this many the others get a turn.
 REQUESTS_PER_TURN = 64
 TICKS_PER_NOTIFY = 4
+# Of all connections that a worker takes: above it those without a request under way make room for new ones.
+ROOM = 0.9
+TOO_MANY = "Too many connections from this address; use fewer, or keep them for several requests."
 # A second SIGINT or SIGQUIT this long after the first is an operator in a hurry, not one signal come twice.
 HURRY_AFTER_S = 1.0
 
@@ -99,9 +105,24 @@ class GatewayWorker(GeventWorker):
 
     def _prepare(self) -> None:
         self._pulse = Pulse(self._clock)
-        self._sweeper = Sweeper(self._pulse, self.cfg.keepalive or READ_S)
+        limits = getattr(self.wsgi, "limits", None) or settings.load().server
+        head_s = limits.head_timeout_s
+        self._sweeper = Sweeper(
+            self._pulse,
+            self.cfg.keepalive or head_s,
+            head_s,
+            body_s=limits.body_timeout_s,
+            least_rate=limits.body_least_rate,
+        )
         self._pool = Pool(self.worker_connections)
+        self._room = round(self.worker_connections * ROOM)
+        self._proxies = Proxies(networks=limits.trusted_proxies)
+        shared = Proxies(networks=(*limits.trusted_proxies, *limits.shared_addresses))
+        self._addresses = Addresses(limits.address_connections, shared.trusts)
+        self._bodies = Bodies(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
         self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
+        self._free_body = min(FREE_BODY, self._max_body)
+        self._owner_of = getattr(self.wsgi, "owner_of", None)
         self._lane = getattr(self.wsgi, "express", None)
         self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
         self._keepalive = self.cfg.keepalive > 0
@@ -132,6 +153,8 @@ class GatewayWorker(GeventWorker):
 
     def _beat(self) -> None:
         self._sweeper.sweep(self._connections)
+        if len(self._connections) > self._room:
+            self._sweeper.shed(self._connections, self._room)
         if self._pulse.tick % TICKS_PER_NOTIFY == 0:
             self.notify()
 
@@ -152,8 +175,13 @@ class GatewayWorker(GeventWorker):
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection to its end; its errors stay here."""
         connection = Connection(client, addr, self._pulse, peekable=not self.cfg.is_ssl)
+        address = addr[0] if isinstance(addr, tuple) else ""
+        entered = self._addresses.enter(address)
         self._connections.add(connection)
         try:
+            if not entered:
+                connection.send(write_refusal(Overloaded(TOO_MANY, retry_after=1.0), self._pulse.date))
+                return
             if client.family != socket.AF_UNIX:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._serve_connection(connection, self._make_peer_environ(listener, addr))
@@ -161,6 +189,8 @@ class GatewayWorker(GeventWorker):
             self.log.debug("Connection ended: %r", end)
         finally:
             self._connections.discard(connection)
+            if entered:
+                self._addresses.leave(address)
             connection.close()
 
     def _make_peer_environ(self, listener: Any, addr: Any) -> dict[str, Any]:
@@ -169,16 +199,9 @@ class GatewayWorker(GeventWorker):
             base["REMOTE_ADDR"], base["REMOTE_PORT"] = addr[0], str(addr[1])
         else:
             base["REMOTE_ADDR"] = ""
-        base["gateway.trusted_peer"] = self._is_trusted(base["REMOTE_ADDR"])
+        # Whether X-Forwarded-Proto holds.
+        base["gateway.trusted_peer"] = self._proxies.trusts(base["REMOTE_ADDR"])
         return base
-
-    def _is_trusted(self, peer: str) -> bool:
-        """Whether the peer is a proxy of ours, whose X-Forwarded-Proto holds."""
-        allowed = self.cfg.forwarded_allow_ips
-        if "*" in allowed or not peer:
-            return True
-        address = ip_address(peer.partition("%")[0])
-        return any(address in network for network in self.cfg.forwarded_allow_networks())
 
     def _serve_connection(self, connection: Connection, base: dict[str, Any]) -> None:
         served = 0
@@ -188,10 +211,15 @@ class GatewayWorker(GeventWorker):
                 if taken is None:
                     return
                 head, length = taken
-                if 0 < length <= self._max_body and not head.expects:
+                if 0 < length <= self._free_body and not head.odd:
                     body = connection.take(length)
+                elif length:
+                    if not self._serve_weighed(connection, base, head, length):
+                        return
+                    connection.wait()
+                    continue
                 else:
-                    body = self._read_body(connection, head, length) if length else b""
+                    body = b""
             except GatewayError as error:
                 connection.send(write_refusal(error, self._pulse.date))
                 connection.linger()
@@ -203,14 +231,44 @@ class GatewayWorker(GeventWorker):
             if served % REQUESTS_PER_TURN == 0:
                 gevent.sleep(0)
 
-    def _read_body(self, connection: Connection, head: Head, length: int) -> bytes:
-        if length > self._max_body:
-            raise too_large(self._max_body)
-        if head.expects and not connection.surplus:
-            connection.send(CONTINUE)
-        if length == CHUNKED:
-            return read_chunked(connection, self._max_body)
-        return connection.take(length)
+    def _serve_weighed(self, connection: Connection, base: dict[str, Any], head: Head, length: int) -> bool:
+        """Serve a request whose body may be long or coded: then its head must tell whose it is, and there must be room.
+        Whether the connection may carry another request; not after a body that was not read."""
+        held = Held(self._bodies, lambda: self._ask_owner(head), -1 if head.coded else self._free_body)
+        try:
+            if length > self._max_body:
+                raise too_large(self._max_body)
+            held.grow(max(0, length))
+            if head.expects and not connection.surplus:
+                connection.send(CONTINUE)
+            if length == CHUNKED:
+                body = read_chunked(connection, self._max_body, held.grow)
+            else:
+                body = connection.take(length)
+            return self._answer(connection, {**base, HELD: held}, head, body, length)
+        except GatewayError as error:
+            self._refuse(connection, base, head, error)
+            return False
+        finally:
+            held.release()
+
+    def _ask_owner(self, head: Head) -> str:
+        return self._owner_of(head.headers, head.sender) if self._owner_of is not None else ""
+
+    def _refuse(self, connection: Connection, base: dict[str, Any], head: Head, error: GatewayError) -> None:
+        """Answer a request whose body stays unread, in the dialect of its path where the application knows it; then
+        let the caller finish, for it may read no answer before it has sent all."""
+        if self._owner_of is None:
+            connection.send(write_refusal(error, self._pulse.date, head.bare))
+        else:
+            connection.answer()
+            reply = Reply(connection, False, head.modern, head.bare)
+            result = self.wsgi(head.environ_for({**base, REFUSAL: error}, b"", 0), reply.start)
+            try:
+                reply.deliver(result)
+            finally:
+                self._close_body(result, head)
+        connection.linger()
 
     def _answer(self, connection: Connection, base: dict[str, Any], head: Head, body: bytes, length: int) -> bool:
         """Answer a request that is here whole; whether the connection may carry another."""

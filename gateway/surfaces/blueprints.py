@@ -10,8 +10,11 @@ from gateway.engine.idempotency import Keyed, Reply
 from gateway.errors import GatewayError, Gone
 from gateway.metering.counters import Count
 from gateway.services import Services
+from gateway.settings import Server
 from gateway.surfaces import auth, policy, replies, retained
 from gateway.surfaces.exchange import Handler, Inbound, Operation, Outbound
+from gateway.surfaces.gate import Gate
+from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_inbound
 
 KEY_HEADER = "idempotency-key"
@@ -113,18 +116,24 @@ def _replayed_headers(reply: Reply, shown_id: str) -> list[tuple[str, str]]:
 def blueprint(name: str, services: Services, operations: Iterable[Operation]) -> Blueprint:
     """A blueprint that answers `operations`."""
     made = Blueprint(name, __name__)
+    gate, proxies = Gate(services), make_proxies(services.settings.server)
     for operation in operations:
         made.add_url_rule(
             operation.path,
             endpoint=f"{operation.method} {operation.path}".replace(".", "_"),
-            view_func=_view(services, operation),
+            view_func=_view(services, operation, gate, proxies),
             methods=[operation.method],
             provide_automatic_options=False,
         )
     return made
 
 
-def _view(services: Services, operation: Operation) -> Callable[..., Response]:
+def make_proxies(server: Server) -> Proxies:
+    """The proxies that the settings tell of."""
+    return Proxies(server.client_ip_header, server.trusted_proxies, server.proxy_hops)
+
+
+def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies) -> Callable[..., Response]:
     handle = guard(services, operation)
     server = services.settings.server
     max_body = server.max_body_mb << 20
@@ -135,8 +144,10 @@ def _view(services: Services, operation: Operation) -> Callable[..., Response]:
                 request.environ,
                 params,
                 max_body=max_body,
-                ip_header=server.client_ip_header,
+                proxies=proxies,
                 public_url=server.public_url,
+                admit=gate.owner,
+                run=services.unpackers.run,
             )
         except GatewayError as error:
             return respond(replies.error_reply(error, operation.dialect, request.environ.get(REQUEST_ID, "")))

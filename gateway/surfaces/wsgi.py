@@ -1,28 +1,30 @@
 """Between WSGI (PEP 3333) and the surfaces: an environ to an Inbound, an Outbound to start_response and a body."""
 
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
-import zstandard
-
-from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+from gateway.errors import InvalidRequest
+from gateway.surfaces.codings import Run, decode_body, is_coded, too_large
 from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.proxies import Proxies
 
 MAX_BODY = 32 * 1024 * 1024
 STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus} | {
     499: "499 Client Closed Request",
     529: "529 Overloaded",
 }
-# zlib's wbits: 47 tells gzip from zlib by itself; "deflate" without the zlib wrapper is -15 (RFC 9110, 8.4.1.2).
-GZIP_OR_ZLIB, BARE_DEFLATE = 47, -15
-PLAIN_CODINGS = ("", "identity")
-ZLIB_CODINGS = ("gzip", "x-gzip", "deflate")
-ZSTD = "zstd"
+# A plain body up to this is taken in from anyone; a longer or coded one only once its head told whose it is.
+FREE_BODY = 16 * 1024
 # The environ's key for the id that an answer carries which no handler has made.
 REQUEST_ID = "gateway.request_id"
+# The environ's keys for a refusal of the server, to be written in the dialect of the path, and for what counts the
+# bytes that the request holds.
+REFUSAL = "gateway.refusal"
+HELD = "gateway.held"
+
+NO_PROXIES = Proxies()
 
 Environ = Mapping[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
@@ -33,19 +35,25 @@ def read_inbound(
     params: dict[str, str] | None = None,
     *,
     max_body: int = MAX_BODY,
-    ip_header: str = "",
+    proxies: Proxies = NO_PROXIES,
     public_url: str = "",
+    admit: Callable[[Mapping[str, str]], object] | None = None,
+    run: Run | None = None,
 ) -> Inbound:
     """The request with its whole body, a gzip, deflate or zstd coding undone and its header taken away.
 
     `max_body` (bytes) holds before and after decoding: RequestTooLarge; another coding: UnsupportedMediaType; a
-    broken one: InvalidRequest. `ip_header` (lower case, "" = none) is believed, `public_url` beats the Host.
+    broken one: InvalidRequest. `proxies` tell the caller's address, `public_url` beats the Host. `admit` is asked with
+    the headers before a long or coded body is looked at, and raises; `run` takes long work out of the loop.
     """
     headers = read_headers(environ)
-    body = read_body(environ, max_body)
     coding = headers.get("content-encoding")
+    if admit is not None and (is_coded(coding) or not _is_short(environ)):
+        admit(headers)
+    body = read_body(environ, max_body)
     if coding is not None:
-        body = decode_body(body, coding, max_body)
+        held = environ.get(HELD)
+        body = decode_body(body, coding, max_body, run, held.grow if held is not None else int)
         del headers["content-encoding"]
         headers["content-length"] = str(len(body))
     return Inbound(
@@ -54,10 +62,18 @@ def read_inbound(
         headers=headers,
         body=body,
         query=environ.get("QUERY_STRING", ""),
-        peer=read_peer(environ.get("REMOTE_ADDR", ""), headers, ip_header),
+        peer=proxies.caller(environ.get("REMOTE_ADDR", ""), headers),
         base_url=public_url.rstrip("/") or read_base_url(environ),
         params={} if params is None else params,
     )
+
+
+def _is_short(environ: Environ) -> bool:
+    """Whether no body comes, or one of a declared length that anyone may send."""
+    text = environ.get("CONTENT_LENGTH") or ""
+    if not text:
+        return "HTTP_TRANSFER_ENCODING" not in environ
+    return len(text) < 10 and text.isascii() and text.isdigit() and int(text) <= FREE_BODY
 
 
 def start(outbound: Outbound, start_response: StartResponse, head_only: bool = False) -> Iterable[bytes]:
@@ -122,86 +138,13 @@ def read_body(environ: Environ, max_body: int) -> bytes:
     return body
 
 
-def decode_body(body: bytes, coding: str, max_body: int) -> bytes:
-    """Undo Content-Encoding `coding`; never more than `max_body` bytes are made."""
-    name = coding.strip().lower()
-    if name in PLAIN_CODINGS:
-        return body
-    if name == ZSTD:
-        return _unpack_zstd(body, max_body)
-    if name not in ZLIB_CODINGS:
-        raise UnsupportedMediaType("The request body may be encoded as gzip, deflate or zstd only.")
-    bare = name == "deflate" and not _is_zlib(body)
-    try:
-        return _inflate(body, BARE_DEFLATE if bare else GZIP_OR_ZLIB, max_body)
-    except zlib.error:
-        raise InvalidRequest(f"The request body is not valid {name}.", code="malformed_request") from None
-
-
-def _unpack_zstd(body: bytes, max_body: int) -> bytes:
-    """All frames of `body` (RFC 8878); never more than `max_body` bytes are made.
-
-    The reader stops at the cap but takes a cut frame for whole; so it measures, and what fits is unpacked with a check.
-    """
-    engine = zstandard.ZstdDecompressor()
-    parts: list[bytes] = []
-    try:
-        if len(engine.stream_reader(body, read_across_frames=True).read(max_body + 1)) > max_body:
-            raise too_large(max_body)
-        while body:
-            frame = engine.decompressobj()
-            parts.append(frame.decompress(body))
-            if not frame.eof:
-                raise zstandard.ZstdError("cut")
-            body = frame.unused_data
-    except zstandard.ZstdError:
-        raise InvalidRequest("The request body is not valid zstd.", code="malformed_request") from None
-    return b"".join(parts)
-
-
-def _is_zlib(body: bytes) -> bool:
-    """Whether the two header bytes of zlib stand there (RFC 1950, 2.2)."""
-    return len(body) >= 2 and body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0
-
-
-def _inflate(body: bytes, wbits: int, max_body: int) -> bytes:
-    """All members of `body`; zlib.error when it is broken or cut."""
-    parts: list[bytes] = []
-    left = max_body
-    while body:
-        engine = zlib.decompressobj(wbits)
-        part = engine.decompress(body, left + 1)
-        left -= len(part)
-        if left < 0:
-            raise too_large(max_body)
-        if not engine.eof:
-            raise zlib.error("cut")
-        parts.append(part)
-        body = engine.unused_data
-    return b"".join(parts)
-
-
 def read_path(environ: Environ) -> str:
     """PATH_INFO as text: WSGI carries UTF-8 in Latin-1 clothes."""
     path: str = environ.get("PATH_INFO", "") or "/"
     return path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
 
 
-def read_peer(address: str, headers: Mapping[str, str], ip_header: str) -> str:
-    """The caller's address: the first entry of the configured header, else `address`, the socket's."""
-    if ip_header:
-        named = headers.get(ip_header, "").partition(",")[0].strip()
-        if named:
-            return named
-    return address
-
-
 def read_base_url(environ: Environ) -> str:
     """Scheme, host and mount point as the caller wrote them, without a slash at the end."""
     host = environ.get("HTTP_HOST") or f"{environ.get('SERVER_NAME', '')}:{environ.get('SERVER_PORT', '')}"
     return f"{environ.get('wsgi.url_scheme', 'http')}://{host}{environ.get('SCRIPT_NAME', '')}".rstrip("/")
-
-
-def too_large(max_body: int) -> RequestTooLarge:
-    """The error of a body over `max_body` bytes."""
-    return RequestTooLarge(f"The request body is larger than {max_body} bytes.")

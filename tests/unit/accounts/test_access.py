@@ -127,6 +127,12 @@ def test_client_addresses_are_checked_and_an_unknown_one_is_refused(ip: str, pas
     assert (address_refusal(found, ip) is None) == passes
 
 
+@pytest.mark.parametrize(("ip", "passes"), [("11.0.0.1", True), ("10.1.0.1", False), ("", False), ("?", False)])
+def test_an_address_that_cannot_be_read_fails_a_deny_rule_too(ip: str, passes: bool) -> None:
+    found = levels(rule("deny_ip_cidrs", {"ipCidrs": ["10.1.0.0/16"]}))
+    assert (address_refusal(found, ip) is None) == passes
+
+
 def test_an_organizations_own_providers_are_named_alone_or_together() -> None:
     own = mapping("custom:own", "small")
     for name in ("custom", "custom:own"):

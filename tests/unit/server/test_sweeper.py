@@ -19,7 +19,7 @@ class Standing:
 
     def __init__(self, phase, gone=False):
         self.phase, self.gone = phase, gone
-        self.since, self.sending, self.peekable = 1, 0, True
+        self.since, self.sending, self.peekable, self.received = 1, 0, True, 0
         self.expired = self.killed = False
         self.greenlet, self.ended = self, []
 
@@ -34,7 +34,7 @@ class Standing:
 
 
 def sweep(connection, times):
-    sweeper = Sweeper(Pulse(StoppedClock()), keepalive_s=1, read_s=2, send_s=3)
+    sweeper = Sweeper(Pulse(StoppedClock()), keepalive_s=1, head_s=2, send_s=3, body_s=5, least_rate=400)
     for _ in range(times):
         sweeper.sweep([connection])
     return connection
@@ -70,3 +70,30 @@ def test_caller_that_stopped_reading_is_ended():
     stuck = Standing(ANSWERING)
     stuck.sending = 1
     assert sweep(stuck, 12).ended == [] and sweep(stuck, 13).ended == [ClientGone]
+
+
+def test_body_that_trickles_is_late_and_one_that_flows_has_its_time():
+    trickling, flowing = Standing(READING), Standing(READING)
+    # 400 bytes a second are 100 a tick: 600 bytes earn six ticks beyond the eight of the head.
+    flowing.received = 600
+    assert sweep(trickling, 9).expired
+    assert not sweep(flowing, 14).expired and sweep(flowing, 15).expired
+
+
+def test_no_body_lasts_beyond_the_end_however_it_flows():
+    flowing = Standing(READING)
+    flowing.received = 10**9
+    assert not sweep(flowing, 20).expired and sweep(flowing, 21).expired
+
+
+def test_who_waits_longest_makes_room_and_who_is_answered_stays():
+    standing = [Standing(phase) for phase in (IDLE, IDLE, READING, ANSWERING)]
+    for number, one in enumerate(standing):
+        one.since = -number
+    sweeper = Sweeper(Pulse(StoppedClock()), keepalive_s=1)
+    sweeper.shed(standing, room=3)
+    assert [one.expired for one in standing] == [False, True, False, False]
+    sweeper.shed(standing, room=1)
+    assert [one.expired for one in standing] == [True, True, True, False]
+    sweeper.shed(standing, room=0)
+    assert not standing[3].expired

@@ -7,9 +7,11 @@ import zlib
 import pytest
 import zstandard
 
-from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+from gateway.errors import InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
+from gateway.surfaces.codings import decode_body
 from gateway.surfaces.exchange import Outbound
-from gateway.surfaces.wsgi import decode_body, read_inbound, start
+from gateway.surfaces.proxies import Proxies
+from gateway.surfaces.wsgi import FREE_BODY, HELD, read_inbound, start
 
 BARE = zlib.compressobj(wbits=-15)
 BARE_DEFLATE = BARE.compress(b"hello") + BARE.flush()
@@ -32,11 +34,12 @@ def test_base_url_has_the_mount_point_and_yields_to_the_public_one():
     assert read_inbound(environ(), public_url="https://llm.example/").base_url == "https://llm.example"
 
 
-def test_peer_is_the_first_entry_of_the_configured_header_only():
-    made = environ(HTTP_X_FORWARDED_FOR="1.2.3.4, 10.0.0.2")
+def test_peer_is_what_the_configured_header_of_a_trusted_proxy_names():
+    made = environ(HTTP_X_FORWARDED_FOR="1.2.3.4, 5.6.7.8")
+    proxies = Proxies("X-Forwarded-For", ["10.0.0.0/8"])
     assert read_inbound(made).peer == "10.0.0.1"
-    assert read_inbound(made, ip_header="x-forwarded-for").peer == "1.2.3.4"
-    assert read_inbound(environ(), ip_header="x-forwarded-for").peer == "10.0.0.1"
+    assert read_inbound(made, proxies=proxies).peer == "5.6.7.8"
+    assert read_inbound(environ(), proxies=proxies).peer == "10.0.0.1"
 
 
 def test_path_of_other_letters_is_text():
@@ -135,3 +138,38 @@ def test_a_broken_zstd_body_is_told_apart_from_a_large_one(broken: bytes) -> Non
     with pytest.raises(InvalidRequest) as caught:
         decode_body(broken, "zstd", 10_000)
     assert caught.value.code == "malformed_request"
+
+
+def refuse(headers):
+    raise Unauthenticated("no key")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        environ(gzip.compress(b"hello"), HTTP_CONTENT_ENCODING="gzip"),
+        environ(b"a" * (FREE_BODY + 1)),
+        environ(b"abc", HTTP_TRANSFER_ENCODING="chunked", **{"CONTENT_LENGTH": "", "wsgi.input_terminated": True}),
+    ],
+)
+def test_a_long_or_packed_body_is_not_touched_before_its_head_was_admitted(made):
+    body = made["wsgi.input"]
+    with pytest.raises(Unauthenticated):
+        read_inbound(made, admit=refuse)
+    assert body.tell() == 0
+
+
+def test_a_short_plain_body_needs_no_admission():
+    assert read_inbound(environ(b"a" * FREE_BODY), admit=refuse).body == b"a" * FREE_BODY
+
+
+def test_what_a_packed_body_becomes_is_held_as_it_is_unpacked():
+    class Held:
+        sizes: list[int] = []
+
+        def grow(self, size):
+            self.sizes.append(size)
+
+    packed, held = gzip.compress(bytes(1_000_000)), Held()
+    read_inbound(environ(packed, HTTP_CONTENT_ENCODING="gzip", **{HELD: held}))
+    assert sum(held.sizes) == 1_000_000 and len(held.sizes) > 3

@@ -1,0 +1,101 @@
+"""What callers may take up in a worker: the bytes of bodies that it holds at once, and connections of one address."""
+
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+
+from gateway.errors import Overloaded
+
+RETRY_S = 1.0
+ANYONE = "anyone"  # whose a request is where nobody can tell
+NETWORK_BITS = 64  # of an IPv6 caller: who has one address of a network has them all
+
+
+class Bodies:
+    """Bytes of request bodies under way, of all callers and of each: `most` and `most_each` at once."""
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self._most, self._most_each = most, most_each
+        self._each: dict[str, int] = {}
+        self.held = 0
+
+    def grow(self, owner: str, size: int) -> None:
+        """Hold `size` more (less where it is negative). Overloaded when that is too much; then nothing changes."""
+        own = self._each.get(owner, 0) + size
+        if size > 0 and self.held + size > self._most:
+            raise _full("The gateway holds as many request bodies as it can; try again.")
+        if size > 0 and own > self._most_each:
+            raise _full("Your organization has as many request bodies under way as it may; try again.")
+        self.held += size
+        if own:
+            self._each[owner] = own
+        else:
+            self._each.pop(owner, None)
+
+
+class Held:
+    """What one request holds. `ask` tells whose it is, by its head; it is asked, and may refuse, once the request holds
+    more than `free` bytes."""
+
+    __slots__ = ("_bodies", "_ask", "_free", "_owner", "_size")
+
+    def __init__(self, bodies: Bodies, ask: Callable[[], str], free: int) -> None:
+        self._bodies, self._ask, self._free = bodies, ask, free
+        self._owner, self._size = "", 0
+
+    def grow(self, size: int) -> None:
+        """Overloaded: see `Bodies.grow`; and what `ask` raises."""
+        if not self._owner and self._size + size > self._free:
+            owner, held = self._ask(), self._size
+            self.release()
+            self._owner = owner or ANYONE
+            size += held
+        self._bodies.grow(self._owner, size)
+        self._size += size
+
+    def release(self) -> None:
+        """All of it; the request is over."""
+        size, self._size = self._size, 0
+        self._bodies.grow(self._owner, -size)
+
+
+class Addresses:
+    """Connections by the caller's address: at most `most` of each (0: any number), of `shared` ones any number."""
+
+    def __init__(self, most: int, shared: Callable[[str], bool]) -> None:
+        self._most, self._shared = most, shared
+        self._open: dict[str, int] = {}
+
+    def enter(self, address: str) -> bool:
+        """Count one more; False, and nothing counted, when that is too many."""
+        if not self._most or self._shared(address):
+            return True
+        place = _place(address)
+        found = self._open.get(place, 0)
+        if found >= self._most:
+            return False
+        self._open[place] = found + 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """One that entered is gone."""
+        place = _place(address)
+        left = self._open.get(place, 0) - 1
+        if left > 0:
+            self._open[place] = left
+        else:
+            self._open.pop(place, None)
+
+
+def _place(address: str) -> str:
+    """The address, or the network of an IPv6 one."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address) or found.ipv4_mapped:
+        return str(getattr(found, "ipv4_mapped", None) or found)
+    return f"net-{int(found) >> NETWORK_BITS:x}"
+
+
+def _full(message: str) -> Overloaded:
+    return Overloaded(message, retry_after=RETRY_S)

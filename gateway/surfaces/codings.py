@@ -1,0 +1,161 @@
+"""Content codings of request bodies undone in small steps: no body holds the event loop, and none copies its rest."""
+
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from itertools import islice
+
+import zstandard
+
+from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+
+# zlib's wbits: 47 tells gzip from zlib by itself; "deflate" without the zlib wrapper is -15 (RFC 9110, 8.4.1.2).
+GZIP_OR_ZLIB, BARE_DEFLATE = 47, -15
+PLAIN_CODINGS = ("", "identity")
+ZLIB_CODINGS = ("gzip", "x-gzip", "deflate")
+ZSTD = "zstd"
+# A body may come in several members (gzip) or frames (zstd), as parallel packers make them; each costs a new engine.
+MOST_MEMBERS = 64
+# One step takes this much in and gives that much out at most, about a millisecond; after so many a thread goes on, so
+# many at a time.
+STEP_IN, STEP_OUT = 65_536, 262_144
+STEPS_INLINE, STEPS_A_RUN = 8, 16
+# RFC 8878, 3.1.1, 3.1.2 and 3.1.1.2.2.
+FRAME_MAGIC, SKIPPED_MAGIC, SKIPPED_MASK = 0xFD2FB528, 0x184D2A50, 0xFFFFFFF0
+REPEATED = 1  # the type of a block that is one byte many times
+BLOCKS_A_STEP = 2048
+LEAST_WINDOW = 8 << 20  # RFC 8878, 3.1.1.1.2: what every decoder should support
+
+# Runs a function with an argument in a native thread and gives its result.
+Run = Callable[[Callable[[Iterator[bytes]], list[bytes]], Iterator[bytes]], list[bytes]]
+
+
+def is_coded(coding: str | None) -> bool:
+    """Whether a Content-Encoding header names something to be undone."""
+    return coding is not None and coding.strip().lower() not in PLAIN_CODINGS
+
+
+def decode_body(
+    body: bytes, coding: str, max_body: int, run: Run | None = None, grow: Callable[[int], object] = int
+) -> bytes:
+    """Undo Content-Encoding `coding`; never more than `max_body` bytes are made. What is long goes on in `run`, part
+    by part; `grow` is told of the bytes that were made and may raise.
+
+    RequestTooLarge; UnsupportedMediaType for another coding; InvalidRequest for a broken one or too many members.
+    """
+    name = coding.strip().lower()
+    if name in PLAIN_CODINGS:
+        return body
+    steps = _steps(body, name, max_body)
+    parts: list[bytes] = []
+    for part in steps:
+        parts.append(part)
+        grow(len(part))
+        if run is not None and len(parts) >= STEPS_INLINE:
+            while more := run(_take, steps):
+                parts += more
+                grow(sum(map(len, more)))
+            break
+    return b"".join(parts)
+
+
+def _take(steps: Iterator[bytes]) -> list[bytes]:
+    return list(islice(steps, STEPS_A_RUN))
+
+
+def too_large(max_body: int) -> RequestTooLarge:
+    """The error of a body over `max_body` bytes."""
+    return RequestTooLarge(f"The request body is larger than {max_body} bytes.")
+
+
+def _steps(body: bytes, name: str, max_body: int) -> Iterator[bytes]:
+    if name == ZSTD:
+        made = _unpack_zstd(body, max_body)
+    elif name in ZLIB_CODINGS:
+        bare = name == "deflate" and not _is_zlib(body)
+        made = _inflate(body, BARE_DEFLATE if bare else GZIP_OR_ZLIB, max_body)
+    else:
+        raise UnsupportedMediaType("The request body may be encoded as gzip, deflate or zstd only.")
+    left = max_body
+    try:
+        for part in made:
+            left -= len(part)
+            if left < 0:
+                raise too_large(max_body)
+            yield part
+    except (zlib.error, zstandard.ZstdError):
+        raise InvalidRequest(f"The request body is not valid {name}.", code="malformed_request") from None
+
+
+def _inflate(body: bytes, wbits: int, max_body: int) -> Iterator[bytes]:
+    """All members of `body`; zlib.error when one is broken or cut."""
+    view, at, members = memoryview(body), 0, 0
+    while at < len(body):
+        members = _count(members)
+        engine = zlib.decompressobj(wbits)
+        while not engine.eof:
+            given = view[at : at + STEP_IN]
+            part = engine.decompress(given, STEP_OUT)
+            at += len(given) - len(engine.unconsumed_tail) - len(engine.unused_data)
+            if not part and not given and not engine.eof:
+                raise zlib.error("cut")
+            yield part
+
+
+def _unpack_zstd(body: bytes, max_body: int) -> Iterator[bytes]:
+    """All frames of `body` (RFC 8878); ZstdError when one is broken or cut.
+
+    The reader makes no more than it is asked for, but goes on after an empty frame and takes a cut one for whole: so
+    it gets each frame alone, whose end the heads of its blocks tell.
+    """
+    engine = zstandard.ZstdDecompressor(max_window_size=max(LEAST_WINDOW, max_body))
+    view, at, members, left = memoryview(body), 0, 0, max_body
+    while at < len(body):
+        members = _count(members)
+        end = yield from _walk_frame(view, at)
+        reader = engine.stream_reader(view[at:end], read_across_frames=False)
+        while part := reader.read(min(STEP_OUT, left + 1)):
+            left -= len(part)
+            yield part
+        at = end
+
+
+def _walk_frame(view: memoryview, at: int) -> Generator[bytes, None, int]:
+    """Where the frame at `at` ends; an empty step after every so many blocks."""
+    magic = int.from_bytes(view[at : at + 4], "little")
+    if magic & SKIPPED_MASK == SKIPPED_MAGIC:
+        return _within(view, at + 8 + int.from_bytes(view[at + 4 : at + 8], "little"))
+    if magic != FRAME_MAGIC or at + 5 > len(view):
+        raise zstandard.ZstdError("no frame")
+    descriptor = view[at + 4]
+    single = descriptor >> 5 & 1
+    size_bytes = (single, 2, 4, 8)[descriptor >> 6]
+    at += 5 + (not single) + (0, 1, 2, 4)[descriptor & 3] + size_bytes
+    last = blocks = 0
+    while not last:
+        head = int.from_bytes(view[at : _within(view, at + 3)], "little")
+        last, repeated = head & 1, head >> 1 & 3 == REPEATED
+        at += 3 + (1 if repeated else head >> 3)
+        blocks += 1
+        if blocks % BLOCKS_A_STEP == 0:
+            yield b""
+    return _within(view, at + 4 * (descriptor >> 2 & 1))
+
+
+def _within(view: memoryview, end: int) -> int:
+    if end > len(view):
+        raise zstandard.ZstdError("cut")
+    return end
+
+
+def _count(members: int) -> int:
+    if members >= MOST_MEMBERS:
+        raise InvalidRequest(
+            f"The request body is packed in more than {MOST_MEMBERS} members; pack it in one.",
+            code="malformed_request",
+        )
+    return members + 1
+
+
+def _is_zlib(body: bytes) -> bool:
+    """Whether the two header bytes of zlib stand there (RFC 1950, 2.2)."""
+    return len(body) >= 2 and body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0

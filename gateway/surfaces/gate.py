@@ -1,0 +1,35 @@
+"""The gate: before the body of a request is taken in or unpacked, its head tells whose it is.
+
+Bodies that are short and plain pass without: they cost less than the look. All others need a valid API key or a live
+session, whatever they are for, so that nobody unknown makes this process hold or work on more than a few kilobytes.
+"""
+
+from collections.abc import Mapping
+
+from gateway.accounts.sessions import PREFIX
+from gateway.services import Services
+from gateway.surfaces.auth import caller_of, token_of
+from gateway.surfaces.exchange import Inbound, Sender
+from gateway.surfaces.visitor import COOKIE, read_cookie, visit
+
+
+class Gate:
+    """Asks the accounts."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def owner(self, headers: Mapping[str, str], sender: Sender | None = None) -> str:
+        """The organization, or the user of a session, that a request with `headers` belongs to.
+
+        Unauthenticated, Forbidden, Gone, Unavailable. `sender` is what the same headers told the last time.
+        """
+        services = self._services
+        known = sender.caller if sender is not None else None
+        if known is not None and services.authentication.holds(known):
+            return known.organization_id
+        inbound = Inbound("", "", headers)
+        token = token_of(inbound) or read_cookie(inbound, COOKIE)
+        if token.startswith(PREFIX):
+            return visit(services, token).user_id
+        return caller_of(services, inbound).organization_id

@@ -1,0 +1,55 @@
+"""Whose address a request comes from where proxies stand in front: told by trusted peers only, from the right."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+
+ANY = "*"
+REMEMBERED = 4096
+
+
+class Proxies:
+    """The proxies of ours. `header` (lower case, "" = none) is where each adds the address that it saw, `hops` how many
+    stand in a row: entries further to the left are the caller's own words."""
+
+    def __init__(self, header: str = "", networks: Iterable[str] = (), hops: int = 1) -> None:
+        self._header = header.lower()
+        self.named = bool(header)
+        self._hops = max(1, hops)
+        given = tuple(networks)
+        self._open = ANY in given
+        self._networks = tuple(ip_network(one, strict=False) for one in given if one != ANY)
+        self.trusts = lru_cache(REMEMBERED)(self._trusts)
+
+    def caller(self, peer: str, headers: Mapping[str, str]) -> str:
+        """The caller's address; "" where it cannot be told, which fails every rule on addresses. `peer` is the
+        socket's: it is the caller itself unless it is a proxy of ours that names another."""
+        named = headers.get(self._header) if self._header else None
+        if named is None or not self.trusts(peer):
+            return peer
+        entries = named.split(",")
+        return read_address(entries[-self._hops]) if len(entries) >= self._hops else ""
+
+    def _trusts(self, peer: str) -> bool:
+        """Whether `peer` is a proxy of ours. A Unix socket has no address and is one."""
+        if self._open or not peer:
+            return True
+        found = read_address(peer)
+        if not found:
+            return False
+        address = ip_address(found)
+        return any(address in network for network in self._networks)
+
+
+def read_address(text: str) -> str:
+    """An address without port, brackets or zone, an IPv4 one in IPv6 clothes as itself; "" when it is none."""
+    text = text.strip().strip('"')
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return ""
+    return str(getattr(address, "ipv4_mapped", None) or address)

@@ -1,0 +1,128 @@
+"""What callers may take up before the gateway knows them, through the whole gateway and over raw sockets."""
+
+import gzip
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from gateways import GatewayProcess
+
+MEGABYTE = 1 << 20
+LONG = 32 * MEGABYTE
+CHAT = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture(params=["true", "false"], ids=["express", "flask"], scope="module")
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """One worker, by both lanes."""
+    made = GatewayProcess(
+        tmp_path_factory.mktemp("edge") / "data",
+        GATEWAY_SERVER_EXPRESS_LANE=request.param,
+        GATEWAY_SERVER_ORGANIZATION_BODIES_MB="3",
+        GATEWAY_SERVER_BODIES_MB="5",
+        GATEWAY_SERVER_HEAD_TIMEOUT_S="1",
+    )
+    yield made.start()
+    made.stop()
+
+
+@pytest.fixture
+def connect(running: GatewayProcess) -> Iterator[Callable[[], socket.socket]]:
+    opened: list[socket.socket] = []
+
+    def make() -> socket.socket:
+        opened.append(socket.create_connection(("127.0.0.1", running.port), timeout=10))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def head(path: str, length: int, *lines: str) -> bytes:
+    more = "".join(f"{line}\r\n" for line in (*lines, f"Content-Length: {length}"))
+    return f"POST {path} HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n{more}\r\n".encode()
+
+
+def reply(caller: socket.socket) -> tuple[int, dict[str, str], bytes]:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = caller.recv(65536)
+        assert piece, data
+        data += piece
+    top, _, body = data.partition(b"\r\n\r\n")
+    lines = top.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+    while len(body) < int(headers["content-length"]):
+        body += caller.recv(65536)
+    return int(lines[0].split()[1]), headers, body
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/chat/completions", "/orgs", "/nothing"])
+def test_a_long_body_without_a_key_is_refused_before_it_is_sent(running, connect, path) -> None:
+    for line in ("X-Nothing: 1", "Authorization: Bearer llmgtwy_wrong-wrong-wrong", "Expect: 100-continue"):
+        caller = connect()
+        caller.sendall(head(path, LONG, line))
+        status, headers, body = reply(caller)
+        assert (status, headers["connection"]) == (401, "close")
+        error = json.loads(body)["error"] if path not in ("/orgs",) else json.loads(body)
+        assert ("authentication_error" in body.decode()) == (path == "/v1/messages") and error
+        assert headers["x-request-id"]
+
+
+def test_a_caller_that_sends_on_reads_the_refusal_and_can_call_again(running, connect) -> None:
+    caller = connect()
+    caller.sendall(head("/v1/chat/completions", 2 * MEGABYTE) + bytes(2 * MEGABYTE))
+    assert reply(caller)[0] == 401
+    assert running.post("/v1/chat/completions", CHAT)[0] == 200
+
+
+def test_nothing_is_unpacked_for_who_has_no_key(running, connect) -> None:
+    members = gzip.compress(b"") * 500
+    caller = connect()
+    caller.sendall(head("/v1/chat/completions", len(members), "Content-Encoding: gzip") + members)
+    assert reply(caller)[0] == 401
+    caller = connect()
+    key = f"Authorization: Bearer {running.key}"
+    caller.sendall(head("/v1/chat/completions", len(members), "Content-Encoding: gzip", key) + members)
+    status, headers, body = reply(caller)
+    assert status == 400 and b"members" in body and "connection" not in headers
+    packed = gzip.compress(json.dumps(CHAT).encode())
+    caller.sendall(head("/v1/chat/completions", len(packed), "Content-Encoding: gzip", key) + packed)
+    assert reply(caller)[0] == 200
+
+
+def test_bodies_under_way_are_bounded_for_an_organization_and_given_back(running, connect) -> None:
+    key = f"Authorization: Bearer {running.key}"
+    slow = [connect() for _ in range(2)]
+    for caller in slow:
+        caller.sendall(head("/v1/chat/completions", MEGABYTE * 4 // 3, key))
+    time.sleep(0.3)
+    caller = connect()
+    caller.sendall(head("/v1/chat/completions", MEGABYTE, key))
+    status, headers, body = reply(caller)
+    assert (status, headers["retry-after"], json.loads(body)["error"]["code"]) == (529, "1", "overloaded")
+    assert running.post("/v1/chat/completions", CHAT)[0] == 200
+    for caller in slow:
+        caller.close()
+    time.sleep(0.3)
+    long = CHAT | {"messages": [{"role": "user", "content": "a " * (MEGABYTE // 2)}]}
+    assert running.post("/v1/chat/completions", long)[0] in (200, 400)
+
+
+@pytest.mark.parametrize("begun", [b"POST /v1/chat", head("/v1/chat/completions", 9000)])
+def test_a_request_that_trickles_is_answered_408(running, connect, begun) -> None:
+    caller = connect()
+    caller.sendall(begun)
+    caller.settimeout(0.2)
+    for _ in range(40):
+        try:
+            data = caller.recv(65536)
+        except TimeoutError:
+            caller.sendall(b"a")
+            continue
+        assert b" 408 " in data
+        return
+    raise AssertionError("a byte now and then kept the request alive")

@@ -1,0 +1,77 @@
+"""What callers may take up in a worker is counted, given back, and refused above its bounds."""
+
+import pytest
+
+from gateway.errors import Overloaded, Unauthenticated
+from gateway.server.intake import Addresses, Bodies, Held
+from gateway.surfaces.proxies import Proxies
+
+FREE = 10
+
+
+def test_bodies_of_one_organization_leave_room_for_others():
+    bodies = Bodies(100, 60)
+    first, second = Held(bodies, lambda: "one", FREE), Held(bodies, lambda: "one", FREE)
+    first.grow(60)
+    with pytest.raises(Overloaded) as caught:
+        second.grow(11)
+    assert caught.value.status == 529 and caught.value.retry_after
+    other = Held(bodies, lambda: "two", FREE)
+    other.grow(40)
+    with pytest.raises(Overloaded):
+        Held(bodies, lambda: "three", FREE).grow(11)
+    for held in (first, second, other):
+        held.release()
+    assert bodies.held == 0 and bodies._each == {}
+    second.grow(60)
+
+
+def test_whose_a_body_is_is_asked_once_it_is_more_than_anyone_may_send():
+    asked, bodies = [], Bodies(100, 100)
+    held = Held(bodies, lambda: asked.append(1) or "one", FREE)
+    for _ in range(FREE):
+        held.grow(1)
+    assert asked == []
+    held.grow(1)
+    held.grow(5)
+    assert asked == [1] and bodies._each == {"one": 16}
+    held.grow(-6)
+    held.release()
+    assert bodies.held == 0 and bodies._each == {}
+
+
+def test_a_refused_owner_leaves_nothing_behind():
+    def refuse():
+        raise Unauthenticated("no key")
+
+    bodies = Bodies(100, 100)
+    held = Held(bodies, refuse, FREE)
+    held.grow(5)
+    with pytest.raises(Unauthenticated):
+        held.grow(50)
+    held.release()
+    assert bodies.held == 0
+
+
+def test_connections_of_one_address_are_capped_and_of_shared_ones_not():
+    addresses = Addresses(2, Proxies(networks=["10.0.0.0/8"]).trusts)
+    assert [addresses.enter("9.9.9.9") for _ in range(3)] == [True, True, False]
+    assert addresses.enter("9.9.9.8") and all(addresses.enter("10.1.1.1") for _ in range(9))
+    addresses.leave("9.9.9.9")
+    assert addresses.enter("9.9.9.9") and not addresses.enter("::ffff:9.9.9.9")
+
+
+def test_addresses_of_one_ipv6_network_are_one():
+    addresses = Addresses(1, Proxies().trusts)
+    assert (
+        addresses.enter("2001:db8::1") and not addresses.enter("2001:db8::2:3") and addresses.enter("2001:db8:0:1::1")
+    )
+
+
+def test_nothing_is_remembered_of_who_left():
+    addresses = Addresses(2, Proxies().trusts)
+    for number in range(300):
+        addresses.enter(f"9.9.9.{number % 256}")
+    for number in range(300):
+        addresses.leave(f"9.9.9.{number % 256}")
+    assert addresses._open == {}
