@@ -95,7 +95,8 @@ class Provider:
     `search_price` (as in Rates) is that of a web search at its mappings whose own prices name none.
     `responses_tools` are the types of tools that its Responses API takes, where it does not take all.
     `version_path` is the end of `address` that an operator's base URL may leave out ("" in a file: the last segment
-    of `address` when it is a version such as /v1). `sources` names it in the open data sets (read by build.py alone).
+    of `address` when it is a version such as /v1). `deprecated_models` and `deactivated_models` are model → date, for
+    its mappings without dates of their own. `sources` names it in the open data sets (read by build.py alone).
     """
 
     id: str
@@ -118,6 +119,8 @@ class Provider:
     version_path: str = ""
     search_price: int | None = None
     responses_tools: tuple[str, ...] = ()
+    deprecated_models: dict[str, str] = field(default_factory=dict)
+    deactivated_models: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gateway.settings import CONFIG
 FOLDER = CONFIG / "catalogue"
 SNAPSHOT = "snapshot.json.gz"
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
+DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 VERSION_PATHS = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "/v1", "google": "/v1beta"}
 REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
@@ -46,8 +48,28 @@ def _assemble(path: str, sandbox: bool, folder: Path) -> tuple[Catalogue, list[s
     problems = missing + merged.problems
     providers = _build_providers(merged, sandbox, problems)
     models = _build_models(merged, providers, problems)
+    problems.extend(_unknown_dates(providers.values(), models))
     aliases = _resolve_aliases(merged, models, problems)
-    return Catalogue(models.values(), providers.values(), aliases, merged.digest), problems
+    return Catalogue(_with_names(models, aliases), providers.values(), aliases, merged.digest), problems
+
+
+def _with_names(models: dict[str, Model], aliases: dict[str, str]) -> Iterable[Model]:
+    """The models with all their other names, and with no name that means another."""
+    names: dict[str, list[str]] = {}
+    for alias, ident in aliases.items():
+        names.setdefault(ident, []).append(alias)
+    return [dataclasses.replace(model, aliases=tuple(names.get(ident, ()))) for ident, model in models.items()]
+
+
+def _unknown_dates(providers: Iterable[Provider], models: dict[str, Model]) -> list[str]:
+    """Dates of models that their provider does not serve."""
+    served = {(mapping.provider, ident) for ident, model in models.items() for mapping in model.mappings}
+    return [
+        f"provider {provider.id}: a date for {ident}, which it does not serve"
+        for provider in providers
+        for ident in (*provider.deprecated_models, *provider.deactivated_models)
+        if (provider.id, ident) not in served
+    ]
 
 
 def _build_providers(merged: Layer, sandbox: bool, problems: list[str]) -> dict[str, Provider]:
@@ -83,6 +105,8 @@ def _provider_mistakes(provider: Provider) -> list[str]:
     ]
     if provider.address and not provider.address.endswith(provider.version_path):
         told.append(f"{where}: address does not end with version_path {provider.version_path}")
+    for table in (provider.deprecated_models, provider.deactivated_models):
+        told += [f"{where}: {model} = {text!r} is no date" for model, text in table.items() if not DATE.fullmatch(text)]
     if any(not text for text in provider.service_tiers.values()):
         told.append(f"{where}: service_tiers needs a multiplier for each tier")
     return told
@@ -123,7 +147,12 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, prob
         fields = fields | {
             "prices": tuple(_with_search(prices, provider.search_price) for prices in fields.get("prices", ()))
         }
-    return Mapping(**fields)
+    dates = {
+        name: table[fields["model"]]
+        for name, table in (("deprecated", provider.deprecated_models), ("deactivated", provider.deactivated_models))
+        if fields["model"] in table and not fields.get(name)
+    }
+    return Mapping(**fields | dates)
 
 
 def _with_search(prices: Prices, price: int) -> Prices:

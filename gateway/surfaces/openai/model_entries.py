@@ -1,6 +1,6 @@
 """An entry of the model list (service.md "Model list"): one a model or, mapped, one a provider mapping."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -14,6 +14,8 @@ from gateway.clock import from_datetime
 from gateway.money import format_price
 
 PSEUDO_PROVIDER = "llmgateway"
+PSEUDO_SINCE = "2026-01-01"
+AUTO = "auto"
 PSEUDO_MODELS = (
     ("auto", "Auto", "The gateway picks the cheapest model that can do what the request needs."),
     ("custom", "Custom", "The organization's own provider: any model name behind its base URL."),
@@ -44,11 +46,14 @@ class Query:
     available: bool = False
 
 
-def pseudo_entries(query: Query, reach: frozenset[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The names that stand for a choice, those within `reach`; nothing is promised of what a choice trains on."""
+def pseudo_entries(
+    query: Query, reach: frozenset[str] | None = None, among: Sequence[Mapping] = ()
+) -> Iterator[dict[str, Any]]:
+    """The names that stand for a choice, those within `reach`; nothing is promised of what a choice trains on. A choice
+    `among` mappings takes as much as the largest of them; of an organization's own provider nothing is known."""
     if not query.no_training:
         told = [one for one in PSEUDO_MODELS if reach is None or one[0] in reach]
-        yield from (_pseudo_entry(*one, mapped=query.mapped) for one in told)
+        yield from (_pseudo_entry(*one, among if one[0] == AUTO else (), mapped=query.mapped) for one in told)
 
 
 def write_entries(
@@ -229,12 +234,14 @@ def _base_rates(lists: tuple[Prices, ...], day: str) -> Rates:
     return begun[-1].base if begun else NO_RATES
 
 
-def _pseudo_entry(ident: str, name: str, description: str, *, mapped: bool) -> dict[str, Any]:
+def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mapping], *, mapped: bool) -> dict[str, Any]:
     """A name that stands for a choice; what it costs and can do depends on what is chosen."""
     mapping = Mapping(
         provider=PSEUDO_PROVIDER,
         model=ident,
         external_id=ident,
+        context_length=max((one.context_length for one in among), default=0),
+        max_output=max((one.max_output for one in among), default=0),
         tools=True,
         parallel_tool_calls=True,
         vision=True,
@@ -242,7 +249,14 @@ def _pseudo_entry(ident: str, name: str, description: str, *, mapped: bool) -> d
         json_output=True,
         json_output_schema=True,
     )
-    model = Model(id=ident, name=name, family=PSEUDO_PROVIDER, description=description, mappings=(mapping,))
+    model = Model(
+        id=ident,
+        name=name,
+        family=PSEUDO_PROVIDER,
+        description=description,
+        released=PSEUDO_SINCE,
+        mappings=(mapping,),
+    )
     pseudo = Catalogue((model,), (Provider(PSEUDO_PROVIDER, "LLM Gateway", "openai"),), {})
     return _mapped_entry(pseudo, model, mapping, 0) if mapped else _model_entry(pseudo, model, [mapping], 0)
 

@@ -18,7 +18,7 @@ from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.openai.model_entries import Query, pseudo_entries, serialise_entries, write_entries
-from gateway.surfaces.openai.reach import reach_of, within
+from gateway.surfaces.openai.reach import choices_of, reach_of, within
 
 JSON = ("Content-Type", "application/json")
 HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
@@ -110,21 +110,23 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     asked = inbound.params["model"]
     catalogue = services.catalogue.current()
     audience = audience_of(services, inbound)
-    for entry in _matching(catalogue, asked, services.clock.now_us(), audience):
+    for entry in _matching(services, asked, audience):
         return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], orjson.dumps(entry))
     near = catalogue.suggest(asked)
     hint = f" Did you mean {', '.join(near)}?" if near else ""
     raise NotFound(f"The model '{asked[:100]}' does not exist.{hint}", param="model", code="model_not_found")
 
 
-def _matching(catalogue: Catalogue, asked: str, at_us: int, audience: Audience) -> Iterator[dict[str, Any]]:
+def _matching(services: Services, asked: str, audience: Audience) -> Iterator[dict[str, Any]]:
     """The entry of the model text `asked`, if the audience may see it."""
+    catalogue, at_us = services.catalogue.current(), services.clock.now_us()
     yield from _own_entries(catalogue, Query(), at_us, audience, asked)
     model = catalogue.find(asked if "/" not in asked else asked.split("/", 1)[1].split(":", 1)[0])
     wanted = model.id if model is not None and "/" not in asked else asked
     query = Query(include_deactivated=True, mapped="/" in asked)
     models = () if model is None else (model,)
-    entries = (*pseudo_entries(query), *write_entries(catalogue, models, query, at_us, audience.refuse))
+    pseudo = pseudo_entries(query, among=choices_of(services, None))
+    entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse))
     yield from (entry for entry in entries if entry["id"] == wanted)
 
 
@@ -139,7 +141,7 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
     known: dict[str, bytes] = holder.remember(("model entries", *place), dict)
 
     def make() -> tuple[str, bytes]:
-        pseudo = map(orjson.dumps, pseudo_entries(query, audience.reach))
+        pseudo = map(orjson.dumps, pseudo_entries(query, audience.reach, choices_of(services, audience.reach)))
         return _serialise([*pseudo, *serialise_entries(catalogue, query, at_us, audience.shows, known)])
 
     key = ("model list", *place, audience.rules, audience.reach)

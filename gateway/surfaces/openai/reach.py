@@ -5,8 +5,8 @@ from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import day_of, state_on
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.services import Services
+from gateway.surfaces.openai.model_entries import AUTO
 
-AUTO = "auto"
 GENERIC = Mapping(CUSTOM, CUSTOM, CUSTOM)
 
 
@@ -29,6 +29,18 @@ def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
     if caller is not None and any(one.base_url for one in usable(GENERIC)):
         found.add(CUSTOM)
     return frozenset(found)
+
+
+def choices_of(services: Services, reach: frozenset[str] | None) -> list[Mapping]:
+    """The mappings among which `auto` chooses: those of its configured models in service, or, where none of them is
+    within `reach`, all that are."""
+    catalogue, day = services.catalogue.current(), day_of(services.clock.now_us())
+    models = [model for name in services.settings.catalogue.auto_models if (model := catalogue.find(name))]
+    listed = [one for model in models for one in model.mappings if state_on(one, day) == "active"]
+    if reach is None:
+        return listed
+    everything = (one for model in catalogue.models.values() for one in model.mappings if "chat" in one.operations)
+    return [one for one in listed if one.key in reach] or [one for one in everything if one.key in reach]
 
 
 def within(reach: frozenset[str], refuse: Predicate | None) -> Predicate:

