@@ -227,6 +227,7 @@ def _open_routing(base: Base, accounts: Accounts) -> Routing:
         random.random,
         clock,
         {name: protocol.dialect for name, protocol in protocols.items()},
+        {name: protocol.lost for name, protocol in protocols.items()},
     )
     return Routing(
         catalogue=catalogue,

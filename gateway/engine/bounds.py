@@ -26,11 +26,13 @@ def ask_for(request: ChatRequest, mappings: tuple[Mapping, ...], default_output:
 class Bounds:
     """The bounds of requests that may go to any of some mappings; kept with a plan, which serves many requests."""
 
-    __slots__ = ("_known", "_longest", "_mappings")
+    __slots__ = ("_known", "_longest", "_mappings", "_most")
 
     def __init__(self, mappings: tuple[Mapping, ...]) -> None:
         self._mappings = mappings
-        self._longest = max([mapping.max_output for mapping in mappings], default=0)
+        limits = [mapping.max_output for mapping in mappings]
+        self._longest = max(limits, default=0)
+        self._most = self._longest if limits and all(limits) else None  # what none of them gives more than
         self._known: dict[Terms, tuple[list[tuple[int, int]], int]] = {}
 
     def ask(self, request: ChatRequest, default_output: int, at_us: int) -> Ask:
@@ -49,7 +51,10 @@ class Bounds:
             if prompt > fixed:
                 fixed = prompt
         limit = needs.max_tokens
-        output = (self._longest or default_output) if limit is None else limit
+        if limit is None:
+            output = self._longest or default_output
+        else:
+            output = limit if self._most is None or limit < self._most else self._most
         return Ask(fixed, rate, output * needs.n, limit is not None, needs.n, tokens)
 
     def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int]:

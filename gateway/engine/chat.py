@@ -142,7 +142,6 @@ class ChatEngine:
             outcome=Outcome(
                 request,
                 planned.plan.resolution.provider or None,
-                warnings=planned.warnings if planned.adapts else [],
                 standings=settlement.standings,
             ),
             planned=planned,

@@ -1,8 +1,6 @@
 """A caller's request meets routing: access, credentials and health give the order of targets."""
 
-import dataclasses
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -14,13 +12,14 @@ from gateway.accounts.authentication import Caller
 from gateway.catalogue.entries import Mapping
 from gateway.engine.bounds import Bounds
 from gateway.engine.context import RequestContext
+from gateway.engine.fitting import Fitting
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.offers import Offers
 from gateway.engine.outcome import Attempt, error_type
 from gateway.engine.recent import Recent, key_of
 from gateway.errors import GatewayError
 from gateway.metering.counters import Count, Counters, Durations
-from gateway.neutral.chat import ChatRequest, Conversation, ToolChoice
+from gateway.neutral.chat import ChatRequest
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.auto import SANDBOX
@@ -28,7 +27,6 @@ from gateway.routing.decision import Plan
 from gateway.routing.health import Health
 from gateway.routing.plan import Router, chance_of, remembers
 from gateway.routing.record import write_record
-from gateway.routing.resolve import AUTO
 from gateway.routing.sieve import NoCredential
 from gateway.routing.windows import Tally
 
@@ -39,7 +37,7 @@ class Planned:
 
     `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
     who answers is remembered, for the session or the project. `adapts`: a target may get another request than the
-    caller's, or the caller is to be warned. `chance`: that of a random choice, which each request like it has.
+    caller's, which `fittings` make by mapping key. `chance`: that of a random choice, which each request like it has.
     """
 
     plan: Plan
@@ -48,6 +46,7 @@ class Planned:
     bounds: Bounds = field(init=False, compare=False)
     platform_paid: bool = field(init=False)
     remembered: bool = field(init=False)
+    fittings: dict[str, Fitting] = field(init=False, compare=False)
     adapts: bool = field(init=False)
     chance: float = field(init=False)
 
@@ -58,7 +57,12 @@ class Planned:
         self.bounds = Bounds(self.mappings)
         self.remembered = remembers(self.plan)
         self.chance = chance_of(self.plan)
-        self.adapts = self.plan.downgrades_tool_choice or self.plan.resolution.kind == AUTO
+        self.fittings = {}
+        for scored in self.plan.order:
+            lacking, effort = scored.entry.lacking, self.plan.effort_for(scored.candidate.mapping)
+            if lacking or effort:
+                self.fittings[scored.key] = Fitting(scored.candidate, lacking, effort)
+        self.adapts = bool(self.fittings)
 
     def rests(self, target: Target) -> bool:
         """Whether a target was at rest when the plan was made."""
@@ -66,47 +70,15 @@ class Planned:
         return resting is not None and (resting.whole or target.credential in resting.credentials)
 
     def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
-        """The request as `mapping` gets it: with the effort that an automatic choice sends, and a forced tool choice
-        that no provider of the model honours taken as auto (HTTP reference, 2.1 and 4). Mostly the request itself.
+        """The request as `mapping` gets it: without the wishes that it lacks, and with the effort that an automatic
+        choice sends. Mostly the request itself."""
+        fitting = self.fittings.get(mapping.key)
+        return request if fitting is None else fitting.fit(request)
 
-        A changed request has no native body: what changes is said in the neutral form alone.
-        """
-        if not self.adapts:
-            return request
-        effort = self.plan.effort_for(mapping)
-        downgrade = self.plan.downgrades_tool_choice
-        if not effort and not downgrade:
-            return request
-        needs = replace(
-            request.needs,
-            effort=effort or request.needs.effort,
-            forced_tool="" if downgrade else request.needs.forced_tool,
-        )
-        return ChatRequest(
-            request.asked,
-            needs,
-            _adapted(request.conversation, effort, downgrade),
-            request.options,
-            user=request.user,
-            completion=request.completion,
-        )
-
-    @property
-    def warnings(self) -> list[str]:
-        """What of the request no provider of the model can do, named for the caller."""
-        if not self.plan.downgrades_tool_choice:
-            return []
-        return [f"tool_choice was taken as auto: no provider of {self.plan.ask.asked} can force a call."]
-
-
-def _adapted(decode: Callable[[], Conversation], effort: str, downgrade: bool) -> Callable[[], Conversation]:
-    def read() -> Conversation:
-        talk = decode()
-        if effort:
-            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(talk.reasoning, effort=effort))
-        return dataclasses.replace(talk, tool_choice=ToolChoice("auto")) if downgrade else talk
-
-    return read
+    def limit(self, request: ChatRequest, mapping: Mapping) -> int | None:
+        """The output limit that `mapping` gets instead of the caller's; None where that will do."""
+        fitting = self.fittings.get(mapping.key)
+        return None if fitting is None else fitting.limit(request)
 
 
 class _Toll:

@@ -31,6 +31,7 @@ CAPACITY = 512
 READ_NEEDS = attrgetter(
     *("stream", "tools", "parallel_tools", "vision", "audio", "documents", "json_object", "json_schema", "reasoning"),
     *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "maker_only"),
+    *("penalties", "cache_marks", "search_offered", "hosted"),
 )
 READ_OPTIONS = attrgetter("routing", "free_models_only", "no_reasoning", "service_tier")
 NO_WISHES = READ_OPTIONS(NO_OPTIONS)

@@ -97,7 +97,11 @@ class Run(Struct, eq=False):
         else:
             self.settlement.begin(number, target)
         cap, clock = self.settlement.output_cap, self.clock
-        if cap is not None:  # the caller's budget sets it
+        if self.planned.adapts:
+            limit = self.planned.limit(self.request, target.mapping)
+            if limit is not None and (cap is None or limit < cap):
+                cap = limit
+        if cap is not None:  # the caller's budget sets it, or the model's own limit
             target = dataclasses.replace(target, output_cap=cap)
         attempt = Attempt(number, target, clock.now_us(), clock.monotonic())
         self.outcome.attempts.append(attempt)
@@ -106,6 +110,7 @@ class Run(Struct, eq=False):
 
     def failed(self, attempt: Attempt, error: GatewayError) -> Target:
         """Note a failed attempt; the next target, or raises what the caller is told."""
+        self.outcome.warnings = []  # they were about this target
         if isinstance(error, NotSupported) and not error.upstream_status:
             # The target cannot carry the request: nothing was sent, so it counts as no attempt.
             self.outcome.attempts.remove(attempt)

@@ -33,7 +33,13 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
     options = structs.replace(request.options, cache_marks=policy)
     read = request.conversation
     return ChatRequest(
-        request.asked, request.needs, lambda: change(read()), options, native=request.native, user=request.user
+        request.asked,
+        request.needs,
+        lambda: change(read()),
+        options,
+        native=request.native,
+        user=request.user,
+        warnings=request.warnings,
     )
 
 

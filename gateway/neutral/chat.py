@@ -121,6 +121,8 @@ class Needs(Struct, frozen=True, gc=False):
     """Cheap facts for routing and admission, known without decoding the conversation.
 
     `prompt_bytes` is the size of all text in; `messages` their number; `media` the number of images and files.
+    Tools of providers that are offered and not forced can be left out: `search_offered` tells it of web search, and
+    `hosted` names the dialect that alone has the others.
     """
 
     stream: bool = False
@@ -142,7 +144,11 @@ class Needs(Struct, frozen=True, gc=False):
     media: int = 0
     forced_tool: str = ""  # a tool_choice mode beyond auto and none
     verbosity: bool = False
-    maker_only: str = ""  # dialect of a part or tool that no other maker understands
+    maker_only: str = ""  # dialect of a part that no other maker understands
+    penalties: bool = False
+    cache_marks: bool = False
+    search_offered: bool = False
+    hosted: str = ""
     keeps_reasoning: bool = False  # the caller takes reasoning and brings it back, sealed, with the next turn
 
 
@@ -158,6 +164,7 @@ class Options(Struct, frozen=True):
     prompt_cache_retention: str = ""
     cache_marks: Literal["", "automatic", "disabled"] = ""  # what becomes of cache marks in a native body
     heal: bool = False  # plugins: response-healing
+    hides_reasoning: bool = False  # the caller asked for none and is shown none
     image_config: dict[str, Any] | None = None
     extra: dict[str, Any] = {}  # known fields that one provider alone takes
 
@@ -187,6 +194,7 @@ class ChatRequest(Struct, eq=False):
     """`asked` is the model as the caller wrote it. `decode` builds the conversation; call `conversation()`.
 
     `completion` is set where a text is to be completed: the conversation is the same task for a chat model.
+    `warnings` tell what of the caller's own request this one lacks.
     """
 
     asked: str
@@ -197,6 +205,7 @@ class ChatRequest(Struct, eq=False):
     user: str = ""
     completion: Completion | None = None
     _decoded: Conversation | None = None
+    warnings: tuple[str, ...] = ()
 
     def conversation(self) -> Conversation:
         """The decoded conversation, built on first use. Raises InvalidRequest for what is wrong inside it."""

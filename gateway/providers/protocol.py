@@ -40,7 +40,8 @@ class Target:
 
     `address` has no trailing slash and no version path beyond what the provider's entry says; `settings` are the
     provider's filled values (region, project …). `trusted`: the operator chose the address, so it may be private.
-    `output_cap`, when set, is sent upstream as the output limit because the caller's budget allows no more.
+    `output_cap`, when set, is sent upstream as the output limit: the caller's budget allows no more, or the model gives
+    no more.
     `protocol` is the name of the protocol that it speaks: its entry's, unless an operator chose between OpenAI's two
     by the setting `use_responses_api`; `second` is the one for requests that need what the first lacks ("": none).
     `kept` is what was worked out of all this (but the cap) for the next call,
@@ -131,11 +132,12 @@ class Protocol(Interface):
     body into a result, `read_stream` a 2xx stream into batches: first a Started, last a Finished or Failed, Silent
     for heartbeats; a stream that ends without its terminal event yields Failed(StreamTruncated). `failure` turns
     any other answer into an error with scrubbed, capped text and the right blame.
-    `marks`: the format has cache marks.
+    `marks`: the format has cache marks. `lost`: the wishes (names of Needs) that it has no field for.
     """
 
     dialect: str
     marks: bool
+    lost: frozenset[str]
 
     def write(self, request: ChatRequest, target: Target) -> Call: ...
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call: ...

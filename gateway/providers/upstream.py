@@ -179,7 +179,7 @@ class Served(Struct):
     def needs_second(self, request: ChatRequest, second: "Served") -> bool:
         """Whether the request needs what only the second protocol has."""
         needs = request.needs
-        if needs.web_search or needs.maker_only == second.protocol.dialect:
+        if needs.web_search or second.protocol.dialect in (needs.maker_only, needs.hosted):
             return True
         if not self.reasons or needs.effort == "none":
             return False
@@ -252,6 +252,8 @@ class Upstreams:
                 served, call = self._write_anew(served, request, target, error)
         else:
             served, call = _write(served, request, target)
+        if request.warnings:
+            call.warnings = (*request.warnings, *call.warnings)
         if tap is None:
             return served, call, relayed, served.opener.send(call, target, deadline)
         tap.sent(call.method, call.url, call.body)

@@ -37,13 +37,15 @@ def choose(
     or what the sieve refuses with when nothing passes.
     """
     resting: list[list[Entry]] = []
-    for number, candidates in enumerate(_stages(tables, sieve, listed, options, strict)):
-        seen = {one.key for one in sieve.excluded} | {entry.candidate.key for entries in resting for entry in entries}
-        fresh = (one for one in candidates if one.key not in seen)
-        models, late = _cheapest(tables, sieve, _prefer(fresh, pin), options)
-        resting += late
-        if models:
-            return Choice([*models, *resting], number > 0)
+    for whole in (True, False):  # a model that fulfils every wish, wherever it is, before one that does not
+        for number, candidates in enumerate(_stages(tables, sieve, listed, options, strict)):
+            late_keys = {entry.candidate.key for entries in resting for entry in entries}
+            seen = {one.key for one in sieve.excluded} | late_keys
+            fresh = (one for one in candidates if one.key not in seen)
+            models, late = _cheapest(tables, sieve, _prefer(fresh, pin), options, whole)
+            resting += late
+            if models:
+                return Choice([*models, *resting], number > 0)
     if resting:
         return Choice(resting, False)
     raise _refusal(sieve, options)
@@ -72,9 +74,10 @@ def _stages(
 
 
 def _cheapest(
-    tables: Tables, sieve: Sieve, candidates: Iterable[Candidate], options: Options
+    tables: Tables, sieve: Sieve, candidates: Iterable[Candidate], options: Options, whole: bool
 ) -> tuple[list[list[Entry]], list[list[Entry]]]:
-    """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that rest."""
+    """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that rest;
+    `whole`: of models only that fulfil every wish."""
     models: list[list[Entry]] = []
     resting: list[list[Entry]] = []
     found: set[str] = set()
@@ -83,7 +86,7 @@ def _cheapest(
         if candidate.model.id in found:
             continue
         known = len(sieve.excluded)
-        entries = _examine(tables, sieve, candidate, options)
+        entries = _examine(tables, sieve, candidate, options, whole)
         if entries:
             found.add(candidate.model.id)
             rests = all(
@@ -98,13 +101,14 @@ def _cheapest(
     return models, resting
 
 
-def _examine(tables: Tables, sieve: Sieve, candidate: Candidate, options: Options) -> list[Entry]:
+def _examine(tables: Tables, sieve: Sieve, candidate: Candidate, options: Options, whole: bool) -> list[Entry]:
     """What serves the model of a candidate, if that passes; else none, with the reason in what the sieve excludes."""
     unwanted = _unwanted(candidate, options)
     if unwanted:
         sieve.exclude_for(candidate, unwanted)
         return []
-    if sieve.examine(candidate) is None:
+    entry = sieve.examine(candidate)
+    if entry is None or (whole and entry.lacking):
         return []
     # The model is found; which of its providers serves is decided by score.
     sieve.excluded = [one for one in sieve.excluded if one.candidate.model.id != candidate.model.id]

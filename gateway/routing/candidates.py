@@ -81,9 +81,15 @@ def place_of(mapping: Mapping) -> str:
 
 
 def make_candidate(
-    mapping: Mapping, provider: Provider, model: Model, at_us: int, dialect: str = "", second: str = ""
+    mapping: Mapping,
+    provider: Provider,
+    model: Model,
+    at_us: int,
+    dialect: str = "",
+    second: str = "",
+    lost: frozenset[str] = frozenset(),
 ) -> Candidate:
-    """Compile one mapping for the UTC day of `at_us`. `dialect` and `second` as in `read_ability`."""
+    """Compile one mapping for the UTC day of `at_us`. `dialect`, `second` and `lost` as in `read_ability`."""
     today = to_iso(at_us)[:10]
     prices = prices_at(mapping.prices, at_us) or Prices(UNPRICED)
     barred = _bar(mapping, provider, prices, today)
@@ -94,7 +100,7 @@ def make_candidate(
         model=model,
         key=mapping.key,
         place=place_of(mapping),
-        ability=read_ability(mapping, model, provider, dialect, second),
+        ability=read_ability(mapping, model, provider, dialect, second, lost),
         figures=figures,
         steps=tuple((tier.up_to or UNLIMITED, read_figures(tier.rates)) for tier in prices.tiers),
         peaks=bool(prices.peaks),

@@ -30,12 +30,22 @@ FLAGS: tuple[tuple[str, str], ...] = (
     ("web_search", "web search"),
     ("image_output", "image output"),
     ("verbosity", "verbosity"),
+    ("penalties", "penalties"),
+    ("cache_marks", "cache marks"),
 )
 BITS: dict[str, int] = {name: 1 << index for index, (name, _) in enumerate(FLAGS)}
 BIT_VALUES: tuple[int, ...] = tuple(BITS.values())
 READ_FLAGS = attrgetter(*BITS)
 
-EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, MAKER, FULL = (
+REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, SEARCH = (
+    "reasoning",
+    "parallel tools",
+    "verbosity",
+    "penalties",
+    "cache marks",
+    "web search",
+)
+EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, MAKER, FULL, ROOM, HOSTED, OFFERED_SEARCH = (
     "effort",
     "service tier",
     "n",
@@ -44,30 +54,37 @@ EFFORT, TIER, COUNT, OUTPUT, CONTEXT, TOOL_CHOICE, MAKER, FULL = (
     "tool choice",
     "foreign part",
     "context (estimated)",
+    "room for max_tokens",
+    "hosted tools",
+    "offered web search",
 )
-# Wishes that narrow the choice while somebody fulfils them, and never refuse a request by themselves: a hint that is
-# ignored where it is unknown, and a prompt whose token count is only estimated.
-SOFT = frozenset({"parallel tools", TOOL_CHOICE, FULL})
+# Wishes: they prefer the mappings that fulfil them and never refuse a request. What serves all the same gets a request
+# without them (engine/fitting.py). The last is a prompt whose token count is only estimated.
+SOFT = frozenset(
+    {REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, EFFORT, TIER, OUTPUT, ROOM, HOSTED, OFFERED_SEARCH, FULL}
+)
 
-# reason → (param, code) of the refusal when it is the only one.
-WORDS: dict[str, tuple[str, str]] = {
-    "streaming": ("stream", "model_not_supported"),
-    "tools": ("tools", "model_not_supported"),
-    "vision": ("messages", "model_not_supported"),
-    "audio": ("messages", "model_not_supported"),
-    "documents": ("messages", "model_not_supported"),
-    "json": ("response_format", "model_not_supported"),
-    "json schema": ("response_format", "model_not_supported"),
-    "reasoning": ("reasoning_effort", "model_not_supported"),
-    "web search": ("tools", "model_not_supported"),
-    "verbosity": ("verbosity", "model_not_supported"),
-    EFFORT: ("reasoning_effort", "model_not_supported"),
-    TIER: ("service_tier", "unsupported_service_tier"),
-    COUNT: ("n", "model_not_supported"),
-    OUTPUT: ("max_tokens", "max_tokens_too_large"),
-    CONTEXT: ("messages", "context_length_exceeded"),
-    MAKER: ("messages", "model_not_supported"),
+# reason → the field at fault, in the words of chat completions (dialects/fields.py has the other dialects').
+FIELDS: dict[str, str] = {
+    "streaming": "stream",
+    "tools": "tools",
+    "vision": "messages",
+    "audio": "messages",
+    "documents": "messages",
+    "json": "response_format",
+    "json schema": "response_format",
+    SEARCH: "tools",
+    TOOL_CHOICE: "tool_choice",
+    COUNT: "n",
+    CONTEXT: "messages",
+    MAKER: "messages",
 }
+CODES = {CONTEXT: "context_length_exceeded"}
+UNSUPPORTED = "model_not_supported"
+# Quirks of entries that take an ability away.
+NO_PENALTIES, NO_FORCED_CHOICE = frozenset(("drop_penalties", "no_sampling")), "tool_choice_auto"
+PENALTY_PARAMETERS = frozenset(("frequency_penalty", "presence_penalty"))
+UNFORCED = frozenset(("auto", "none"))
 MANY = 5  # combinations that a refusal spells out
 
 
@@ -99,11 +116,21 @@ class Demand(NamedTuple):
     tier: str
     forced_tool: str
     maker: str
+    hosted: str
+    search_offered: bool
 
 
-def read_ability(mapping: Mapping, model: Model, provider: Provider, dialect: str = "", second: str = "") -> Ability:
+def read_ability(
+    mapping: Mapping,
+    model: Model,
+    provider: Provider,
+    dialect: str = "",
+    second: str = "",
+    lost: frozenset[str] = frozenset(),
+) -> Ability:
     """Compile a mapping. `dialect` is what its protocol speaks ("": the protocol's name is the dialect's), `second`
-    what its other one does."""
+    what its other one does, `lost` what the first one's format has no field for (names of Needs)."""
+    quirks = frozenset(provider.quirks + mapping.quirks)
     offered = (
         mapping.streaming and provider.streaming,
         mapping.tools,
@@ -117,7 +144,10 @@ def read_ability(mapping: Mapping, model: Model, provider: Provider, dialect: st
         mapping.web_search,
         "image" in model.output_modalities,
         mapping.verbosity,
+        "penalties" not in lost and not quirks & NO_PENALTIES and _takes_penalties(mapping),
+        "cache_marks" not in lost,
     )
+    choices = UNFORCED if NO_FORCED_CHOICE in quirks else frozenset(mapping.supported_tool_choices)
     return Ability(
         bits=sum(bit for bit, there in zip(BIT_VALUES, offered, strict=True) if there),
         max_output=mapping.max_output or model.max_output or UNLIMITED,
@@ -125,7 +155,7 @@ def read_ability(mapping: Mapping, model: Model, provider: Provider, dialect: st
         max_n=(mapping.max_n or UNLIMITED) if mapping.supports_n else 1,
         efforts=frozenset(mapping.reasoning_efforts),
         tiers=frozenset(mapping.service_tiers),
-        tool_choices=frozenset(mapping.supported_tool_choices),
+        tool_choices=choices,
         dialect=dialect or mapping.protocol or provider.protocol,
         second=second,
     )
@@ -137,6 +167,8 @@ def read_demand(needs: Needs, options: Options, default_output: int = 0) -> Dema
     effort, tier, n = needs.effort, options.service_tier, needs.n
     if effort == "none":
         bits &= ~BITS["reasoning"]
+    if needs.search_offered:
+        bits &= ~BITS["web_search"]
     if tier in ORDINARY_TIERS:
         tier = ""
     return Demand(
@@ -144,13 +176,21 @@ def read_demand(needs: Needs, options: Options, default_output: int = 0) -> Dema
         max_tokens=needs.max_tokens or default_output,
         tokens=needs.prompt_bytes // CHARACTERS_PER_TOKEN,
         least_tokens=needs.prompt_bytes // MOST_BYTES_PER_TOKEN,
-        plain=not (effort or tier or n > 1 or needs.forced_tool or needs.maker_only),
+        plain=not (
+            effort or tier or n > 1 or needs.forced_tool or needs.maker_only or needs.hosted or needs.search_offered
+        ),
         n=n,
         effort=effort,
         tier=tier,
         forced_tool=needs.forced_tool,
         maker=needs.maker_only,
+        hosted=needs.hosted,
+        search_offered=needs.search_offered,
     )
+
+
+def _takes_penalties(mapping: Mapping) -> bool:
+    return not mapping.supported_parameters or PENALTY_PARAMETERS.issubset(mapping.supported_parameters)
 
 
 @functools.lru_cache(maxsize=1 << len(FLAGS))
@@ -186,28 +226,39 @@ def refuse(asked: str, lacking: Iterable[tuple[str, ...]], of_these: str = "") -
     """
     sets = [tuple(reason for reason in reasons if reason not in SOFT) or reasons for reasons in lacking]
     shared = [reason for reason in sets[0] if all(reason in other for other in sets)]
-    param, code = WORDS.get(shared[0], ("", "model_not_supported")) if len(shared) == 1 else ("", "model_not_supported")
+    fields = {FIELDS.get(reason, "") for reason in shared}
+    param = fields.pop() if len(fields) == 1 else ""
+    code = CODES.get(shared[0], UNSUPPORTED) if len(shared) == 1 else UNSUPPORTED
     if shared:
-        text = f"No provider of {asked} {of_these}offers what this request needs: {', '.join(shared)}."
+        text = f"No provider of {asked} {of_these}offers what this request needs: {', '.join(map(_named, shared))}."
     else:
-        either = " / ".join(sorted({", ".join(reasons) for reasons in sets})[:MANY])
+        either = " / ".join(sorted({", ".join(map(_named, reasons)) for reasons in sets})[:MANY])
         text = f"No single provider of {asked} {of_these}offers all that this request needs; missing are: {either}."
     return NotSupported(text, param=param, code=code)
+
+
+def _named(reason: str) -> str:
+    """A need with the field that asks for it."""
+    field = FIELDS.get(reason, "")
+    return f"{reason} (`{field}`)" if field else reason
 
 
 def _sizes(ability: Ability, demand: Demand) -> Iterable[str]:
     if demand.max_tokens > ability.max_output:
         yield OUTPUT
-    if demand.least_tokens + demand.max_tokens > ability.context:
+    if demand.least_tokens >= ability.context:
         yield CONTEXT
-    elif demand.tokens + demand.max_tokens > ability.context:
+    elif demand.tokens >= ability.context:
         yield FULL
+    if demand.tokens + min(demand.max_tokens, ability.max_output) > ability.context:
+        yield ROOM
 
 
 def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
     if demand.n > ability.max_n:
         yield COUNT
-    if demand.effort and ability.efforts and demand.effort not in ability.efforts:
+    # None is no level: each format has its own way to do without, or with as little as there is.
+    if demand.effort not in ("", "none") and ability.efforts and demand.effort not in ability.efforts:
         yield EFFORT
     if demand.tier and demand.tier not in ability.tiers:
         yield TIER
@@ -215,6 +266,10 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
         yield TOOL_CHOICE
     if demand.maker and demand.maker not in (ability.dialect, ability.second):
         yield MAKER
+    if demand.hosted and demand.hosted not in (ability.dialect, ability.second):
+        yield HOSTED
+    if demand.search_offered and not ability.bits & BITS["web_search"]:
+        yield OFFERED_SEARCH
 
 
 def _chooses(known: frozenset[str], mode: str) -> bool:

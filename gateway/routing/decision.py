@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     of the first. `ranked` has every scored candidate, also those that this request may not fail over to. `resting`
     has, by mapping key, what is tried last.
 
-    `waived` are wishes that no candidate fulfils and that do not refuse the request (see capabilities.SOFT).
+    `waived` are wishes that the first does not fulfil, for no candidate does (see capabilities.SOFT).
     """
 
     ask: Ask
@@ -54,11 +54,6 @@ class Plan(NamedTuple):
     @property
     def first(self) -> Scored:
         return self.order[0]
-
-    @property
-    def downgrades_tool_choice(self) -> bool:
-        """No provider of the model honours the forced tool choice: send "auto" (HTTP reference, 2.1)."""
-        return "tool choice" in self.waived
 
     def effort_for(self, mapping: Mapping) -> str:
         """The reasoning effort to send where the gateway chose the model and the caller named none; else ""."""

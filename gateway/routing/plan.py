@@ -51,8 +51,9 @@ class Router:
         random: Callable[[], float],
         clock: Clock,
         dialects: dict[str, str] | None = None,
+        lost: dict[str, frozenset[str]] | None = None,
     ) -> None:
-        """`random` gives numbers in [0, 1). `dialects` maps protocol names to dialects where the two differ."""
+        """`random` gives numbers in [0, 1). `dialects` and `lost` as in Tables."""
         self.health = health
         self.catalogue = catalogue  # gives the one that plans are made from now; another object after a reload
         self._sticky = sticky
@@ -60,7 +61,7 @@ class Router:
         self._auto_models = auto_models
         self._random = random
         self._clock = clock
-        self._tables = Tables(catalogue, clock, dialects)
+        self._tables = Tables(catalogue, clock, dialects, lost)
 
     def plan(
         self,
@@ -204,6 +205,8 @@ class Router:
         best = ranked[0]
         if len(ranked) == 1:
             return best, SINGLE
+        # Who lacks a wish that another fulfils is tried after that other, and never chosen for another reason.
+        ranked = [one for one in ranked if len(one.entry.lacking) == len(best.entry.lacking)]
         if ask.session:
             pinned = _find(ranked, self._sticky.pin_of(ask.scope, ask.session, ask.asked))
             if pinned is not None and (pinned.entry.uptime >= UPTIME_FLOOR or pinned.candidate.keep_session):

@@ -82,8 +82,10 @@ def penalty(uptime: float) -> float:
 
 
 def rank(entries: Iterable[Entry], weights: Weights) -> list[Scored]:
-    """Entries, best first. Each factor is how far an entry is from the best one, as a ratio (twice the cheapest
-    price is 1.0), times its weight; then the penalty for low uptime and what the provider lacks of priority 1."""
+    """Entries, best first: who fulfils every wish before who lacks one, and so on.
+
+    Within that each factor is how far an entry is from the best one, as a ratio (twice the cheapest price is 1.0),
+    times its weight; then the penalty for low uptime and what the provider lacks of priority 1."""
     rows = list(entries)
     if not rows:
         return []
@@ -105,4 +107,6 @@ def rank(entries: Iterable[Entry], weights: Weights) -> list[Scored]:
             score += penalty(up)
         scored.append(make(Scored, (score, candidate.key, row)))
     scored.sort()
+    if any(row[-1] for row in rows):
+        scored.sort(key=lambda one: len(one.entry.lacking))
     return scored

@@ -94,14 +94,8 @@ class Sieve:
         self.resting: dict[str, Resting] = {}
 
     def sift(self, candidates: Iterable[Candidate]) -> list[Entry]:
-        """Those that pass; when some fulfil every wish, only they."""
-        entries = self._pass_plain(candidates) if self._is_plain() else self._pass_all(candidates)
-        wanting = [entry for entry in entries if entry[6]]
-        if not wanting or len(wanting) == len(entries):
-            return entries
-        for entry in wanting:
-            self._exclude(entry.candidate, ABILITY, _words(entry.lacking), lacking=entry.lacking)
-        return [entry for entry in entries if not entry.lacking]
+        """Those that pass; `lacking` of an entry names the wishes that it does not fulfil."""
+        return self._pass_plain(candidates) if self._is_plain() else self._pass_all(candidates)
 
     def _is_plain(self) -> bool:
         """Whether nothing but abilities, sizes, credentials and health decides: so it is for most requests."""
@@ -155,25 +149,18 @@ class Sieve:
         if lacking and not SOFT.issuperset(lacking):
             return self._exclude(candidate, ABILITY, _words(lacking), lacking=lacking)
         credentials = self._usable(mapping)
-        held = bool(credentials)
-        if self.demand.tier:
+        if self.demand.tier and TIER not in lacking:
             # Only the provider itself is known to have its tiers.
-            credentials = tuple(one for one in credentials if not one.base_url)
+            direct = tuple(one for one in credentials if not one.base_url)
+            credentials, lacking = (direct, lacking) if direct else (credentials, (*lacking, TIER))
         if not credentials:
-            return self._exclude_keyless(candidate, held)
+            return self._exclude(candidate, CREDENTIAL, "no credential")
         if self._health.rests.concern(candidate.provider.id):
             credentials = self._in_turn(candidate, credentials)
             if not credentials:
                 return None
         figures = self._health.figures(candidate.key, self._tick)
         return Entry(candidate, credentials, self._price(candidate), *figures, lacking)
-
-    def _exclude_keyless(self, candidate: Candidate, held: bool) -> None:
-        """For want of a credential, or of one for the tier that was asked for."""
-        if held:
-            self._exclude(candidate, ABILITY, _words((TIER,)), lacking=(TIER,))
-        else:
-            self._exclude(candidate, CREDENTIAL, "no credential")
 
     def has_credential(self, candidate: Candidate) -> bool:
         return not candidate.barred and bool(self._usable(candidate.mapping))

@@ -8,6 +8,7 @@ from gateway.clock import DAY_US, Clock, to_iso
 from gateway.routing.candidates import Candidate, has_ended, make_candidate
 from gateway.routing.resolve import Catalogue, CustomRoutes, Resolution, is_common, resolve
 
+NOTHING_LOST: frozenset[str] = frozenset()
 DEPENDABLE = ("stable", "beta")
 CAPACITY = 4_000  # callers choose the texts; each entry is small
 
@@ -24,15 +25,21 @@ class Table:
 class Tables:
     """Compiled tables of the catalogue in force; all are dropped when it or the day changes.
 
-    `dialects` maps protocol names to dialects where they differ.
+    `dialects` maps protocol names to dialects where they differ, `lost` to what their formats have no field for (names
+    of Needs).
     """
 
     def __init__(
-        self, catalogue: Callable[[], Catalogue], clock: Clock, dialects: dict[str, str] | None = None
+        self,
+        catalogue: Callable[[], Catalogue],
+        clock: Clock,
+        dialects: dict[str, str] | None = None,
+        lost: dict[str, frozenset[str]] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._clock = clock
         self._dialects = dialects or {}
+        self._lost = lost or {}
         self._seen: Catalogue | None = None
         self._day = -1
         self._today = ""
@@ -103,9 +110,10 @@ class Tables:
         return self._make(mapping, provider, model) if provider else None
 
     def _make(self, mapping: Mapping, provider: Provider, model: Model) -> Candidate:
-        dialect = self._dialects.get(mapping.protocol or provider.protocol, "")
+        protocol = mapping.protocol or provider.protocol
+        dialect, lost = self._dialects.get(protocol, ""), self._lost.get(protocol, NOTHING_LOST)
         second = self._dialects.get(RESPONSES_PROTOCOL, "") if mapping.responses_api else ""
-        return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second)
+        return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second, lost)
 
     def _current(self) -> Catalogue:
         catalogue = self._catalogue()

@@ -4,6 +4,7 @@ from typing import Any
 
 from gateway.catalogue.prices import FREE, Charge
 from gateway.clock import SECOND_US, Clock
+from gateway.dialects.fields import reword
 from gateway.engine.context import RequestContext
 from gateway.engine.outcome import Attempt, Outcome
 from gateway.errors import ATTEMPTS
@@ -13,6 +14,7 @@ from gateway.neutral.usage import NOTHING, Usage
 
 Header = tuple[str, str]
 OWN_PROVIDER = "custom:"  # in front of the name of an organization's own provider, which is called without it
+HEADER_LENGTH = 2000  # servers and proxies refuse heads beyond some kilobytes
 
 
 class Facts:
@@ -38,6 +40,22 @@ class Facts:
         """What answered, as the reply's `model`: provider/model, with :region when one was chosen, as it can be asked
         for again."""
         return self.outcome.attempts[-1].target.mapping.key.removeprefix(OWN_PROVIDER)
+
+    @property
+    def asked(self) -> str:
+        """The model as the caller wrote it, letter by letter."""
+        return self.outcome.request.asked
+
+    @property
+    def hides_reasoning(self) -> bool:
+        """Whether the caller asked for no reasoning and is shown none."""
+        return self.outcome.request.options.hides_reasoning
+
+    @property
+    def warnings(self) -> list[str]:
+        """What of the request was not fulfilled, in the words of the caller's dialect."""
+        surface = self.context.surface
+        return [reword(surface, text) for text in dict.fromkeys(self.outcome.warnings)]
 
     @property
     def usage(self) -> Usage:
@@ -114,7 +132,7 @@ class Facts:
         if outcome.healing:
             body["healing"] = list(outcome.healing)
         if outcome.warnings:
-            body["warnings"] = list(outcome.warnings)
+            body["warnings"] = self.warnings
         return body
 
 
@@ -131,6 +149,12 @@ def _rare_costs(charge: Charge) -> dict[str, float]:
     }
 
 
+def _as_header(warnings: list[str]) -> str:
+    """Warnings as one line of printable ASCII: names in them are the caller's."""
+    text = "; ".join(warnings)[:HEADER_LENGTH].encode("ascii", "replace").decode()
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     """The `x-llmgateway-*` headers. A stream's cost is not known when its headers leave: its last chunk has it."""
     outcome = facts.outcome
@@ -139,6 +163,8 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     headers = [("x-llmgateway-provider", target.provider.id), (ATTEMPTS, str(len(attempts)))]
     if outcome.cached:
         headers.append(("x-llmgateway-cache", "HIT"))
+    if outcome.warnings:
+        headers.append(("x-llmgateway-warnings", _as_header(facts.warnings)))
     if outcome.standings:
         headers += rates.headers(outcome.standings, clock.now_us())
     if streamed:

@@ -15,7 +15,7 @@ from gateway.providers.anthropic.marks import apply_policy
 from gateway.providers.anthropic.reply import read_result
 from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body
 from gateway.providers.anthropic.stream import StreamReader
-from gateway.providers.anthropic.thinking import ADAPTIVE, LEAST_BUDGET, forms_of
+from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, LEAST_BUDGET, forms_of
 from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.protocol import Call, Reply, Target
 
@@ -37,6 +37,7 @@ class AnthropicMessages:
 
     dialect = dialect.NAME
     marks = True
+    lost = frozenset(("penalties",))
 
     def __init__(self, tokens: hosts.Tokens | None = None) -> None:
         self._tokens = tokens
@@ -95,11 +96,24 @@ def _fits(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
         return False
     if request.needs.media and not hosts.takes_addresses(target):
         return False
-    if getattr(body.get("thinking"), "budget_tokens", None) is not None and forms_of(target) == ADAPTIVE:
+    if not _takes_thinking(body, target):
         return False
     # 1 is the temperature that models with one sampling have, and is taken.
     wished = [name for name in SAMPLING if name in body and (name, body[name]) != ("temperature", 1)]
     return not (wished and has_fixed_sampling(target))
+
+
+def _takes_thinking(body: dict[str, Any], target: Target) -> bool:
+    """Whether the model takes the form of thinking, and an effort, as they are asked for."""
+    if getattr(body.get("output_config"), "effort", None) and not target.mapping.reasoning_efforts:
+        return False
+    thinking = body.get("thinking")
+    if thinking is None:
+        return True
+    forms, adaptive = forms_of(target), getattr(thinking, "__struct_config__", None)
+    if getattr(thinking, "budget_tokens", None) is not None:
+        return forms != ADAPTIVE
+    return not (adaptive is not None and adaptive.tag == "adaptive" and forms == BUDGET)
 
 
 def _cap(body: dict[str, Any], cap: int) -> None:

@@ -31,6 +31,7 @@ class BedrockConverse:
 
     dialect = DIALECT
     marks = True
+    lost = frozenset(("penalties",))
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -41,6 +41,7 @@ class GoogleGenerate:
 
     dialect = dialect.NAME
     marks = False
+    lost = frozenset(("cache_marks",))
 
     def __init__(self, token_of: Callable[[str], str]) -> None:
         self._token_of = token_of

@@ -74,7 +74,8 @@ def _write_generation(
     _write_sampling(talk, target, config, warnings)
     if talk.response_format is not None:
         _write_format(talk.response_format, traits, config, warnings)
-    thinking = _write_thinking(talk.reasoning, target, traits, warnings)
+    shown = not request.options.hides_reasoning
+    thinking = _write_thinking(talk.reasoning, target, traits, warnings, shown=shown)
     if thinking:
         config["thinkingConfig"] = thinking
     if request.needs.image_output or makes_images(target.mapping):
@@ -143,11 +144,11 @@ def _write_image_output(asked: dict[str, Any], config: Body, warnings: list[str]
         warnings.append(f"image_config: {', '.join(lost)} has no counterpart at this provider and was left out.")
 
 
-def _write_thinking(ask: ReasoningAsk, target: Target, traits: Traits, warnings: list[str]) -> Body:
+def _write_thinking(ask: ReasoningAsk, target: Target, traits: Traits, warnings: list[str], *, shown: bool) -> Body:
     """`thinkingConfig`: a level for newer models, a budget for older ones or when the caller names one."""
     if not target.mapping.reasoning or (makes_images(target.mapping) and not traits.levels):
         return {}
-    shown = ask.show != "omitted"
+    shown = shown and ask.show != "omitted"
     if ask.effort == "none" and not ask.budget or ask.enabled is False:
         return _write_no_thinking(target, traits, warnings)
     config: Body = {"includeThoughts": True} if shown else {}

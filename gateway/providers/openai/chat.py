@@ -8,6 +8,7 @@ from msgspec import Struct, json
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Native
+from gateway.neutral.efforts import nearest
 from gateway.neutral.events import Batch
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
@@ -35,6 +36,7 @@ class OpenAIChat:
 
     dialect = dialect.NAME
     marks = False
+    lost = frozenset(("cache_marks",))
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
@@ -143,7 +145,7 @@ def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: l
     if not mapping.verbosity:
         body.pop("verbosity", None)
     if body.get("reasoning_effort") == "none" and not _can_stop_reasoning(target):
-        del body["reasoning_effort"]
+        _reason_least(body, target, warnings)
     _fit_choice(body, request, target, warnings)
 
 
@@ -159,6 +161,15 @@ def _can_stop_reasoning(target: Target) -> bool:
     """Whether "none" means something there: a model that does not reason refuses the word."""
     efforts = target.mapping.reasoning_efforts
     return target.mapping.reasoning and (not efforts or "none" in efforts)
+
+
+def _reason_least(body: dict[str, Any], target: Target, warnings: list[str]) -> None:
+    """The least effort, of a model that cannot do without."""
+    mapping = target.mapping
+    del body["reasoning_effort"]
+    if mapping.reasoning:
+        body["reasoning_effort"] = least = nearest("minimal", mapping.reasoning_efforts)
+        warnings.append(f"reasoning_effort none was taken as {least}: {mapping.key} cannot stop reasoning.")
 
 
 def _fit_choice(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> None:

@@ -38,6 +38,7 @@ class OpenAIResponses:
 
     dialect = dialect.NAME
     marks = False
+    lost = frozenset(("penalties", "cache_marks"))
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens

@@ -82,13 +82,14 @@ class RedactedThinkingBlock(Block, tag="redacted_thinking"):
 
 
 class ToolUseBlock(Block, tag="tool_use"):
-    """`input` is the JSON text of the arguments, byte for byte."""
+    """`input` is the JSON text of the arguments, byte for byte; `signature` the seal of its mark, where we set one."""
 
     id: Name
     name: Name
     input: Raw
     cache_control: CacheControl | None = None
     caller: dict[str, Any] | None = None
+    signature: str = ""
 
 
 class ToolReferenceBlock(Block, tag="tool_reference"):

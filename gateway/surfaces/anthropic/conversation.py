@@ -20,7 +20,7 @@ from gateway.neutral.parts import CacheMark, Message, Part, Reasoning, Text, Too
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.parts import read_blocks, read_mark, read_thinking
-from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal
+from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal, read_seal
 
 SHOWN = {"summarized": "summary", "omitted": "omitted"}
 MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
@@ -111,6 +111,9 @@ def _assistant(content: wire.Blocks, names: dict[str, str]) -> tuple[Part, ...]:
             continue
         if isinstance(block, wire.ToolUseBlock | wire.ServerToolUseBlock):
             names[block.id] = block.name
+            seal = read_seal(getattr(block, "signature", ""))
+            if seal is not None:
+                calls[block.id] = seal
         for part in read_blocks([block]):
             signed = _sign(part, waiting.pop()) if waiting and isinstance(part, Text) else part
             parts.append(signed)

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from gateway.dialects.anthropic import NAME as SURFACE
 from gateway.dialects.anthropic import error_body, write_usage
+from gateway.dialects.fields import reword
 from gateway.errors import GatewayError
 from gateway.neutral.events import Batch, Failed, Finished, NativeChunk, Progress, Silent, Started, Warned
 from gateway.neutral.usage import NOTHING, Usage
@@ -30,7 +32,7 @@ class _Stream:
         self._facts = facts
         self._started = False
         self._usage: Usage = NOTHING
-        self._blocks = BlockOrder()
+        self._blocks = BlockOrder(silent=facts.hides_reasoning)
         self._end: dict[str, Any] | None = None  # the upstream's own message_delta, when it is relayed
         self._warnings: list[str] = []
 
@@ -46,7 +48,7 @@ class _Stream:
             elif kind is Started:
                 self._usage = event.usage or NOTHING
             elif kind is Warned:
-                self._warnings.append(event.message)
+                self._warnings.append(reword(SURFACE, event.message))
             elif kind is Finished:
                 sent += self._finish(event)
             elif kind is Failed:
@@ -71,7 +73,7 @@ class _Stream:
             "stop_sequence": None,
             "usage": write_usage(self._usage),
         }
-        body |= {"id": self._facts.answer_id, "model": self._facts.served, "content": []}
+        body |= {"id": self._facts.answer_id, "model": self._facts.asked, "content": []}
         return frame({"type": "message_start", "message": body})
 
     def _relay(self, chunk: NativeChunk) -> bytes:

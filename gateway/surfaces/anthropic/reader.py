@@ -32,11 +32,12 @@ NATIVE_FIELDS = (
 )
 # Server tools that other makers have too, or can do without.
 SHARED_TOOLS = ("web_search_", "tool_search_tool_")
+MARK_WORD = b'"cache_control":'  # within a text the quotation marks would be escaped
 OWN_CALL_PREFIX = "srvtoolu_"
 
 
-def read(body: schema.MessagesBody, betas: str = "") -> ChatRequest:
-    """The neutral request of a checked body; `betas` is the header anthropic-beta.
+def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRequest:
+    """The neutral request of a checked body; `raw` is its JSON text, `betas` the header anthropic-beta.
 
     Messages are decoded on first use.
     """
@@ -48,9 +49,11 @@ def read(body: schema.MessagesBody, betas: str = "") -> ChatRequest:
     names = tuple(name for text in betas.split(",") if (name := text.strip()))
     return ChatRequest(
         asked=body.model,
-        needs=_needs(body, survey),
+        needs=_needs(body, survey, MARK_WORD in raw),
         decode=lambda: decode_conversation(body),
-        options=Options(session=session, extra={BETAS: names} if names else {}),
+        options=Options(
+            session=session, extra={BETAS: names} if names else {}, hides_reasoning=not _asks_thinking(body.thinking)
+        ),
         native=_native(body, survey),
         user=(body.metadata.user_id if body.metadata else None) or "",
     )
@@ -93,6 +96,7 @@ class Survey:
                 self._check_text(block)
             elif kind is wire.ToolUseBlock:
                 self.text += len(memoryview(block.input))
+                self.mixed = self.mixed or bool(block.signature)
             elif kind is wire.ToolResultBlock:
                 if isinstance(block.content, str):
                     self._add_text(block.content)
@@ -142,28 +146,48 @@ class Survey:
             self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
 
 
-def _needs(body: schema.MessagesBody, survey: Survey) -> Needs:
+def _needs(body: schema.MessagesBody, survey: Survey, marks: bool) -> Needs:
     kinds = [tool.get("type") or "custom" for tool in body.tools or ()]
     own = any(kind != "custom" and not kind.startswith(SHARED_TOOLS) for kind in kinds)
+    searches = any(kind.startswith(schema.SEARCH) for kind in kinds)
+    forced, named = _forced(body.tool_choice), getattr(body.tool_choice, "name", "")
+    effort = (body.output_config.effort if body.output_config else None) or ""
+    # Offered with the caller's own functions a server tool can be left out; forced, or where it is all there is, not.
+    own_forced = forced == "tool" and any(tool["name"] == named and _is_server(tool) for tool in body.tools or ())
+    alone = forced == "required" and "custom" not in kinds
+    needed = own_forced or alone
     shaped = body.output_format is not None or (
         body.output_config is not None and body.output_config.format is not None
     )
     return Needs(
         stream=bool(body.stream),
-        tools="custom" in kinds or own,
+        tools="custom" in kinds or (own and needed),
         vision=survey.images > 0,
         documents=survey.files > 0,
         json_schema=shaped,
-        reasoning=isinstance(body.thinking, schema.EnabledThinking),
-        web_search=any(kind.startswith(schema.SEARCH) for kind in kinds),
+        parallel_tools=getattr(body.tool_choice, "disable_parallel_tool_use", False),
+        reasoning=isinstance(body.thinking, schema.EnabledThinking | schema.AdaptiveThinking) or bool(effort),
+        effort=effort,
+        web_search=searches,
         max_tokens=body.max_tokens,
         prompt_bytes=survey.text,
         messages=len(body.messages) + 1,
         media=survey.images + survey.files,
-        forced_tool=_forced(body.tool_choice),
-        maker_only=NAME if own or survey.own_files else "",
+        forced_tool=forced,
+        maker_only=NAME if (own and needed) or survey.own_files else "",
+        cache_marks=marks,
+        search_offered=searches and not needed,
+        hosted=NAME if own and not needed else "",
         keeps_reasoning=isinstance(body.thinking, schema.EnabledThinking | schema.AdaptiveThinking),
     )
+
+
+def _is_server(tool: dict[str, Any]) -> bool:
+    return (tool.get("type") or "custom") != "custom"
+
+
+def _asks_thinking(thinking: schema.Thinking | None) -> bool:
+    return thinking is not None and not isinstance(thinking, schema.DisabledThinking)
 
 
 def _forced(choice: schema.ToolChoice | None) -> str:

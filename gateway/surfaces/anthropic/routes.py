@@ -1,7 +1,9 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
 from gateway.clock import SECOND_US, Clock, to_iso
+from gateway.dialects.fields import restate
 from gateway.engine.context import RequestContext
+from gateway.errors import NotSupported
 from gateway.limits import rates
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
@@ -17,8 +19,15 @@ BETA_HEADER = "anthropic-beta"
 
 def create(services: Services, inbound: Inbound) -> Outbound:
     """A message, whole or streamed (HTTP reference, section 3.1)."""
+    try:
+        return _create(services, inbound)
+    except NotSupported as error:
+        raise restate(error, DIALECT) from error
+
+
+def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", DIALECT)
-    request = reader.read(schema.decode(inbound.body), inbound.header(BETA_HEADER))
+    request = reader.read(schema.decode(inbound.body), inbound.header(BETA_HEADER), inbound.body)
     if request.needs.stream:
         return _stream(services, context, request)
     answer = services.chat.generate(context, request)

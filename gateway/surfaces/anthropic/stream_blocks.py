@@ -22,7 +22,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Reasoning
-from gateway.surfaces.anthropic.seals import CALL, TEXT
+from gateway.surfaces.anthropic.seals import CALL, TEXT, Seal, write_seal
 from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
 
 
@@ -152,6 +152,7 @@ class _CallWriter:
         self._begun = False
         self._id = self._name = self._json = self._signature = self._maker = ""
         self._executed = self._custom = False
+        self._kept = ""  # its mark as a member of the block
 
     @property
     def whole(self) -> bool:
@@ -179,8 +180,12 @@ class _CallWriter:
         if self._signature:
             sent = self._mark(sheet)
         kind = "server_tool_use" if self._executed else "tool_use"
-        sent += sheet.start({"type": kind, "id": self._id, "name": self._name, "input": {}})
+        sent += sheet.start({"type": kind, "id": self._id, "name": self._name, "input": {}, **self._member()})
         return sent + self._show(self._json, sheet)
+
+    def _member(self) -> Block:
+        """What the block carries beside name and id."""
+        return {}
 
     def _mark(self, sheet: Sheet) -> bytes:
         signature, self._signature = self._signature, ""
@@ -199,6 +204,18 @@ class _CallWriter:
             sent += sheet.change({"type": "input_json_delta", "partial_json": text})
         sent += sheet.stop()
         return sent + self._mark(sheet) if self._signature else sent
+
+
+class _SilentCallWriter(_CallWriter):
+    """A call whose mark stands on itself, for callers who asked for no thinking block."""
+
+    def _member(self) -> Block:
+        return {"signature": self._kept} if self._kept else {}
+
+    def _mark(self, sheet: Sheet) -> bytes:
+        signature, self._signature = self._signature, ""
+        self._kept = write_seal(Seal(CALL + self._id, self._maker, signature))
+        return b""
 
 
 class _PartWriter:
@@ -233,8 +250,10 @@ class BlockOrder:
     block for the answer, and no maker insists on it (Google, "Thought signatures": only those of calls are checked).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, silent: bool = False) -> None:
+        """`silent`: the caller asked for no thinking, so that there is no thinking block."""
         self.called = False
+        self._silent = silent
         self._sheet = Sheet()
         self._open: _Writer | None = None
         self._late: Block | None = None
@@ -246,6 +265,8 @@ class BlockOrder:
         if isinstance(event, BlockDone):
             return self._end(event.block)
         kind = WRITERS.get(type(event))
+        if self._silent and isinstance(event, ReasoningDelta):
+            return b""
         if kind is None or (isinstance(event, ToolCallDelta) and self._is_hidden(event)):
             return b""
         if isinstance(event, ToolCallDelta) and not event.executed:
@@ -255,7 +276,8 @@ class BlockOrder:
             return known.add(event, self._sheet) + self._drain()
         waiting = next((events for writer, events in self._queue if writer is known), None)
         if waiting is None:
-            self._queue.append((kind(event.block), [event]))
+            writer = _SilentCallWriter if self._silent and kind is _CallWriter else kind
+            self._queue.append((writer(event.block), [event]))
         else:
             waiting.append(event)
         return self._drain()
@@ -307,5 +329,5 @@ class BlockOrder:
     def _close(self) -> bytes:
         writer, self._open = self._open, None
         if isinstance(writer, _TextWriter):
-            self._late = writer.late
+            self._late = None if self._silent else writer.late
         return writer.close(self._sheet) if writer is not None else b""

@@ -1,5 +1,6 @@
 """A neutral answer as a message, and its parts as content blocks."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -21,15 +22,16 @@ def reply(result: ChatResult, facts: Facts) -> bytes:
         usage = body.get("usage") or {}
     else:
         choice = result.choices[0]
+        write = write_silent if facts.hides_reasoning else write_part
         body = {
             "type": "message",
             "role": "assistant",
-            "content": [block for part in choice.parts for block in write_part(part)],
+            "content": [block for part in choice.parts for block in write(part)],
             "stop_reason": write_stop(choice.finish, any(is_call(part) for part in choice.parts)),
             "stop_sequence": choice.stop_sequence or None,
         }
         usage = write_usage(facts.usage)
-    body |= {"id": facts.answer_id, "model": facts.served}
+    body |= {"id": facts.answer_id, "model": facts.asked}
     body["usage"] = {**usage, **facts.cost()}
     body["metadata"] = facts.metadata()
     return orjson.dumps(body)
@@ -64,6 +66,19 @@ def write_part(part: Part) -> list[Block]:
             return [part.body]
         case _:
             return []
+
+
+def write_silent(part: Part) -> list[Block]:
+    """The blocks of a part for a caller who asked for no thinking: none of them is a thinking block. The mark of a call
+    stands on the call itself; that of a text is left out, since no maker insists on it."""
+    if isinstance(part, Reasoning):
+        return []
+    if isinstance(part, Text):
+        return _write_text(replace(part, signature=""))
+    if isinstance(part, ToolCall) and part.signature:
+        marked = {"signature": write_seal(Seal(CALL + part.id, part.maker, part.signature))}
+        return [block | marked for block in _write_call(replace(part, signature=""))]
+    return write_part(part)
 
 
 def _write_text(part: Text) -> list[Block]:

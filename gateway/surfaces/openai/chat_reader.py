@@ -12,6 +12,7 @@ from gateway.surfaces.openai.chat_conversation import decode_conversation
 HEALING = "response-healing"
 # Members of messages that only a gateway takes begin or end so: without these words none has to be looked for.
 REASONING_WORD, CACHE_CONTROL_WORD = b'"reasoning', b'cache_control"'
+MARK_WORD = b'cache_control":'  # within a text the quotation mark would be escaped
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
 NOTHING: frozenset[type] = frozenset()
@@ -45,6 +46,8 @@ READ_SPECIAL = attrgetter(
     "web_search",
     "image_config",
     "n",
+    "frequency_penalty",
+    "presence_penalty",
 )
 NATIVE_FIELDS = (
     "tools",
@@ -79,11 +82,12 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
         # An empty list is an absent one.
         body.tools = body.tool_choice = body.parallel_tool_calls = None
     survey = _survey(body.messages)
+    marks = (rare or not survey.plain) and MARK_WORD in raw
     special = rare and any(READ_SPECIAL(body))
     effort = (body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or "") if special else ""
     return ChatRequest(
         body.model,
-        _needs(body, survey, effort) if special or survey.media else _plain_needs(body, survey),
+        _needs(body, survey, effort, marks) if special or survey.media or marks else _plain_needs(body, survey),
         lambda: decode_conversation(body, effort),
         _options(body, not survey.plain and BREAKPOINT_WORD in raw),
         _native(body, raw, survey, effort, special),
@@ -193,14 +197,14 @@ def _plain_needs(body: schema.ChatBody, survey: _Survey) -> Needs:
     )
 
 
-def _needs(body: schema.ChatBody, survey: _Survey, effort: str) -> Needs:
+def _needs(body: schema.ChatBody, survey: _Survey, effort: str, marks: bool) -> Needs:
     tools = body.tools
     budget = body.reasoning.max_tokens if body.reasoning else None
     kinds = {type(tool) for tool in tools} if tools else NOTHING
     return Needs(
         stream=bool(body.stream),
         tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,
-        parallel_tools=bool(body.parallel_tool_calls),
+        parallel_tools=body.parallel_tool_calls is not None,
         vision=survey.images > 0,
         audio=survey.audio > 0,
         documents=survey.files > 0,
@@ -217,6 +221,8 @@ def _needs(body: schema.ChatBody, survey: _Survey, effort: str) -> Needs:
         media=survey.media,
         forced_tool=_forced(body.tool_choice),
         verbosity=body.verbosity is not None,
+        penalties=bool(body.frequency_penalty or body.presence_penalty),
+        cache_marks=marks,
     )
 
 

@@ -63,7 +63,8 @@ class Turn:
     """A request with what its answer needs to know of it.
 
     `history` and `items` are JSON items: what was said before, and this turn's own input as it is stored. `names` has,
-    by flat name, the namespace and name of a tool. `sealed`: the caller wants sealed reasoning in the answer.
+    by flat name, the namespace and name of a tool. `sealed`: the caller wants sealed reasoning in the answer,
+    `reasoned`: any.
     """
 
     request: ChatRequest
@@ -72,6 +73,7 @@ class Turn:
     echo: Json
     names: dict[str, tuple[str, str]]
     sealed: bool
+    reasoned: bool
     store: bool
 
 
@@ -103,8 +105,13 @@ def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Tu
         echo=_echo(body),
         names=_names(tools),
         sealed=dialect.ENCRYPTED in (body.include or ()),
+        reasoned=_asks_reasoning(body),
         store=body.store is not False,
     )
+
+
+def _asks_reasoning(body: schema.ResponsesBody) -> bool:
+    return body.reasoning is not None or any(name.startswith("reasoning") for name in body.include or ())
 
 
 def check_choice(choice: str | Json | None) -> None:
@@ -183,10 +190,17 @@ class _Survey:
         wanted = body.text.format if body.text else None
         effort = (body.reasoning.effort or "") if body.reasoning else ""
         forced = _forced(body.tool_choice) if tools else ""
+        searches = forced == "web_search" or any(_searches(tool) for tool in tools)
+        functions = any(type(tool) in FUNCTIONS for tool in tools)
+        hosted = any(_is_foreign(tool) for tool in tools)
+        # Offered beside functions a hosted tool can be left out; forced, or where one must be called and is all there
+        # is, it cannot.
+        needed = forced == "required" and not functions
+        named = _names_hosted(body.tool_choice) if tools else ""
         return Needs(
             stream=bool(body.stream),
-            tools=any(type(tool) in FUNCTIONS for tool in tools),
-            parallel_tools=bool(body.parallel_tool_calls),
+            tools=functions,
+            parallel_tools=bool(tools) and body.parallel_tool_calls is not None,
             vision=self.images > 0,
             audio=self.audio > 0,
             documents=self.files > 0,
@@ -194,14 +208,16 @@ class _Survey:
             json_schema=type(wanted) is schema.JsonSchemaFormat,
             reasoning=effort not in ("", "none"),
             effort=effort,
-            web_search=forced == "web_search" or any(_searches(tool) for tool in tools),
+            web_search=searches,
             max_tokens=body.max_output_tokens,
             prompt_bytes=self.text + sum(len(json.encode(tool)) for tool in tools),
             messages=self._messages,
             media=self.images + self.files + self.audio,
             forced_tool=forced,
             verbosity=bool(body.text and body.text.verbosity),
-            maker_only=dialect.NAME if self.foreign or any(_is_foreign(tool) for tool in tools) else "",
+            maker_only=dialect.NAME if self.foreign or (hosted and (needed or named)) else "",
+            search_offered=searches and not needed and forced != "web_search",
+            hosted=dialect.NAME if hosted and not (needed or named) else "",
         )
 
 
@@ -225,6 +241,12 @@ def _forced(choice: str | Json | None) -> str:
     return "web_search" if choice["type"].startswith("web_search") else "tool"
 
 
+def _names_hosted(choice: str | Json | None) -> str:
+    """The hosted tool that must be called, if the choice names one."""
+    kind = choice["type"] if isinstance(choice, dict) else ""
+    return kind if kind in shapes.FOREIGN_TOOLS else ""
+
+
 def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
@@ -241,6 +263,7 @@ def _options(body: schema.ResponsesBody) -> Options:
         session=body.prompt_cache_key or body.safety_identifier or body.user or "",
         prompt_cache_key=body.prompt_cache_key or "",
         prompt_cache_retention=body.prompt_cache_retention or "",
+        hides_reasoning=not _asks_reasoning(body),
         extra=extra,
     )
 

@@ -5,10 +5,11 @@ import logging
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
 from gateway.dialects import responses as dialect
+from gateway.dialects.fields import restate
 from gateway.engine.chat import Answer, Stream
 from gateway.engine.context import RequestContext
 from gateway.engine.responses import Said, StoredResponse, storage_conflict
-from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed
+from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSupported
 from gateway.services import Services
 from gateway.surfaces import auth, replies
 from gateway.surfaces.estimates import estimate_tokens
@@ -18,6 +19,7 @@ from gateway.surfaces.responses import compact, reader, schema, store, stream, w
 
 log = logging.getLogger("gateway")
 
+SURFACE = dialect.NAME
 UPGRADE_REQUIRED = 426  # what coding clients take as: use HTTP at once (RFC 9110, 15.5.22)
 NO_SOCKET = "WebSockets are not offered here; send POST /v1/responses over HTTP."
 NOT_RUNNING = "Only background responses can be cancelled, and there are none here; close the connection instead."
@@ -25,7 +27,14 @@ NOT_RUNNING = "Only background responses can be cancelled, and there are none he
 
 def create(services: Services, inbound: Inbound) -> Outbound:
     """A response, whole or streamed (HTTP reference, section 3.2)."""
-    context = auth.admit(services, inbound, "chat", "responses")
+    try:
+        return _create(services, inbound)
+    except NotSupported as error:
+        raise restate(error, SURFACE) from error
+
+
+def _create(services: Services, inbound: Inbound) -> Outbound:
+    context = auth.admit(services, inbound, "chat", SURFACE)
     body = schema.decode(inbound.body)
     if keeps_nothing(context.caller.rules):
         if body.store:
@@ -100,7 +109,8 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
     found = _find(services, inbound, whole=False)
     if inbound.arguments().get("stream", "").lower() == "true":
         raise InvalidRequest("A stored response comes whole; leave out stream.", param="stream")
-    return replies.json_reply(store.show(found.response, sealed=_sealed(inbound)), inbound.shown_id)
+    shown = store.show(found.response, sealed=_sealed(inbound), reasoned=store.asks_reasoning(found.response))
+    return replies.json_reply(shown, inbound.shown_id)
 
 
 def list_input(services: Services, inbound: Inbound) -> Outbound:

@@ -117,12 +117,23 @@ def conceal(item: Json) -> Json:
     return {name: value for name, value in item.items() if name != "encrypted_content"}
 
 
-def show(response: Json, *, sealed: bool) -> Json:
-    """A stored response as its caller sees it. Marks of other parts are left out with it."""
+def show(response: Json, *, sealed: bool, reasoned: bool) -> Json:
+    """A stored response as its caller sees it: reasoning only where they asked for it (`reasoned`), and its seals, with
+    the marks of other parts, only where they asked for those."""
     if sealed:
         return response
-    output = [conceal(item) for item in response["output"] if not is_mark(item)]
+    hidden = is_mark if reasoned else is_reasoning
+    output = [conceal(item) for item in response["output"] if not hidden(item)]
     return {**response, "output": output}
+
+
+def asks_reasoning(response: Json) -> bool:
+    """Whether the request of a stored response asked for reasoning."""
+    return any((response.get("reasoning") or {}).values())
+
+
+def is_reasoning(item: Json) -> bool:
+    return item.get("type") == "reasoning"
 
 
 def is_mark(item: Json) -> bool:

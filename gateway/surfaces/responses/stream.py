@@ -13,7 +13,7 @@ from gateway.surfaces.replies import write_frames
 from gateway.surfaces.responses import writer
 from gateway.surfaces.responses.assembler import INCOMPLETE, Assembler
 from gateway.surfaces.responses.reader import Turn
-from gateway.surfaces.responses.store import conceal, is_mark, item_id
+from gateway.surfaces.responses.store import conceal, is_mark, is_reasoning, item_id
 
 KEEP_ALIVE = b": keep-alive\n\n"
 # Shown by nothing of their own: `created` goes out with the first event that has content.
@@ -40,6 +40,7 @@ class _Stream:
         self._assembler: Assembler | None = None
         self._relayed: dict[int, Json] = {}
         self._relayed_ids: dict[int, str] = {}
+        self._hidden: set[int] = set()  # places of reasoning that nobody asked for: the others move up
 
     def write(self, batch: Batch) -> bytes:
         """All frames of one batch, joined."""
@@ -78,8 +79,17 @@ class _Stream:
         return b"".join(self._emit(event) for event in events)
 
     def _emit(self, event: Json) -> bytes:
-        """One frame. Sealed reasoning is shown to those who asked for it; marks are sealed and nothing else."""
+        """One frame, or none of reasoning that nobody asked for. Seals are shown to those who asked for them; marks are
+        sealed and nothing else."""
         item = event.get("item")
+        index = event.get("output_index")
+        if not self._turn.reasoned and index is not None:
+            if item is not None and is_reasoning(item):
+                self._hidden.add(index)
+            if index in self._hidden:
+                return b""
+            if self._hidden:
+                event = {**event, "output_index": index - sum(1 for one in self._hidden if one < index)}
         if item is not None and not self._turn.sealed:
             if is_mark(item):
                 return b""

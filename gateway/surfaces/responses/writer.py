@@ -35,15 +35,16 @@ Keep = Callable[[Json], bool]
 class Facts(Interface):
     """What a reply tells beside the answer itself.
 
-    `answer_id` is "resp_…", `created` seconds since the epoch. `served` and `serving` are known when the first piece
-    of the answer is there; the rest once the upstream's own end was read and the request is settled.
+    `answer_id` is "resp_…", `created` seconds since the epoch, `asked` the model as the caller wrote it. `serving`
+    is known when the first piece of the answer is there; the rest once the upstream's own end was read and the request
+    is settled.
     """
 
     answer_id: str
     created: int
 
     @property
-    def served(self) -> str: ...
+    def asked(self) -> str: ...
 
     @property
     def serving(self) -> Attempt: ...
@@ -84,7 +85,7 @@ def conclude(
     response[OURS] = facts.metadata()
     if turn.store:
         response["store"] = keep(response)
-    return show(response, sealed=turn.sealed)
+    return show(response, sealed=turn.sealed, reasoned=turn.reasoned)
 
 
 def _keep_own(response: Json, told: Json) -> None:
@@ -111,7 +112,7 @@ def write_response(turn: Turn, facts: Facts, status: str, output: list[Json]) ->
         "status": status,
         "error": None,
         "incomplete_details": None,
-        "model": facts.served,
+        "model": facts.asked,
         "output": output,
         **turn.echo,
         "service_tier": tier if tier in dialect.TIERS else "default",
@@ -131,7 +132,7 @@ def failure(turn: Turn, facts: Facts, error: GatewayError, output: list[Json], u
     response["error"] = {"code": dialect.error_code(error), "message": error.message}
     if usage is not None:
         response["usage"] = dialect.write_usage(usage)
-    return show(response, sealed=turn.sealed)
+    return show(response, sealed=turn.sealed, reasoned=turn.reasoned)
 
 
 def status_of(finish: FinishReason) -> str:

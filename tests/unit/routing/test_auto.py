@@ -39,8 +39,15 @@ def test_auto_takes_the_cheapest_that_is_capable(market):
 
 def test_auto_leaves_room_for_an_answer_when_no_limit_is_named(market):
     world = market()
-    assert chosen(world.plan("auto", Needs(prompt_bytes=39_000, max_tokens=100)))[0] == "a/small"
-    assert chosen(world.plan("auto", Needs(prompt_bytes=40_000)))[0] == "a/big"
+    assert chosen(world.plan("auto", Needs(prompt_bytes=31_000, max_tokens=100)))[0] == "a/small"
+    assert chosen(world.plan("auto", Needs(prompt_bytes=31_000)))[0] == "a/big"
+
+
+def test_auto_takes_a_listed_model_without_a_wish_only_where_no_model_fulfils_it(market):
+    world = market()
+    assert chosen(world.plan("auto", Needs(reasoning=True)))[0] == "a/big"
+    plan = world.plan("auto", Needs(verbosity=True))
+    assert chosen(plan)[0] == "a/small" and plan.waived == ("verbosity",)
 
 
 def test_auto_goes_beyond_its_list_rather_than_fail(market):

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.catalogue.entries import Model
 from gateway.neutral.chat import Needs, Options
-from gateway.routing.capabilities import lacks, missing, read_ability, read_demand, refuse
+from gateway.routing.capabilities import BITS, lacks, missing, read_ability, read_demand, refuse
 
 FLAGS = [
     ("tools", "tools", "tools"),
@@ -73,8 +73,10 @@ def test_output_limit_is_the_mappings_else_the_models(lacking):
 
 def test_a_prompt_that_cannot_fit_is_told_from_one_that_may_not(lacking):
     assert lacking(Needs(prompt_bytes=4_000, max_tokens=10), context_length=1010) == ()
-    assert lacking(Needs(prompt_bytes=4_004, max_tokens=10), context_length=1010) == ("context (estimated)",)
-    assert lacking(Needs(prompt_bytes=10_010, max_tokens=10), context_length=1010) == ("context",)
+    room = "room for max_tokens"
+    assert lacking(Needs(prompt_bytes=4_004, max_tokens=10), context_length=1010) == (room,)
+    assert lacking(Needs(prompt_bytes=4_040, max_tokens=10), context_length=1010) == ("context (estimated)", room)
+    assert lacking(Needs(prompt_bytes=10_100, max_tokens=10), context_length=1010) == ("context", room)
 
 
 def test_a_service_tier_must_be_the_mappings(lacking):
@@ -91,6 +93,27 @@ def test_a_forced_tool_must_be_among_known_choices(lacking):
     assert lacking(Needs(tools=True, forced_tool="tool"), tools=True, supported_tool_choices=("function",)) == ()
 
 
+def test_penalties_are_taken_where_the_format_and_the_entry_have_them(mapping, provider):
+    def bits(lost=frozenset(), **fields):
+        return read_ability(mapping("p", **fields), Model("m"), provider("p"), lost=lost).bits & BITS["penalties"]
+
+    assert bits()
+    assert not bits(lost=frozenset(("penalties",)))
+    assert not bits(quirks=("no_sampling",)) and not bits(supported_parameters=("temperature",))
+
+
+def test_servers_whose_entry_forces_no_tool_lack_it(lacking):
+    forced = Needs(tools=True, forced_tool="required")
+    assert lacking(forced, tools=True, quirks=("tool_choice_auto",)) == ("tool choice",)
+
+
+def test_offered_tools_of_providers_are_wishes(lacking):
+    assert lacking(Needs(web_search=True, search_offered=True)) == ("offered web search",)
+    assert lacking(Needs(web_search=True, search_offered=True), web_search=True) == ()
+    assert lacking(Needs(hosted="other")) == ("hosted tools",)
+    assert lacking(Needs(hosted="other"), protocol="other") == ()
+
+
 def test_a_part_of_one_maker_goes_to_its_protocol_only(lacking):
     assert lacking(Needs(maker_only="other")) == ("foreign part",)
     assert lacking(Needs(maker_only="other"), protocol="other") == ()
@@ -105,11 +128,11 @@ def test_a_part_of_one_maker_goes_to_either_of_two_protocols(mapping, provider):
 def test_the_refusal_names_what_all_lack():
     error = refuse("m", [("tools", "vision"), ("tools",)])
     assert (error.status, error.code, error.param) == (400, "model_not_supported", "tools")
-    assert error.message == "No provider of m offers what this request needs: tools."
+    assert error.message == "No provider of m offers what this request needs: tools (`tools`)."
 
 
 def test_the_refusal_names_what_each_lacks_when_nothing_is_common():
-    assert "tools / vision" in refuse("m", [("tools",), ("vision",)]).message
+    assert "tools (`tools`) / vision (`messages`)" in refuse("m", [("tools",), ("vision",)]).message
 
 
 def test_the_refusal_leaves_out_what_would_not_have_refused():
@@ -119,9 +142,9 @@ def test_the_refusal_leaves_out_what_would_not_have_refused():
 @pytest.mark.parametrize(
     ("reason", "param", "code"),
     [
-        ("service tier", "service_tier", "unsupported_service_tier"),
+        ("tool choice", "tool_choice", "model_not_supported"),
         ("context", "messages", "context_length_exceeded"),
-        ("max_tokens", "max_tokens", "max_tokens_too_large"),
+        ("json schema", "response_format", "model_not_supported"),
     ],
 )
 def test_single_reasons_have_their_own_codes(reason, param, code):

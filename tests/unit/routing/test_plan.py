@@ -214,15 +214,35 @@ def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
     assert [one.ident for one in plan.first.credentials] == ["k1"]
 
 
-def test_wishes_narrow_while_somebody_fulfils_them(world, mapping):
+def test_who_fulfils_a_wish_comes_first_and_the_others_stay_in_reserve(world, mapping):
     made = world(mapping("a", price=1), mapping("b", parallel_tool_calls=True))
-    assert providers(made.plan(needs=Needs(parallel_tools=True))) == ["b"]
+    assert providers(made.plan(needs=Needs(parallel_tools=True))) == ["b", "a"]
 
 
-def test_a_forced_tool_that_nobody_honours_is_waived(world, mapping):
+def test_neither_preference_nor_chance_put_a_lacking_provider_first(world, mapping):
+    made = world(mapping("a", price=1), mapping("b", reasoning=True), exploration=1.0, rolls=[0.0, 0.0])
+    made.sticky.prefer("", "m", "a/m")
+    assert providers(made.plan(needs=Needs(reasoning=True), explore=1.0)) == ["b", "a"]
+
+
+def test_a_wish_that_nobody_fulfils_refuses_nothing(world, mapping):
+    made = world(mapping("a", max_output=100))
+    wishes = Needs(max_tokens=200, reasoning=True, verbosity=True, parallel_tools=True)
+    plan = made.plan(needs=wishes, options=Options(service_tier="flex"))
+    assert set(write_record(plan)["waived"]) == {
+        "max_tokens",
+        "reasoning",
+        "verbosity",
+        "parallel tools",
+        "service tier",
+    }
+
+
+def test_a_forced_tool_that_nobody_honours_is_refused(world, mapping):
     made = world(mapping("a", tools=True, supported_tool_choices=("auto",)))
-    plan = made.plan(needs=Needs(tools=True, forced_tool="required"))
-    assert plan.downgrades_tool_choice and write_record(plan)["waived"] == ["tool choice"]
+    with pytest.raises(NotSupported) as caught:
+        made.plan(needs=Needs(tools=True, forced_tool="required"))
+    assert (caught.value.status, caught.value.param) == (400, "tool_choice")
 
 
 def test_a_pinned_provider_is_taken_though_another_is_better(trio):

@@ -180,8 +180,12 @@ def test_tools_are_read_by_their_type():
     assert mine == FunctionTool("f", schema=TOOL["input_schema"], cache=CacheMark(), deferred=True)
     assert web == WebSearch(max_uses=3, city="Oslo")
     assert (find.kind, own) == ("tool_search", ForeignTool("anthropic", "bash_20250124", bash))
-    assert request.needs.web_search and request.needs.maker_only == "anthropic"
-    assert read(tools=[TOOL, search, finder]).needs.maker_only == ""
+    assert request.needs.web_search and request.needs.search_offered
+    assert (request.needs.hosted, request.needs.maker_only) == ("anthropic", "")
+    assert read(tools=[TOOL, search, finder]).needs.hosted == ""
+    forced = read(tools=[TOOL, bash], tool_choice={"type": "tool", "name": "bash"}).needs
+    assert (forced.hosted, forced.maker_only) == ("", "anthropic")
+    assert not read(tools=[TOOL, search], tool_choice={"type": "tool", "name": "web_search"}).needs.search_offered
 
 
 @pytest.mark.parametrize(
@@ -200,11 +204,11 @@ def test_tool_choices_have_neutral_words(wire: dict, choice: ToolChoice, forced:
     assert parallel is (False if "disable_parallel_tool_use" in wire else None)
 
 
-def test_thinking_with_a_budget_is_demanded_and_adaptive_is_left_to_the_model():
+def test_thinking_of_either_form_is_a_wish():
     fixed = read(thinking={"type": "enabled", "budget_tokens": 2000}, max_tokens=9000)
     assert fixed.conversation().reasoning == ReasoningAsk(budget=2000, enabled=True) and fixed.needs.reasoning
     free = read(thinking={"type": "adaptive"}, output_config={"effort": "high"})
-    assert free.conversation().reasoning.adaptive and not free.needs.reasoning
+    assert free.conversation().reasoning.adaptive and free.needs.reasoning and free.needs.effort == "high"
     assert free.conversation().sampling.output_effort == "high"
     assert read(thinking={"type": "disabled"}).conversation().reasoning.enabled is False
 
@@ -258,4 +262,4 @@ def test_an_agents_request_is_relayed_without_what_nobody_knows():
     known["tools"][0].pop("mood")
     known["messages"][2]["content"][0].pop("is_error")
     assert native == {name: value for name, value in known.items() if name not in ("model", "stream")}
-    assert request.options.session == "7c1e" and request.needs.vision and not request.needs.reasoning
+    assert request.options.session == "7c1e" and request.needs.vision and request.needs.reasoning

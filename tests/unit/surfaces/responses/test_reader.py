@@ -86,7 +86,10 @@ def test_text_is_counted_in_bytes() -> None:
 )
 def test_a_tool_that_only_this_dialect_has_says_so(tool: dict, foreign: str) -> None:
     made = turn(tools=[tool])
-    assert made.request.needs.maker_only == foreign
+    assert (made.request.needs.hosted, made.request.needs.maker_only) == (foreign, "")
+    if foreign:
+        forced = turn(tools=[tool], tool_choice="required").request.needs
+        assert (forced.hosted, forced.maker_only) == ("", foreign)
     assert native(made)["tools"][0].items() >= tool.items()
 
 

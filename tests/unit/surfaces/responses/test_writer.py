@@ -35,7 +35,7 @@ HEX = "0" * 32
 class Facts:
     answer_id = f"resp_{HEX}"
     created = 1_767_225_600
-    served = "acme/model-1:eu"
+    asked = "acme/model-1:eu"
     usage = Usage(input=30, cache_read=60, cache_write_1h=10, output=50, reasoning=20)
     service_tier = "on_demand"
     serving = SimpleNamespace(
@@ -162,7 +162,7 @@ def test_sealed_content_is_shown_to_those_who_asked_and_stored_for_all() -> None
         TextDelta("x", 1, signature="T", maker="google"),
         FINISHED,
     )
-    got = write(*events, of=turn(), keep=lambda response: bool(stored.append(response)) or True)
+    got = write(*events, of=turn(reasoning={}), keep=lambda response: bool(stored.append(response)) or True)
     assert "gw1." not in str(got)
     assert [item["type"] for item in got[-1]["response"]["output"]] == ["reasoning", "message"]
     assert [item["type"] for item in stored[0]["output"]] == ["reasoning", "message", "reasoning"]

@@ -1,0 +1,42 @@
+"""What fields of a request are called in each dialect: errors and warnings speak of those that the caller wrote.
+
+Within the gateway a field has the name that chat completions give it.
+"""
+
+from gateway.errors import GatewayError
+
+NAMES: dict[str, dict[str, str]] = {
+    "anthropic": {
+        "response_format": "output_config.format",
+        "reasoning": "thinking",
+        "reasoning_effort": "output_config.effort",
+        "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+        "stop": "stop_sequences",
+    },
+    "responses": {
+        "messages": "input",
+        "response_format": "text.format",
+        "max_tokens": "max_output_tokens",
+        "reasoning_effort": "reasoning.effort",
+        "verbosity": "text.verbosity",
+    },
+}
+
+
+def restate(error: GatewayError, surface: str) -> GatewayError:
+    """`error` with its field in the words of a surface's callers, in the text too where it stands there in
+    backticks."""
+    name = NAMES[surface].get(error.param)
+    if name:
+        error.message = error.message.replace(f"`{error.param}`", f"`{name}`")
+        error.param = name
+    return error
+
+
+def reword(surface: str, warning: str) -> str:
+    """A warning whose first word is a field, if it is one, in the words of a surface's callers."""
+    names = NAMES.get(surface)
+    if not names:
+        return warning
+    first, space, rest = warning.partition(" ")
+    return names[first] + space + rest if first in names else warning

@@ -1,0 +1,195 @@
+"""A request made to fit who serves it: wishes that a mapping lacks are lowered or left out, each named to the caller.
+
+What a wish is, routing/capabilities tells (SOFT). A changed request has no native body, since what changes is said in
+the neutral form alone; a lower output limit changes nothing in it, for that goes upstream with the target.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from gateway.neutral.chat import (
+    ChatRequest,
+    Conversation,
+    ForeignTool,
+    Needs,
+    ReasoningAsk,
+    Tool,
+    ToolChoice,
+    WebSearch,
+)
+from gateway.neutral.efforts import nearest
+from gateway.routing.candidates import Candidate
+from gateway.routing.capabilities import (
+    EFFORT,
+    FULL,
+    HOSTED,
+    MARKS,
+    OFFERED_SEARCH,
+    OUTPUT,
+    PARALLEL,
+    PENALTIES,
+    REASONING,
+    ROOM,
+    TIER,
+    VERBOSITY,
+)
+
+# Bytes of a token where a limit must not be too high; a prompt of code has fewer than one of prose.
+FEWEST_BYTES_PER_TOKEN = 3
+LEAST_ROOM = 1024  # what is asked for where the prompt, by its size, leaves nothing
+TOOL_SEARCH = "tool_search"  # has a meaning at every maker: without a search all tools are simply there
+LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS))  # leave the request itself as it is
+REASONING_FIELDS = ("reasoning_effort", "reasoning")
+
+Change = Callable[[Conversation], Conversation]
+
+
+class Fitting:
+    """What one mapping lacks of a plan's request, and how a request is made without it.
+
+    `effort` is the reasoning effort that an automatic choice adds ("": none).
+    """
+
+    __slots__ = ("_ability", "_effort", "_key", "_lacking", "_offered")
+
+    def __init__(self, candidate: Candidate, lacking: tuple[str, ...], effort: str) -> None:
+        self._ability = candidate.ability
+        self._key = candidate.key
+        self._offered = candidate.mapping.reasoning_efforts
+        self._lacking = frozenset(lacking)
+        self._effort = effort
+
+    def limit(self, request: ChatRequest) -> int | None:
+        """The output limit to send instead of a higher one of the caller; None where theirs will do."""
+        wanted = request.needs.max_tokens
+        if wanted is None or not (OUTPUT in self._lacking or ROOM in self._lacking):
+            return None
+        limit = min(wanted, self._ability.max_output)
+        if ROOM in self._lacking:
+            room = self._ability.context - request.needs.prompt_bytes // FEWEST_BYTES_PER_TOKEN
+            limit = min(limit, max(room, LEAST_ROOM))
+        return limit if limit < wanted else None
+
+    def fit(self, request: ChatRequest) -> ChatRequest:
+        """The request as the mapping gets it, with a warning for each wish that is not fulfilled."""
+        warnings = tuple(self._warn(request))
+        if self._lacking <= LIMITS and not self._effort:
+            return replace(request, warnings=warnings) if warnings else request
+        read = request.conversation
+        options = replace(request.options, service_tier="") if TIER in self._lacking else request.options
+        return ChatRequest(
+            request.asked,
+            self._change_needs(request.needs),
+            lambda: self._change(read()),
+            options,
+            user=request.user,
+            completion=request.completion,
+            warnings=warnings,
+        )
+
+    def _effort_for(self, effort: str) -> str:
+        return nearest(effort, self._offered)
+
+    def _change_needs(self, needs: Needs) -> Needs:
+        changes: dict[str, Any] = {}
+        if REASONING in self._lacking:
+            changes |= {"reasoning": False, "effort": ""}
+        elif self._effort or EFFORT in self._lacking:
+            changes["effort"] = self._effort or self._effort_for(needs.effort)
+        for reason, change in NEEDS.items():
+            if reason in self._lacking:
+                changes |= change
+        return replace(needs, **changes)
+
+    def _change(self, talk: Conversation) -> Conversation:
+        lacking = self._lacking
+        if REASONING in lacking:
+            talk = dataclasses.replace(talk, reasoning=ReasoningAsk())
+            talk = _sampled(talk, output_effort="")
+        elif self._effort:
+            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(talk.reasoning, effort=self._effort))
+        elif EFFORT in lacking:
+            talk = self._lower_effort(talk)
+        for reason, change in CHANGES.items():
+            if reason in lacking:
+                talk = change(talk)
+        if HOSTED in lacking or OFFERED_SEARCH in lacking:
+            talk = self._without_tools(talk)
+        return talk
+
+    def _lower_effort(self, talk: Conversation) -> Conversation:
+        ask, sampling = talk.reasoning, talk.sampling
+        if ask.effort:
+            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(ask, effort=self._effort_for(ask.effort)))
+        if sampling.output_effort:
+            talk = _sampled(talk, output_effort=self._effort_for(sampling.output_effort))
+        return talk
+
+    def _without_tools(self, talk: Conversation) -> Conversation:
+        tools = tuple(tool for tool in talk.tools if not self._drops(tool))
+        choice: ToolChoice | None = talk.tool_choice if tools else None
+        return dataclasses.replace(talk, tools=tools, tool_choice=choice)
+
+    def _drops(self, tool: Tool) -> bool:
+        if isinstance(tool, WebSearch):
+            return OFFERED_SEARCH in self._lacking
+        return (
+            HOSTED in self._lacking
+            and isinstance(tool, ForeignTool)
+            and tool.kind != TOOL_SEARCH
+            and tool.maker not in (self._ability.dialect, self._ability.second)
+        )
+
+    def _warn(self, request: ChatRequest) -> Iterator[str]:
+        """A warning begins with the field that it speaks of, in the words of chat completions."""
+        lacking, key = self._lacking, self._key
+        limit = self.limit(request)
+        if limit is not None:
+            why = "the most that it gives" if limit == self._ability.max_output else "what its context has left"
+            yield f"max_tokens was lowered to {limit} for {key}: {why}."
+        if REASONING in lacking:
+            field = REASONING_FIELDS[0 if request.needs.effort else 1]
+            yield f"{field} was left out: {key} does not reason."
+        elif EFFORT in lacking:
+            asked = request.needs.effort
+            yield f"reasoning_effort {asked} was taken as {self._effort_for(asked)}: {key} has no other near it."
+        if TIER in lacking:
+            yield f"service_tier {request.options.service_tier} was left out: {key} does not offer it."
+        for reason, text in TEXTS.items():
+            if reason in lacking:
+                yield text.format(key)
+        if HOSTED in lacking or OFFERED_SEARCH in lacking:
+            kinds = dict.fromkeys(_kind(tool) for tool in request.conversation().tools if self._drops(tool))
+            for kind in kinds:
+                yield f"tools: {kind} was left out: {key} has no such tool."
+
+
+def _kind(tool: Tool) -> str:
+    return tool.kind if isinstance(tool, ForeignTool) else "web_search"
+
+
+def _sampled(talk: Conversation, **changes: Any) -> Conversation:
+    return dataclasses.replace(talk, sampling=dataclasses.replace(talk.sampling, **changes))
+
+
+NEEDS: dict[str, dict[str, Any]] = {
+    VERBOSITY: {"verbosity": False},
+    PARALLEL: {"parallel_tools": False},
+    PENALTIES: {"penalties": False},
+    HOSTED: {"hosted": ""},
+    OFFERED_SEARCH: {"web_search": False, "search_offered": False},
+}
+CHANGES: dict[str, Change] = {
+    VERBOSITY: lambda talk: _sampled(talk, verbosity=""),
+    PARALLEL: lambda talk: _sampled(talk, parallel_tool_calls=None),
+    PENALTIES: lambda talk: _sampled(talk, frequency_penalty=None, presence_penalty=None),
+}
+TEXTS = {
+    VERBOSITY: "verbosity was left out: {} does not take it.",
+    PARALLEL: "parallel_tool_calls was left out: {} does not take it.",
+    PENALTIES: "frequency_penalty and presence_penalty were left out: {} does not take them.",
+    MARKS: "cache_control was left out: {} has no cache marks.",
+}
