@@ -152,7 +152,7 @@ def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: 
 @pytest.mark.parametrize(("surface", "maker"), WAYS)
 def test_a_makers_error_is_the_callers_only_when_it_is_about_the_request(surface: str, maker: str, status: int) -> None:
     (seen,) = goldens(surface, maker)[f"status {status}"]["caller"]
-    assert seen["status"] == (400 if status == 400 else 502)
+    assert seen["status"] == {400: 400, 429: 429, 503: 529}.get(status, 502)
     assert len(seen["error"]["message"]) > 5 and seen["error"]["code"]
 
 

@@ -47,15 +47,19 @@ def test_a_whole_answer_is_relayed_under_our_names(sdk: OpenAI, relaying: LocalG
     assert (row.input, row.cache_read, row.output, row.reasoning) == (600, 400, 500, 100)
 
 
-def test_a_stream_is_relayed_and_the_sdk_rebuilds_it(sdk: OpenAI, service: FakeResponses) -> None:
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_stream_is_relayed_and_the_sdk_rebuilds_it(sdk: OpenAI, service: FakeResponses, asked: bool) -> None:
+    """Reasoning is there where it was asked for; without it all else moves up."""
+    wish = {"reasoning": {"effort": "low"}} if asked else {}
     calls = (call("run", '{"a": 1}'), call("run", '{"b": 2}'), custom_call("patch", "*** Begin"))
     service.script(Answer(thought("Hm."), searched("x"), said("Hello.", sources=("https://a.org",)), *calls, piece=1))
-    with sdk.responses.stream(model=MODEL, input="Hello", tools=[TOOL]) as stream:
+    with sdk.responses.stream(model=MODEL, input="Hello", tools=[TOOL], **wish) as stream:
         events = list(stream)
         final = stream.get_final_response()
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert [item.type for item in final.output[:3]] == ["reasoning", "web_search_call", "message"]
-    assert [item.arguments for item in final.output[3:5]] == ['{"a": 1}', '{"b": 2}']
+    first = ["reasoning"] if asked else []
+    assert [item.type for item in final.output[:-3]] == [*first, "web_search_call", "message"]
+    assert [item.arguments for item in final.output[-3:-1]] == ['{"a": 1}', '{"b": 2}']
 
 
 @pytest.mark.parametrize("stored", [True, False])

@@ -107,11 +107,10 @@ def test_want_of_a_credential_is_told_beside_what_those_with_one_lack(world, map
     assert caught.value.code == "model_not_supported"
 
 
-def test_a_key_that_does_not_fit_the_tier_is_not_called_missing(world, mapping, key):
+def test_a_key_that_does_not_fit_the_tier_serves_without_it(world, mapping, key):
     rows = (mapping("a", service_tiers={"flex": "0.5"}),)
-    with pytest.raises(NotSupported) as caught:
-        world(*rows, keys={"a": (key(base_url="https://own.example"),)}).plan(options=Options(service_tier="flex"))
-    assert caught.value.code == "unsupported_service_tier"
+    made = world(*rows, keys={"a": (key(base_url="https://own.example"),)})
+    assert made.plan(options=Options(service_tier="flex")).waived == ("service tier",)
 
 
 def test_an_operation_that_the_model_lacks_names_those_it_has(world, mapping):
