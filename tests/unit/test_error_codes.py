@@ -24,7 +24,7 @@ LIMITS = {*asks.CODES.values(), asks.MID_STREAM, "key_period_limit_reached", "ke
 VARIABLE = {
     ("limits/asks.py", "code or self._code()"): LIMITS,
     ("limits/asks.py", "code"): {asks.MID_STREAM},
-    ("routing/capabilities.py", "code"): {word[1] for word in capabilities.WORDS.values()} | {"model_not_supported"},
+    ("routing/capabilities.py", "code"): set(capabilities.CODES.values()) | {capabilities.UNSUPPORTED},
     ("engine/responses.py", "code"): {"previous_response_not_found"},
     ("accounts/authentication.py", "self.code"): None,
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
