@@ -53,6 +53,8 @@ PROVIDER_WORDS = re.compile(
     r"|invalid model\b|provided model identifier is invalid|user location is not supported",
     re.IGNORECASE | re.DOTALL,
 )
+# A 404 that speaks of a file of the request, not of the model or the address: no other provider has it.
+LOST_FILE = re.compile(r"no such file|\bfiles?\b.{0,80}(?:not (?:be )?found|does not exist)", re.IGNORECASE | re.DOTALL)
 REFUSED_CONTENT_CODES = frozenset(
     (
         "content_policy_violation",
@@ -97,8 +99,8 @@ def upstream_failure(reply: Reply, target: Target) -> GatewayError:
     """The error that an answer other than 2xx stands for. Reads the body; never raises.
 
     The provider's: 401, 402, 403, 404, 405, 408, 421, 425, 429, 3xx, 5xx, and a 400 that speaks of account,
-    credential or an unknown model. The caller's, with the original status: every other 4xx. `retry_after` (seconds)
-    is for health and pacing and must not be forwarded.
+    credential or an unknown model. The caller's, with the original status: every other 4xx, and a 404 for a file of
+    theirs. `retry_after` (seconds) is for health and pacing, and for callers whose every attempt was refused so.
     """
     said = explain(read_refusal(reply), (target.credential.secret,))
     return classify(reply.status, said, target, retry_after(reply.headers))
@@ -116,6 +118,8 @@ def classify(status: int, said: Explanation, target: Target | None, wait: float 
         return _too_many(said, details, wait)
     if status in (408, 504):
         return UpstreamTimeout("The provider did not answer in time.", details=details, upstream_status=status)
+    if status == 404 and said.shaped and LOST_FILE.search(said.message) and not _is_providers(said):
+        return _callers(status, said, details)
     if status in (401, 402, 403, 404, 405) or (status == 400 and _is_providers(said)):
         return _refused(status, said, details)
     if status in OVERLOADED_STATUSES:

@@ -54,6 +54,21 @@ def test_status_is_the_callers_fault_and_passes(status):
 
 
 @pytest.mark.parametrize(
+    "message", ["No such File object: file-abc", "File not found: file_011", "The file x does not exist"]
+)
+def test_a_404_for_a_file_of_the_request_is_the_callers(message):
+    error = failure(404, {"message": message, "type": "invalid_request_error", "param": "file_id"})
+    assert (error.blame, error.status, error.message) == ("caller", 404, message)
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>404 file not found</html>", b'{"error": {"message": "model profile not found"}}']
+)
+def test_any_other_404_is_the_providers(body):
+    assert failure(404, body=body).blame == "provider"
+
+
+@pytest.mark.parametrize(
     "error",
     [
         {"message": "x", "code": "insufficient_quota"},

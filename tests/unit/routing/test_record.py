@@ -7,13 +7,19 @@ from functools import partial
 
 import pytest
 
-from gateway.errors import GatewayError, UpstreamFailed, UpstreamRateLimited, UpstreamUnreachable
+from gateway.errors import ConnectFailed, GatewayError, UpstreamFailed, UpstreamRateLimited, UpstreamRefused
 from gateway.neutral.chat import Needs, Options
 from gateway.routing.record import pack, unpack, write_record
 
 CASES, MARKETS = 10_000, 100
 STRATEGIES = ("", "", "", "auto", "price", "throughput", "latency")
-FAULTS = (UpstreamFailed("it failed"), UpstreamUnreachable("nobody"), UpstreamRateLimited("slow down"))
+FAULTS = (
+    UpstreamFailed("it failed"),
+    ConnectFailed("nobody"),
+    UpstreamRateLimited("slow down"),
+    UpstreamRefused("no such file", upstream_status=404),
+)
+ORGANIZATIONS = ("one", "two", "three")
 ASKED = ("m", "m", "m", "p0/m", "p1/m", "p2/m:r2", "auto", "nick")
 
 
@@ -30,7 +36,9 @@ def make_market(roll, world, mapping):
         for _ in range(roll.randint(0, 12)):
             error = roll.choice(FAULTS) if roll.random() < 0.2 else None
             key = made.keys[row.provider][0] if made.keys[row.provider] else None
-            made.health.sample(row, key, error=error, ttft_ms=roll.random() * 3000, tokens=50, duration_ms=900)
+            whose = roll.choice(ORGANIZATIONS[:2])
+            facts = {"ttft_ms": roll.random() * 3000, "tokens": 50, "duration_ms": 900, "organization": whose}
+            made.health.sample(row, key, error=error, **facts)
     return made
 
 
@@ -66,7 +74,11 @@ def test_an_explanation_equals_the_provider_really_chosen_in_ten_thousand_cases(
         made = make_market(roll, world, mapping)
         for _ in range(CASES // MARKETS):
             asked, needs, options = make_ask(roll)
-            more = {"session": roll.choice(["", "", "s", "t"]), "no_fallback": roll.random() < 0.1}
+            more = {
+                "session": roll.choice(["", "", "s", "t"]),
+                "no_fallback": roll.random() < 0.1,
+                "organization": roll.choice(ORGANIZATIONS),
+            }
             explained = outcome(explain, made, asked, needs, options, **more)
             assert outcome(made.plan, asked, needs, options, **more) == explained
             if isinstance(explained, tuple):
