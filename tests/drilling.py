@@ -1,15 +1,19 @@
 """Servers that fail in one way each, and the measuring of requests through a gateway while they do."""
 
 import contextlib
+import itertools
 import json
+import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import gevent
 import httpx
 from fakes.server import serving
-from gateways import LocalGateway, free_port
+from gateways import free_port
 from gevent.server import StreamServer
 
 BODY = {"model": "twin", "messages": [{"role": "user", "content": "Hello"}]}
@@ -18,12 +22,15 @@ Fault = Callable[[], contextlib.AbstractContextManager[str]]
 
 @dataclass
 class Row:
+    """`direct` is how many of as many calls to the provider itself went well, None where nothing is compared."""
+
     name: str
     way: str
     asked: int
     good: int
     added_ms: float
     worst_ms: float
+    direct: int | None = None
 
 
 @dataclass
@@ -31,13 +38,16 @@ class Report:
     rows: list[Row] = field(default_factory=list)
 
     def __str__(self) -> str:
-        head = f"\n{'fault of one of two providers':<34}{'answer':<10}{'success':>9}{'added':>10}{'worst':>10}"
-        lines = [
-            f"{row.name:<34}{row.way:<10}{100 * row.good / row.asked:>8.1f}%"
-            f"{row.added_ms:>7.0f} ms{row.worst_ms:>7.0f} ms"
-            for row in self.rows
-        ]
-        return "\n".join([head, *lines])
+        head = f"\n{'fault':<54}{'answer':<10}{'success':>9}{'direct':>9}{'added':>10}{'worst':>10}"
+        return "\n".join([head, *(self._line(row) for row in self.rows)])
+
+    def _line(self, row: Row) -> str:
+        direct = "-" if row.direct is None else f"{100 * row.direct / row.asked:.1f}%"
+        added = "-" if math.isnan(row.added_ms) else f"{row.added_ms:.0f} ms"
+        return (
+            f"{row.name:<54}{row.way:<10}{100 * row.good / row.asked:>8.1f}%{direct:>9}"
+            f"{added:>10}{row.worst_ms:>7.0f} ms"
+        )
 
 
 @dataclass
@@ -52,12 +62,31 @@ class Tally:
         return sorted(self.good)[len(self.good) // 2]
 
 
-def ask(gateway: LocalGateway, stream: bool, http: httpx.Client) -> str:
-    """One request: "" when it was answered whole, else what was wrong."""
-    headers = {"Authorization": f"Bearer {gateway.key}"}
-    answer = http.post(f"{gateway.url}/chat/completions", json={**BODY, "stream": stream}, headers=headers)
+class Asked(Protocol):
+    """A gateway, or a provider itself."""
+
+    url: str
+    key: str
+
+
+class Direct(NamedTuple):
+    """A provider that is called without any gateway."""
+
+    url: str
+    key: str = "any"
+
+
+def ask(asked: Asked, stream: bool, http: httpx.Client, **more: Any) -> str:
+    """One request: "" when it was answered whole, else what was wrong. `more` are other members of the body."""
+    headers = {"Authorization": f"Bearer {asked.key}"}
+    try:
+        answer = http.post(f"{asked.url}/chat/completions", json={**BODY, "stream": stream, **more}, headers=headers)
+    except httpx.HTTPError as error:
+        return repr(error)
     if answer.status_code != 200:
         return f"{answer.status_code} {answer.text[:200]}"
+    if not answer.headers["content-type"].startswith(("application/json", "text/event-stream")):
+        return f"no answer: {answer.text[:200]}"
     if not stream:
         return "" if answer.json()["choices"][0]["message"]["content"] == "Hello." else "another text"
     return judge(answer.text)
@@ -77,26 +106,28 @@ def judge(text: str) -> str:
     return "an error event" if "event: error" in text else "ended without a word"
 
 
-def drill(gateway: LocalGateway, stream: bool, requests: int = 24, together: int = 4) -> Tally:
-    """So many requests, a few at a time."""
+def drill(
+    asked: Asked, stream: bool, requests: int = 24, together: int = 4, timeout_s: float = 20, **more: Any
+) -> Tally:
+    """So many requests, a few at a time; `more` as in `ask`."""
     tally = Tally()
 
     def run(http: httpx.Client) -> None:
         for _ in range(requests // together):
             began = time.monotonic()
-            problem = ask(gateway, stream, http)
+            problem = ask(asked, stream, http, **more)
             if problem:
                 tally.bad.append(problem)
             else:
                 tally.good.append(time.monotonic() - began)
 
-    with open_client() as http:
+    with open_client(timeout_s) as http:
         gevent.joinall([gevent.spawn(run, http) for _ in range(together)], raise_error=True)
     return tally
 
 
-def open_client() -> httpx.Client:
-    return httpx.Client(trust_env=False, timeout=20)
+def open_client(timeout_s: float = 20) -> httpx.Client:
+    return httpx.Client(trust_env=False, timeout=timeout_s)
 
 
 # Faults: each gives the base address of a provider that has it.
@@ -184,6 +215,92 @@ def trickle() -> Fault:
     return raw(send)
 
 
+# Providers of which some requests fail, by hand: every connection serves one request.
+
+
+def refusal(status: int, *headers: str) -> Callable:
+    """Sends an error status."""
+    body = b'{"error": {"message": "scripted", "type": "scripted", "code": null, "param": null}}'
+    lines = [f"HTTP/1.1 {status} Scripted", "Content-Type: application/json", "Connection: close", *headers]
+    head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode()
+    return lambda socket: socket.sendall(head + body)
+
+
+def send_garbage(socket) -> None:
+    socket.sendall(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
+    )
+
+
+def send_cut(socket) -> None:
+    socket.sendall(HEAD + framed(CHUNK % b'{"role":"assistant"}'))
+
+
+def hang(socket) -> None:
+    gevent.sleep(30)
+
+
+def close(socket) -> None:
+    """Nothing: the connection ends."""
+
+
+MESSAGE = {"role": "assistant", "content": "Hello."}
+WHOLE = {
+    "id": "x", "object": "chat.completion", "created": 1, "model": "m",
+    "choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+}  # fmt: skip
+
+
+def send_answer(socket, body: bytes) -> None:
+    """A good answer, whole or streamed as the request says."""
+    if b'"stream":true' in body.replace(b" ", b""):
+        chunks = CHUNK % b'{"role":"assistant","content":"Hello."}' + CHUNK % b"{}"
+        end = chunks.replace(b'"delta":{}', b'"delta":{},"finish_reason":"stop"') + b"data: [DONE]\n\n"
+        socket.sendall(HEAD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + framed(end) + b"0\r\n\r\n")
+        return
+    answer = json.dumps(WHOLE).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    socket.sendall(head % len(answer) + answer)
+
+
+def read_request(socket) -> bytes:
+    """The body of the request that comes."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += socket.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    size = int(re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)[1])
+    while len(body) < size:
+        body += socket.recv(65536)
+    return body
+
+
+def failing(send: Callable, when: Callable[[int, bytes], bool], port: int = 0) -> Fault:
+    """A provider that fails by `send` for those requests (number, body) that `when` tells, and answers the others."""
+
+    @contextlib.contextmanager
+    def run() -> Iterator[str]:
+        numbers = itertools.count(1)
+
+        def handle(socket, address: tuple) -> None:
+            with contextlib.suppress(OSError):
+                body = read_request(socket)
+                if when(next(numbers), body):
+                    send(socket)
+                else:
+                    send_answer(socket, body)
+
+        server = StreamServer(("127.0.0.1", port), handle)
+        server.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.stop(timeout=0.1)
+
+    return run
+
+
 @contextlib.contextmanager
 def refused() -> Iterator[str]:
     yield f"http://127.0.0.1:{free_port()}/v1"
@@ -193,17 +310,11 @@ def refused() -> Iterator[str]:
 def answering(port: int) -> Iterator[list[str]]:
     """A provider that answers on that port; the paths that it was asked."""
     paths: list[str] = []
-    message = {"role": "assistant", "content": "Hello."}
-    body = {
-        "id": "x", "object": "chat.completion", "created": 1, "model": "m",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-    }  # fmt: skip
 
     def answer(environ: dict, start: Callable) -> list[bytes]:
         paths.append(environ["PATH_INFO"])
         start("200 OK", [("Content-Type", "application/json")])
-        return [json.dumps(body).encode()]
+        return [json.dumps(WHOLE).encode()]
 
     with serving(answer, port):
         yield paths

@@ -31,3 +31,24 @@ def write_twins(folder: Path, north: str, south: str, more: str = "reasoning = f
         text = PROVIDER.format(name=name, variable=name.upper(), address=address, price=price, more=more)
         (folder / "providers" / f"{name}.toml").write_text(text)
     return {"GATEWAY_CATALOGUE_PATH": str(folder), "NORTH_KEYS": "north-key", "SOUTH_KEYS": "south-key"}
+
+
+def write_line(folder: Path, *addresses: str) -> dict[str, str]:
+    """The environment of a gateway whose `auto` chooses among the models m0, m1 …, each at a provider of its own at
+    these addresses, the cheapest first."""
+    (folder / "providers").mkdir(parents=True)
+    (folder / "models").mkdir()
+    names = [f"m{number}" for number in range(len(addresses))]
+    environment = {"GATEWAY_CATALOGUE_PATH": str(folder), "GATEWAY_CATALOGUE_AUTO_MODELS": ",".join(names)}
+    for number, (name, address) in enumerate(zip(names, addresses, strict=True)):
+        fields = {
+            "name": f"at-{name}",
+            "variable": f"AT_{name}".upper(),
+            "address": address,
+            "more": "reasoning = false",
+        }
+        provider = PROVIDER.format(**fields, price=f"0.00000{number + 1}").replace('"twin"', f'"{name}"')
+        (folder / "providers" / f"at-{name}.toml").write_text(provider)
+        (folder / "models" / f"{name}.toml").write_text(MODEL.replace("twin", name).replace("Twin", name))
+        environment[f"AT_{name.upper()}_KEYS"] = "key"
+    return environment
