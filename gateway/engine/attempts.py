@@ -49,7 +49,7 @@ class Walk(Struct, eq=False):
     @property
     def is_last(self) -> bool:
         """Whether no other mapping may follow the one that is tried now."""
-        return self._after(self.spent + 1) is None
+        return self.place + 1 >= len(self.groups) or self._after(self.spent + 1) is None
 
     def after(self, error: GatewayError) -> Target | None:
         """The next target after `error`, None when the request must end."""

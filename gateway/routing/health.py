@@ -56,11 +56,12 @@ class HealthView:
 class Pause:
     """Why a mapping or a credential is tried last until `until` (monotonic seconds).
 
-    `shut_until` is when the next request may try at all, 0.0 for at once.
+    `unanswered`: nothing answers there; `shut_until` is when the next request may try at all, 0.0 for at once.
     """
 
     until: float
     words: str
+    unanswered: bool = False
     shut_until: float = 0.0
 
 
@@ -314,7 +315,8 @@ class Health:
         until, why = max((rests.until(key, now), key) for key in keys)
         if not until:
             return None
-        return Pause(until, POLICIES[rests.kind(why)].words, max(rests.shut_until(key, now) for key in keys))
+        policy = POLICIES[rests.kind(why)]
+        return Pause(until, policy.words, policy.shut, max(rests.shut_until(key, now) for key in keys))
 
 
 def _is_own(credential: Credential | None) -> bool:

@@ -149,13 +149,15 @@ class Router:
     def _plan_pinned(self, ask: Ask, table: Table, sieve: Sieve, entries: list[Entry]) -> Plan:
         """A named provider is taken as it is, unless it does badly and others serve the model (5.3)."""
         weights = _weights(ask)
-        if not ask.no_fallback and self._is_failing(sieve, entries):
+        failing, unanswered = self._is_failing(sieve, entries), _is_unanswered(sieve, entries)
+        if not ask.no_fallback and (failing or unanswered):
             own = {candidate.key for candidate in table.candidates}
             ranked = rank([*entries, *sieve.sift(table.others)], weights)
-            order = sorted(ranked, key=lambda one: (_rests(one, sieve), one.key in own))
-            if order and order[0].key not in own:
-                order = _spread(order[0], order)
-                return self._make(ask, table, sieve, order, LOW_UPTIME, ranked, weights)
+            # One request a second tries where nothing answers; then the others serve it all the same.
+            order = sorted(ranked, key=lambda one: (failing and _rests(one, sieve), (one.key in own) is failing))
+            if len(order) > len(entries) and (order[0].key in own) is not failing:
+                reason = LOW_UPTIME if failing else PINNED
+                return self._make(ask, table, sieve, _spread(order[0], order), reason, ranked, weights)
         if not entries:
             raise _only(sieve, table.candidates).refusal(ask.asked)
         ranked = rank(entries, weights)
@@ -272,6 +274,11 @@ def _find(ranked: list[Scored], key: str | None) -> Scored | None:
     if key is None:
         return None
     return next((one for one in ranked if one.key == key), None)
+
+
+def _is_unanswered(sieve: Sieve, entries: list[Entry]) -> bool:
+    resting = [sieve.resting.get(entry.candidate.key) for entry in entries] if sieve.resting else []
+    return bool(resting) and all(one is not None and one.whole and one.unanswered for one in resting)
 
 
 def _rests(scored: Scored, sieve: Sieve) -> bool:

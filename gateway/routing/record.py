@@ -47,8 +47,13 @@ def pack(plan: Plan) -> Packed:
         [] if order == list(range(len(plan.ranked))) else order,
         _pack_excluded(plan.excluded, model),
     ]
-    if plan.waived:
+    resting = [
+        (place, plan.resting[one.key].reason) for place, one in enumerate(plan.ranked) if one.key in plan.resting
+    ]
+    if plan.waived or resting:
         packed.append(plan.waived)
+    if resting:
+        packed.append(resting)
     return packed
 
 
@@ -56,12 +61,14 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
     """The decision as JSON-able data, names as in the HTTP reference, 5.5.
 
     Beside them: `requestedModel`, `kind`, `weights`, `order` (mapping keys as tried), `excluded` (mapping, stage,
-    reason) and `waived`. `price` is USD per million units, `uptime` percent, `latency` ms, `throughput` tokens/s.
+    reason), `resting` (key and reason of what is tried last) and `waived`. `price` is USD per million units, `uptime`
+    percent, `latency` ms, `throughput` tokens/s.
     ValueError for a decision of another release.
     """
     if packed[0] != FORM:
         raise ValueError("a decision of another release")
-    asked, kind, reason, strategy, flags, model, rows, order, groups, *waived = packed[1:]
+    asked, kind, reason, strategy, flags, model, rows, order, groups, *more = packed[1:]
+    waived, resting, *_ = (*more, (), ())
     model = model or asked
     scores = [_unpack_score(row, model) for row in rows]
     order = order or range(len(scores))
@@ -84,7 +91,9 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
     if flags & NO_FALLBACK:
         record["noFallback"] = True
     if waived:
-        record["waived"] = list(waived[0])
+        record["waived"] = list(waived)
+    if resting:
+        record["resting"] = [{"key": _key_of(scores[place]), "reason": told} for place, told in resting]
     return record
 
 

@@ -1,7 +1,6 @@
 """Which candidates may serve one request now, and why the others may not."""
 
 from collections.abc import Callable, Iterable
-from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Provider
@@ -50,11 +49,14 @@ class Excluded(NamedTuple):
 
 
 class Resting(NamedTuple):
-    """What of a candidate is tried last: `whole`, or only some of its `credentials`, until `until` (monotonic)."""
+    """What of a candidate is tried last: `whole`, or only some of its `credentials`, until `until` (monotonic).
+    `unanswered`: nothing answers there."""
 
     until: float
     credentials: tuple[Credential, ...]
     whole: bool
+    reason: str
+    unanswered: bool
 
 
 class Sieve:
@@ -174,19 +176,22 @@ class Sieve:
         nothing answers and another request tried it a moment ago."""
         ready, late, shut = self._split(candidate, credentials)
         if late:
-            late.sort(key=itemgetter(0))
-            resting = tuple(one for _, one in late)
-            self.resting[candidate.key] = Resting(late[0][0], resting, not ready)
+            late.sort(key=lambda one: one[0].until)
+            first, resting = late[0][0], tuple(one for _, one in late)
+            which = f"{len(late)} of {len(credentials)} keys rest" if ready else "rests"
+            reason = f"{which} for {first.until - self._now:.0f} s: {first.words}"
+            self.resting[candidate.key] = Resting(first.until, resting, not ready, reason, first.unanswered)
             return (*ready, *resting)
         if not ready:
-            cause = min(shut, key=attrgetter("shut_until"))
+            cause = min(shut, key=lambda pause: pause.shut_until)
             reason = f"rests for {cause.until - self._now:.0f} s: {cause.words}"
             self._exclude(candidate, REST, reason, until=cause.shut_until)
         return tuple(ready)
 
     def _split(
         self, candidate: Candidate, credentials: tuple[Credential, ...]
-    ) -> tuple[list[Credential], list[tuple[float, Credential]], list[Pause]]:
+    ) -> tuple[list[Credential], list[tuple[Pause, Credential]], list[Pause]]:
+        """Those in turn, those that rest, and why others may not be tried at all."""
         health, now = self._health, self._now
         whole = health.rested(candidate.key, candidate.place, now)
         ready, late, shut = [], [], []
@@ -194,11 +199,12 @@ class Sieve:
             own = health.rested_credential(candidate.key, candidate.provider.id, one, now, self._organization)
             # Keys with an address of their own do not depend on how the usual one does.
             pauses = [pause for pause in (own, None if one.base_url else whole) if pause is not None]
-            shut += [pause for pause in pauses if pause.shut_until][:1]
+            closed = [pause for pause in pauses if pause.shut_until]
+            shut += closed
             if not pauses:
                 ready.append(one)
-            elif not any(pause.shut_until for pause in pauses):
-                late.append((max(pause.until for pause in pauses), one))
+            elif not closed:
+                late.append((max(pauses, key=lambda pause: pause.until), one))
         return ready, late, shut
 
     def _price(self, candidate: Candidate) -> float:

@@ -298,6 +298,29 @@ def test_a_pinned_provider_that_does_not_answer_is_rerouted(trio):
         world.plan("c/m", no_fallback=True)
 
 
+def test_a_request_that_tries_a_pinned_provider_where_nothing_answers_is_served_by_others(trio, clock):
+    world = trio()
+    world.outcomes("c", 0, 1, ConnectFailed("refused"))
+    clock.advance(0.9)
+    assert providers(world.plan("c/m"))[0] == "a"
+    world.outcomes("c", 0, 1, ConnectFailed("refused"))
+    clock.advance(0.15)
+    world.outcomes("c", 0, 1, ConnectFailed("refused"))
+    assert world.plan("c/m").reason == "direct-provider-specified"
+    world.health.begin(world.mapping("c"), None)
+    clock.advance(1.01)
+    assert providers(world.plan("c/m")) == ["c", "a", "b"]
+    assert providers(world.plan("c/m", no_fallback=True)) == ["c"]
+
+
+def test_what_rests_is_told_in_the_record(trio):
+    world = trio()
+    world.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30, upstream_status=429))
+    record = write_record(world.plan())
+    assert record["resting"] == [{"key": "a/m", "reason": "rests for 30 s: it limits our rate"}]
+    assert record["order"] == ["b/m", "c/m", "a/m"] and record["excluded"] == []
+
+
 def test_a_limited_pinned_provider_is_not_rerouted(trio):
     world = trio()
     world.outcomes("c", 0, 1, UpstreamRateLimited("slow", retry_after=9))
