@@ -131,6 +131,8 @@ class Limits:
     default_max_output: int
     max_keys: int
     max_member_keys: int
+    max_organizations: int
+    max_projects: int
     max_custom_providers: int
     max_custom_models: int
 

@@ -9,7 +9,6 @@ from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.custom_providers import read_caps as read_provider_caps
 from gateway.accounts.discounts import Discounts
-from gateway.accounts.key_caps import read_caps
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.vault import Vault
@@ -309,7 +308,7 @@ def _open_management(base: Base, accounts: Accounts, routing: Routing) -> Manage
         accounts.custom_providers,
         check,
         accounts.discounts,
-        read_caps(base.settings.limits),
+        base.settings.limits,
     )
 
 

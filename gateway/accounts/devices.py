@@ -92,7 +92,7 @@ class Devices:
                 return "expired", None
             if row.status == "denied":
                 return "denied", None
-            return "approved", NewSession(self._sessions.insert(session_id, token, row.user_id, now), token)
+            return "approved", NewSession(self._sessions.insert(session_id, token, row.user_id, now, row.client), token)
 
         return self._database.write(work)
 

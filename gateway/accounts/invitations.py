@@ -6,7 +6,7 @@ import peewee
 
 from gateway import ids
 from gateway.accounts import audit, tokens
-from gateway.accounts.changes import commit
+from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
 from gateway.accounts.models import Invitation, Member, Organization, User
 from gateway.clock import SECOND_US
@@ -90,7 +90,8 @@ class Invitations:
             )
             .order_by(Invitation.id)
         )
-        return self._database.read(lambda: [_info(row, now) for row in query])
+        found = self._database.read(lambda: [_info(row, now) for row in query])
+        return [one for one in found if one.status == "pending"]
 
     def revoke(self, organization_id: str, invitation_id: str, *, actor: str) -> None:
         """Take a pending invitation back. NotFound."""
@@ -161,7 +162,7 @@ class Invitations:
 
     def _pending(self, token: str, now: int) -> Invitation:
         row = self._row(token)
-        if row is None or row.status != "pending" or row.expires_at <= now:
+        if row is None or _status(row, now) != "pending":
             raise NotFound("This invitation is unknown, used or over; ask for another one.", code="invitation_unknown")
         return row
 
@@ -209,6 +210,25 @@ def _load(invitation_id: str) -> Invitation | None:
     return _select().where(Invitation.id == invitation_id).first()
 
 
+def _status(row: Invitation, now: int) -> str:
+    """The effective status: an invitation is worth what its inviter may do now."""
+    if row.status != "pending":
+        return row.status
+    if row.expires_at <= now:
+        return "expired"
+    return "pending" if _may_invite(row) else "revoked"
+
+
+def _may_invite(row: Invitation) -> bool:
+    """Whether the inviter is still an owner or admin here, and an owner where the invitation makes one."""
+    if row.invited_by == OPERATOR:
+        return True
+    roles = ("owner",) if row.role == "owner" else ("owner", "admin")
+    mine = (Member.organization == row.organization_id) & (Member.user == row.invited_by)
+    active = (Member.status == "active") & Member.role.in_(roles) & (User.status == "active")
+    return Member.select().join(User).where(mine & active).exists()
+
+
 def _info(row: Invitation, now: int) -> InvitationInfo:
     return InvitationInfo(
         row.id,
@@ -216,7 +236,7 @@ def _info(row: Invitation, now: int) -> InvitationInfo:
         row.organization_name,
         row.email,
         row.role,
-        "expired" if row.status == "pending" and row.expires_at <= now else row.status,
+        _status(row, now),
         row.created_at,
         row.expires_at,
         row.inviter_name or row.inviter_email or "",

@@ -8,7 +8,7 @@ import peewee
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import Member, Organization, User
+from gateway.accounts.models import DeviceCode, Member, Organization, Session, User
 from gateway.accounts.passwords import check_password, hash_password
 from gateway.control import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
@@ -61,18 +61,41 @@ def find_user(database: Database, user_id: str) -> UserInfo:
 
 
 def set_password(
-    database: Database, control: Control, threads: Threads, user_id: str, password: str, *, actor: str
+    database: Database,
+    control: Control,
+    threads: Threads,
+    user_id: str,
+    password: str,
+    *,
+    actor: str,
+    kept_session: str = "",
 ) -> None:
-    """Replace the password. NotFound, InvalidRequest (12 to 1024 characters)."""
+    """Replace the password; every session but `kept_session` and every device that was approved and is not signed in
+    yet ends with it. NotFound, InvalidRequest (12 to 1024 characters)."""
     hashed = hash_password(threads, password)
 
     def work(now: int) -> None:
         count = User.update(password_hash=hashed, updated_at=now).where(User.id == user_id).execute()
         if not count:
             raise NotFound(f"There is no user {user_id}.")
+        end_sign_ins(user_id, kept_session)
         audit.append("user.update_password", user_id, actor=actor, at_us=now)
 
     commit(database, control, work)
+
+
+def check_room(user_id: str, most: int) -> None:
+    """InvalidRequest when a user owns `most` organizations (0 = no cap). Within a transaction."""
+    mine = Member.select().where(Member.user == user_id, Member.role == "owner", Member.status == "active")
+    if most and mine.count() >= most:
+        raise InvalidRequest(f"You own {most} organizations, as many as one may here.", code="organization_cap_reached")
+
+
+def end_sign_ins(user_id: str, kept_session: str = "") -> int:
+    """Sign a user out but in `kept_session`, devices included that only wait for their session; how many sessions
+    ended. Within a transaction."""
+    DeviceCode.delete().where(DeviceCode.user == user_id).execute()
+    return Session.delete().where(Session.user == user_id, Session.id != kept_session).execute()
 
 
 def add_member(

@@ -231,6 +231,7 @@ class Session(Base):
     created_at = TimeField()
     refreshed_at = TimeField()
     expires_at = TimeField()
+    agent = peewee.CharField(120, default="")
 
     class Meta:
         table_name = "session"

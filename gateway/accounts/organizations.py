@@ -136,3 +136,9 @@ def load_organization(organization_id: str) -> OrganizationInfo:
 
 def _info(row: Organization) -> OrganizationInfo:
     return OrganizationInfo(row.id, row.name, row.status, json.loads(row.policy), row.created_at)
+
+
+def first_id() -> str:
+    """The id of the first organization, whose owners run the installation; within a read or write."""
+    row = Organization.select(Organization.id).order_by(Organization.id).first()
+    return row.id if row is not None else ""

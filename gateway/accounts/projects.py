@@ -59,17 +59,28 @@ class ProjectChange:
 
 
 def create_project(
-    database: Database, control: Control, organization_id: str, name: str, *, mode: str = "credits", actor: str
+    database: Database,
+    control: Control,
+    organization_id: str,
+    name: str,
+    *,
+    mode: str = "credits",
+    most: int = 0,
+    actor: str,
 ) -> ProjectInfo:
-    """Make a project. NotFound (organization), InvalidRequest (name, mode)."""
+    """Make a project. NotFound (organization); InvalidRequest (name, mode; code project_cap_reached when there are
+    `most` active ones, 0 = no cap)."""
     values = read_change(ProjectChange(name=name, mode=mode))
     project_id = ids.new("proj")
-    return commit(
-        database,
-        control,
-        lambda now: insert_project(project_id, organization_id, values, actor=actor, now=now),
-        confirm=False,
-    )
+
+    def work(now: int) -> ProjectInfo:
+        there = Project.select().where(Project.organization == organization_id, Project.status == "active")
+        if most and there.count() >= most:
+            text = f"The organization has {most} active projects, as many as one may have here."
+            raise InvalidRequest(text, code="project_cap_reached")
+        return insert_project(project_id, organization_id, values, actor=actor, now=now)
+
+    return commit(database, control, work, confirm=False)
 
 
 def insert_project(

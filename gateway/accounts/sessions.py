@@ -4,21 +4,24 @@ from dataclasses import dataclass, field
 
 from gateway import ids
 from gateway.accounts import audit, tokens
+from gateway.accounts.members import end_sign_ins
 from gateway.accounts.models import Session, User
 from gateway.clock import SECOND_US
-from gateway.errors import Forbidden, Unauthenticated
+from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
 
 PREFIX = "llmgses_"
 LIFE_S = 30 * 86_400
 REFRESH_S = 86_400  # a session in use gets its full life back, at most once in this time
+AGENT_LENGTH = 120
 DEAD = "The session is over; sign in again."
 
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A live session and its user. `refreshed`: this look-up extended it, so a cookie should be sent anew."""
+    """A live session and its user. `refreshed`: this look-up extended it, so a cookie should be sent anew.
+    `used_at_us` is told to the day; `agent` is what the program called itself at the sign-in."""
 
     id: str
     user_id: str
@@ -27,6 +30,8 @@ class SessionInfo:
     created_at_us: int
     expires_at_us: int
     refreshed: bool = False
+    used_at_us: int = 0
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,13 @@ class Sessions:
         self._database = database
         self._hash_keys = secrets.hash_keys
 
-    def open(self, user_id: str) -> NewSession:
-        """Sign a user in."""
+    def open(self, user_id: str, agent: str = "") -> NewSession:
+        """Sign a user in; `agent` is what the program calls itself."""
         session_id, token = ids.new("ses"), ids.token(PREFIX)
         now = self._database.now_us()
-        return NewSession(self._database.write(lambda: self.insert(session_id, token, user_id, now)), token)
+        return NewSession(self._database.write(lambda: self.insert(session_id, token, user_id, now, agent)), token)
 
-    def insert(self, session_id: str, token: str, user_id: str, now: int) -> SessionInfo:
+    def insert(self, session_id: str, token: str, user_id: str, now: int, agent: str = "") -> SessionInfo:
         """The part of `open` that runs within a transaction. Sessions that ended are removed on the way."""
         Session.delete().where(Session.expires_at <= now).execute()
         Session.insert(
@@ -60,6 +65,7 @@ class Sessions:
             created_at=now,
             refreshed_at=now,
             expires_at=now + LIFE_S * SECOND_US,
+            agent=agent[:AGENT_LENGTH].replace("\0", ""),
         ).execute()
         audit.append("session.create", session_id, actor=user_id, at_us=now)
         return _info(_select().where(Session.id == session_id).first())
@@ -92,9 +98,32 @@ class Sessions:
         self._database.write(work)
 
     def close_others(self, user_id: str, kept: str = "") -> int:
-        """Sign a user out everywhere but in session `kept`; how many sessions ended."""
-        ended = Session.delete().where(Session.user == user_id, Session.id != kept)
-        return self._database.write(lambda: ended.execute())
+        """Sign a user out everywhere but in session `kept`, devices included that were approved and are not signed in
+        yet; how many sessions ended."""
+
+        def work() -> int:
+            count = end_sign_ins(user_id, kept)
+            now = self._database.now_us()
+            audit.append("session.delete_others", user_id, actor=user_id, at_us=now, detail={"sessions": count})
+            return count
+
+        return self._database.write(work)
+
+    def list_sessions(self, user_id: str) -> list[SessionInfo]:
+        """The live sessions of a user, newest first."""
+        now = self._database.now_us()
+        query = _select().where(Session.user == user_id, Session.expires_at > now).order_by(Session.id.desc())
+        return self._database.read(lambda: [_info(row) for row in query])
+
+    def close_one(self, user_id: str, session_id: str) -> None:
+        """End one session of a user. NotFound."""
+
+        def work() -> None:
+            if not Session.delete().where(Session.id == session_id, Session.user == user_id).execute():
+                raise NotFound("There is no such session of yours.")
+            audit.append("session.delete", session_id, actor=user_id, at_us=self._database.now_us())
+
+        self._database.write(work)
 
     def _refresh(self, row: Session, now: int) -> SessionInfo:
         end = now + LIFE_S * SECOND_US
@@ -110,4 +139,6 @@ def _select():
 
 
 def _info(row: Session, refreshed: bool = False) -> SessionInfo:
-    return SessionInfo(row.id, row.user_id, row.email, row.name, row.created_at, row.expires_at, refreshed)
+    return SessionInfo(
+        row.id, row.user_id, row.email, row.name, row.created_at, row.expires_at, refreshed, row.refreshed_at, row.agent
+    )

@@ -1,14 +1,15 @@
-"""`/connect`: sign in, sign out, approve or deny a device (facts A.4)."""
+"""`/connect/…`: sign in, sign out, approve or deny a device (facts A.4)."""
 
 import hmac
 from urllib.parse import quote, urlencode
 
 from gateway.accounts.tokens import hash_token
 from gateway.console.pages import own_path, page, read_form, redirect
+from gateway.engine.sign_in import Pending
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.services import Services
 from gateway.surfaces.exchange import Handler, Inbound, Operation, Outbound
-from gateway.surfaces.visitor import Visitor, check_origin, token_of, visit, write_cookie
+from gateway.surfaces.visitor import Visitor, check_origin, device_cookie, place_of, token_of, visit, write_cookie
 
 LONGEST_CODE = 64
 
@@ -23,26 +24,27 @@ def show_login(services: Services, inbound: Inbound) -> Outbound:
 
 
 def sign_in(services: Services, inbound: Inbound) -> Outbound:
-    """Open a session, or show the form again with what is wrong."""
+    """Open a session, ask for the code of a second factor, or show the form again with what is wrong."""
     check_origin(services, inbound, required=True)
     given = read_form(inbound)
-    target, email = own_path(given.get("redirect", "")), given.get("email", "")
+    target, email, ticket = own_path(given.get("redirect", "")), given.get("email", ""), given.get("ticket", "")
+    door, place = services.management.sign_in, place_of(inbound)
     try:
-        session = services.management.sign_in(email, given.get("password", ""), inbound.peer)
+        if ticket:
+            found = door.finish(ticket, given.get("code", ""), place)
+        else:
+            found = door.begin(email, given.get("password", ""), place)
     except GatewayError as error:
         if error.blame != "caller":
             raise
-        return page(inbound, "login.html", "Sign in", error.status, problem=error.message, redirect=target, email=email)
-    return redirect(inbound, target, [write_cookie(inbound, session.token)])
-
-
-def show_account(services: Services, inbound: Inbound) -> Outbound:
-    """Who is signed in."""
-    visitor = find_visitor(services, inbound)
-    if visitor is None:
-        return redirect(inbound, "/connect/login")
-    csrf = make_csrf(services, visitor, "logout")
-    return page(inbound, "account.html", "Your account", email=visitor.session.email, csrf=csrf)
+        shown = {"problem": error.message, "redirect": target}
+        if error.code == "second_factor_wrong":
+            return page(inbound, "factor.html", "Second factor", error.status, ticket=ticket, **shown)
+        return page(inbound, "login.html", "Sign in", error.status, email=email, **shown)
+    if isinstance(found, Pending):
+        return page(inbound, "factor.html", "Second factor", ticket=found.ticket, redirect=target)
+    cookies = [write_cookie(inbound, found.session.token), device_cookie(inbound, found.device)]
+    return redirect(inbound, target, cookies)
 
 
 def sign_out(services: Services, inbound: Inbound) -> Outbound:
@@ -155,7 +157,6 @@ def _ask_again(inbound: Inbound, visitor: Visitor, error: GatewayError) -> Outbo
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/connect", as_page(show_account), "management"),
     Operation("GET", "/connect/login", as_page(show_login), "management"),
     Operation("POST", "/connect/login", as_page(sign_in), "management", body="form"),
     Operation("POST", "/connect/logout", as_page(sign_out), "management", body="form"),

@@ -2,6 +2,7 @@
 
 import functools
 import secrets
+from typing import Any
 from urllib.parse import parse_qsl
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,7 +28,7 @@ def templates() -> Environment:
     return Environment(loader=PackageLoader("gateway.console"), autoescape=True, undefined=StrictUndefined)
 
 
-def page(inbound: Inbound, template: str, title: str, status: int = 200, problem: str = "", **values: str) -> Outbound:
+def page(inbound: Inbound, template: str, title: str, status: int = 200, problem: str = "", **values: Any) -> Outbound:
     """A page made from `template`; `problem` stands above its content."""
     nonce = secrets.token_urlsafe(16)
     values = {"title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}

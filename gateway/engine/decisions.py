@@ -1,5 +1,6 @@
 """The routing decision of each request, kept small, so that any of the last days can be explained."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ PURGE_ROWS = 2_000
 PURGE_ROUNDS = 200
 REMEMBERED = 64
 UNKNOWN = (None, b"")
+NOBODY = SimpleNamespace(api_key=b"", member=b"")  # whose an attempt is that has no row
 RECORD = Statement(
     "decision", "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
 )
@@ -55,9 +57,10 @@ class Decisions:
         self._packed[id(plan)] = plan, packed
         return packed
 
-    def find(self, project_id: str, request_id: str) -> dict[str, Any]:
+    def find(self, project_id: str, request_id: str, *, key_id: str = "", member_id: str = "") -> dict[str, Any]:
         """What was decided for a request of the project, and what became of it: the decision's members and
-        `attempts`. NotFound for another project's, an unknown and a forgotten one alike; Unavailable."""
+        `attempts`; with `key_id` or `member_id` only of their requests. NotFound for another's, an unknown and a
+        forgotten one alike; Unavailable."""
         missing = NotFound(
             "There is no routing decision under this id in this project; they are kept for "
             f"{self._keep_days} days and begin with the provider's first call."
@@ -73,7 +76,11 @@ class Decisions:
             record = unpack(orjson.loads(bytes(row[1])))
         except ValueError:
             raise missing from None
-        return {**record, "attempts": [_write_attempt(one) for one in find(self._database, request_id)]}
+        attempts = find(self._database, request_id)
+        for column, ident in (("api_key", key_id), ("member", member_id)):
+            if ident and not all(getattr(one, column) == raw_id(ident) for one in attempts[:1] or [NOBODY]):
+                raise missing
+        return {**record, "attempts": [_write_attempt(one) for one in attempts]}
 
     def purge(self) -> int:
         """Delete what is older than the days it is kept; how many. In small transactions, safe to repeat."""

@@ -7,6 +7,7 @@ from gateway import ids, money
 from gateway.accounts import audit, organizations, teams
 from gateway.accounts.changes import commit
 from gateway.control import Control
+from gateway.engine.limit_setters import hold, setter_of
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Budgets, Limits
 from gateway.limits.ledger import LedgerBook
@@ -56,9 +57,12 @@ class Funding:
         return commit(self._database, self._control, work)
 
     def set_limits(self, scope: str, scope_id: str, organization_id: str, limits: Limits, *, actor: str) -> None:
-        """Replace the limits of a key, member or team ("key", "member", "team") of an organization. InvalidRequest."""
+        """Replace the limits of a key, member or team ("key", "member", "team") of an organization. InvalidRequest;
+        Forbidden when it lifts what somebody else set who does not stand below."""
 
         def work(now: int) -> None:
+            before, setter = self.budgets.status(scope_id).limits, setter_of(actor, organization_id)
+            hold(self._database, organization_id, scope_id, before, limits, setter, AUDITED[scope])
             self.budgets.write_limits(scope, scope_id, limits)
             if scope == TEAM:
                 teams.mark_limited(organization_id, scope_id, limits != Limits())

@@ -1,6 +1,6 @@
 """What the management API changes across packages: sign-in, keys with their limits, credits."""
 
-from gateway import ids, money
+from gateway import ids, money, settings
 from gateway.accounts import key_caps, keys, members, organizations, projects, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.custom_providers import CustomProviders
@@ -9,6 +9,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.accounts.invitations import InvitationInfo, Invitations
 from gateway.accounts.passwords import hash_password
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.second_factor import WRONG, SecondFactors
 from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Gate, Throttle
@@ -16,16 +17,14 @@ from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.engine.funding import Funding, Posting
 from gateway.engine.provider_check import ProviderCheck
-from gateway.errors import InvalidRequest
+from gateway.engine.sign_in import KNOWN, SPAN_S, SignIn
+from gateway.errors import InvalidRequest, NotFound, Unauthenticated
 from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
 from gateway.threads import Threads
 
-# Wrong passwords: of one address from one place, of one address, from one place.
-SIGN_IN_SPAN_S = 900
-SIGN_IN_GATES = (("address and place", 10), ("address", 100), ("place", 50))
 MINUTE_S = 60
 DEVICE_DECISIONS = 30  # a minute, by one user
 SIGN_UPS = 50  # failed ones, from one place
@@ -45,13 +44,13 @@ class Management:
         custom_providers: CustomProviders,
         provider_check: ProviderCheck,
         discounts: Discounts,
-        caps: key_caps.KeyCaps,
+        limits: settings.Limits,
     ) -> None:
         self._database = database
         self._control = control
         self._threads = threads
         self._hash_keys = secrets.hash_keys
-        self._caps = caps
+        self._caps, self._limits = key_caps.read_caps(limits), limits
         self.sessions = Sessions(database, secrets)
         self.devices = Devices(database, secrets, self.sessions)
         self.invitations = Invitations(database, control, secrets)
@@ -63,29 +62,20 @@ class Management:
         self._funding = Funding(database, control)
         self.budgets, self.ledger = self._funding.budgets, self._funding.ledger
         self.vault = Vault(secrets.encryption_keys)
+        self.second_factors = SecondFactors(database, self.vault, secrets.hash_keys)
+        self.sign_in = SignIn(
+            database, threads, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0]
+        )
 
-    def sign_in(self, email: str, password: str, peer: str) -> NewSession:
-        """A session for the right password. Unauthenticated, Forbidden (deactivated), RateLimited (too many tries)."""
-        address = email.strip().lower()[:255]
-        subjects = (f"{address} {peer}", address, peer)
-        gates = [
-            Gate(f"sign in, {what}", subject, most, SIGN_IN_SPAN_S)
-            for (what, most), subject in zip(SIGN_IN_GATES, subjects, strict=True)
-        ]
-        self.throttle.take(*gates)
-        user = members.sign_in(self._database, self._threads, address, password)
-        self.throttle.forgive(*gates)
-        return self.sessions.open(user.id)
-
-    def sign_up(self, token: str, name: str, password: str, peer: str) -> NewSession:
+    def sign_up(self, token: str, name: str, password: str, peer: str, agent: str = "") -> NewSession:
         """An account and a session for who was invited. NotFound, Conflict, InvalidRequest (password), RateLimited."""
-        gate = Gate("sign up, place", peer, SIGN_UPS, SIGN_IN_SPAN_S)
+        gate = Gate("sign up, place", peer, SIGN_UPS, SPAN_S)
         self.throttle.take(gate)
         self.invitations.find(token)
         hashed = hash_password(self._threads, password)
         member = self.invitations.sign_up(token, name, hashed)
         self.throttle.forgive(gate)
-        return self.sessions.open(member.user_id)
+        return self.sessions.open(member.user_id, agent)
 
     def open_invitation(self, token: str, peer: str) -> InvitationInfo:
         """The invitation of a token, whatever became of it. NotFound, RateLimited (who guesses tokens is slow)."""
@@ -104,12 +94,37 @@ class Management:
 
     def change_password(self, user_id: str, email: str, current: str, new: str, kept_session: str) -> None:
         """Replace a password by who knows it; every other session of theirs ends. Unauthenticated, InvalidRequest."""
-        gate = Gate("change password", user_id, SIGN_IN_GATES[0][1], SIGN_IN_SPAN_S)
+        self.check_password(user_id, email, current)
+        members.set_password(
+            self._database, self._control, self._threads, user_id, new, actor=user_id, kept_session=kept_session
+        )
+
+    def check_password(self, user_id: str, email: str, password: str) -> None:
+        """Unauthenticated unless it is the one of who is signed in; RateLimited."""
+        gate = Gate("change password", user_id, KNOWN, SPAN_S)
         self.throttle.take(gate)
-        members.sign_in(self._database, self._threads, email, current)
+        members.sign_in(self._database, self._threads, email, password)
         self.throttle.forgive(gate)
-        members.set_password(self._database, self._control, self._threads, user_id, new, actor=user_id)
-        self.sessions.close_others(user_id, kept_session)
+
+    def remove_second_factor(self, user_id: str, email: str, password: str, code: str) -> None:
+        """Take it away, by password and code. Unauthenticated, NotFound (there is none), RateLimited."""
+        self.check_password(user_id, email, password)
+        if not self.second_factors.find(user_id).active:
+            raise NotFound("There is no second factor to remove.")
+        gate = Gate("second factor, removed", user_id, KNOWN, SPAN_S)
+        self.throttle.take(gate)
+        if not self.second_factors.check(user_id, code):
+            raise Unauthenticated(WRONG, code="second_factor_wrong")
+        self.throttle.forgive(gate)
+        self.second_factors.remove(user_id, actor=user_id)
+
+    def confirm_second_factor(self, user_id: str, code: str, kept_session: str) -> list[str]:
+        """Put a second factor in force; the recovery codes. As `SecondFactors.confirm`, and RateLimited."""
+        gate = Gate("second factor, confirmed", user_id, KNOWN, SPAN_S)
+        self.throttle.take(gate)
+        codes = self.second_factors.confirm(user_id, code, kept_session)
+        self.throttle.forgive(gate)
+        return codes
 
     def find_device(self, user_code: str, user_id: str) -> DeviceRequest:
         """A device's request, as its approver looks it up. NotFound, RateLimited (who guesses codes is slow)."""
@@ -129,12 +144,20 @@ class Management:
 
         def work(now: int) -> organizations.OrganizationInfo:
             by = {"actor": user_id, "now": now}
+            members.check_room(user_id, self._limits.max_organizations)
             made = organizations.insert_organization(organization_id, name, **by)
             projects.insert_project(project_id, organization_id, values, **by)
             members.insert_member(new_ids, organization_id, email, "owner", name="", password_hash="", **by)
             return made
 
         return commit(self._database, self._control, work, confirm=False)
+
+    def create_project(self, organization_id: str, name: str, mode: str, *, actor: str) -> projects.ProjectInfo:
+        """Make a project. InvalidRequest (name, mode, code project_cap_reached), NotFound."""
+        most = self._limits.max_projects
+        return projects.create_project(
+            self._database, self._control, organization_id, name, mode=mode, most=most, actor=actor
+        )
 
     def create_key(self, draft: keys.Draft, limits: Limits, *, actor: str) -> keys.NewKey:
         """A key with its limits, in one transaction. InvalidRequest (code key_cap_reached: too many active ones),

@@ -7,6 +7,8 @@ import click
 from gateway.accounts import members as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.invitations import Invitations
+from gateway.accounts.second_factor import SecondFactors
+from gateway.accounts.vault import Vault
 from gateway.errors import NotFound
 from gateway.operator.installation import Installation, address_of, opened
 from gateway.operator.output import print_table
@@ -86,16 +88,36 @@ def activate(ctx: click.Context, member_id: str) -> None:
 @click.argument("email")
 @click.pass_context
 def set_password(ctx: click.Context, email: str) -> None:
-    """Set a person's password, read as one line from standard input so that it shows in no process list."""
+    """Set a person's password and end their sessions. It is read as one line from standard input, so that it shows in
+    no process list."""
     installation = ctx.with_resource(opened())
+    user_id, address = _user(installation, email)
+    password = sys.stdin.readline().rstrip("\r\n")
+    database, control, threads = installation.database, installation.control, installation.threads
+    accounts.set_password(database, control, threads, user_id, password, actor=OPERATOR)
+    click.echo(f"The password of {address} is set; their sessions have ended.")
+
+
+@members.command("reset-second-factor")
+@click.argument("email")
+@click.pass_context
+def reset_second_factor(ctx: click.Context, email: str) -> None:
+    """Take a person's second factor away, who lost it and their recovery codes; their password signs them in."""
+    installation = ctx.with_resource(opened())
+    user_id, address = _user(installation, email)
+    vault = Vault(installation.secrets.encryption_keys)
+    factors = SecondFactors(installation.database, vault, installation.secrets.hash_keys)
+    gone = factors.remove(user_id, actor=OPERATOR)
+    click.echo(f"The second factor of {address} is removed." if gone else f"{address} has no second factor.")
+
+
+def _user(installation: Installation, email: str) -> tuple[str, str]:
+    """The user with this address, and the address as it is kept. NotFound."""
     address = accounts.read_email(email)
     user_id = next((one.user_id for one in _all(installation) if one.email == address), "")
     if not user_id:
         raise NotFound(f"There is no member {address}.")
-    password = sys.stdin.readline().rstrip("\r\n")
-    database, control, threads = installation.database, installation.control, installation.threads
-    accounts.set_password(database, control, threads, user_id, password, actor=OPERATOR)
-    click.echo(f"The password of {address} is set.")
+    return user_id, address
 
 
 def _update(ctx: click.Context, member_id: str, role: str | None = None, active: bool | None = None) -> None:

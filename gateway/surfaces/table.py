@@ -1,6 +1,6 @@
 """Every operation of the product, by surface: the one list that blueprints, express lane and description share."""
 
-from gateway.console import connect, invitation
+from gateway.console import account, connect, invitation
 from gateway.surfaces import health, openapi
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.exchange import Operation
@@ -20,7 +20,7 @@ SURFACES: dict[str, tuple[Operation, ...]] = {
     "routing": explain.OPERATIONS,
     "key": key.OPERATIONS,
     "management": management.OPERATIONS,
-    "console": (*connect.OPERATIONS, *invitation.OPERATIONS),
+    "console": (*account.OPERATIONS, *connect.OPERATIONS, *invitation.OPERATIONS),
     "description": openapi.operations(lambda: described()),
 }
 

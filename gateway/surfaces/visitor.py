@@ -10,14 +10,16 @@ from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.projects import ProjectInfo
-from gateway.accounts.sessions import LIFE_S, PREFIX, NewSession, SessionInfo
+from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, NewSession, SessionInfo
 from gateway.clock import to_iso
+from gateway.engine.sign_in import Place
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.services import Services
 from gateway.surfaces.exchange import Inbound, Outbound
 from gateway.surfaces.replies import json_reply
 
 COOKIE = "llmgateway.session_token"
+DEVICE, DEVICE_S = "llmgateway.device", 180 * 86_400
 SECURE = "__Secure-"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -167,11 +169,29 @@ def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S, wanted: str
     return "Set-Cookie", f"{name}={token}; Path=/; Max-Age={life_s}; HttpOnly; SameSite=Lax{ending}"
 
 
-def session_reply(inbound: Inbound, session: NewSession) -> Outbound:
-    """The answer to a sign-in: who it is, the token for clients, the cookie for browsers."""
+def place_of(inbound: Inbound) -> Place:
+    """From where somebody signs in."""
+    return Place(inbound.peer, agent_of(inbound), read_cookie(inbound, DEVICE)[:256])
+
+
+def agent_of(inbound: Inbound) -> str:
+    """What the caller's program calls itself."""
+    return inbound.header("user-agent")[:AGENT_LENGTH]
+
+
+def device_cookie(inbound: Inbound, device: str) -> tuple[str, str]:
+    """Set-Cookie by which a device that signed in is known the next time."""
+    return write_cookie(inbound, device, DEVICE_S, DEVICE)
+
+
+def session_reply(inbound: Inbound, session: NewSession, device: str = "") -> Outbound:
+    """The answer to a sign-in: who it is, the token for clients, the cookies for browsers."""
     info = session.info
     body = {"token": session.token, "user": show_user(info), "session": show_session(info)}
-    return json_reply(body, inbound.shown_id, headers=[write_cookie(inbound, session.token)])
+    cookies = [write_cookie(inbound, session.token)]
+    if device:
+        cookies.append(device_cookie(inbound, device))
+    return json_reply(body, inbound.shown_id, headers=cookies)
 
 
 def show_user(info: SessionInfo) -> dict[str, Any]:

@@ -55,15 +55,8 @@ def list_projects(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def create(visitor: Visitor, inbound: Inbound) -> Outbound:
     given = read_body(NewProject, inbound)
     visitor.manager(given["organizationId"])
-    services = visitor.services
-    made = projects.create_project(
-        services.database,
-        services.control,
-        given["organizationId"],
-        given["name"],
-        mode=given["mode"],
-        actor=visitor.user_id,
-    )
+    management = visitor.services.management
+    made = management.create_project(given["organizationId"], given["name"], given["mode"], actor=visitor.user_id)
     return json_reply({"project": show_project(made)}, inbound.shown_id, 201)
 
 

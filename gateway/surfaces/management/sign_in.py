@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.engine.sign_in import Pending
 from gateway.errors import Unauthenticated
 from gateway.services import Services
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
@@ -12,7 +13,9 @@ from gateway.surfaces.replies import json_reply
 from gateway.surfaces.schemas import Body, Text, read_body
 from gateway.surfaces.visitor import (
     Visitor,
+    agent_of,
     check_origin,
+    place_of,
     session_reply,
     show_session,
     show_user,
@@ -28,6 +31,7 @@ LONGEST_PASSWORD = 1024
 class SignIn(Body):
     email = Text(1, required=True)
     password = Text(1, LONGEST_PASSWORD, required=True)
+    code = Text(1, 64)
 
 
 class SignUp(Body):
@@ -46,17 +50,26 @@ class ChangePassword(Body):
 
 
 def sign_in(services: Services, inbound: Inbound) -> Outbound:
-    """A session for e-mail address and password."""
+    """A session for e-mail address and password, and for `code` where a second factor is in force."""
     check_origin(services, inbound)
     given = read_body(SignIn, inbound)
-    return session_reply(inbound, services.management.sign_in(given["email"], given["password"], inbound.peer))
+    door, place = services.management.sign_in, place_of(inbound)
+    found = door.begin(given["email"], given["password"], place)
+    if isinstance(found, Pending):
+        if "code" not in given:
+            text = "This account has a second factor: send its code, or a recovery code, as `code` as well."
+            raise Unauthenticated(text, code="second_factor_required")
+        found = door.finish(found.ticket, given["code"], place)
+    return session_reply(inbound, found.session, found.device)
 
 
 def sign_up(services: Services, inbound: Inbound) -> Outbound:
     """An account and a session for who holds an invitation."""
     check_origin(services, inbound)
     given = read_body(SignUp, inbound)
-    made = services.management.sign_up(given["token"], given["name"], given["password"], inbound.peer)
+    made = services.management.sign_up(
+        given["token"], given["name"], given["password"], inbound.peer, agent_of(inbound)
+    )
     return session_reply(inbound, made)
 
 

@@ -6,6 +6,7 @@ from gateway.surfaces.management import (
     credits,
     devices,
     discounts,
+    doors,
     key_caps,
     keys,
     logs,
@@ -20,6 +21,7 @@ from gateway.surfaces.management import (
 
 OPERATIONS: tuple[Operation, ...] = (
     *sign_in.OPERATIONS,
+    *doors.OPERATIONS,
     *devices.OPERATIONS,
     *organizations.OPERATIONS,
     *members.OPERATIONS,

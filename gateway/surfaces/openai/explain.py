@@ -5,6 +5,7 @@ from gateway.surfaces import auth, replies
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat_reader, chat_schema
 
+MANAGERS = ("owner", "admin")
 KIND = "route.explanation"
 
 
@@ -18,10 +19,14 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
 
 
 def look_up(services: Services, inbound: Inbound) -> Outbound:
-    """The decision and the attempts of a past request of this project, by its log id. NotFound."""
+    """The decision and the attempts of a past request of this project, by its log id: for a developer of their own
+    keys', for a customer key of its own. NotFound."""
     caller = auth.caller_of(services, inbound)
     log_id = inbound.params["log_id"]
-    body = {"object": KIND, "log_id": log_id, **services.decisions.find(caller.project_id, log_id)}
+    mine = {"key_id": caller.key_id} if caller.key_kind != "user" else {}
+    if caller.role not in MANAGERS:
+        mine["member_id"] = caller.member_id
+    body = {"object": KIND, "log_id": log_id, **services.decisions.find(caller.project_id, log_id, **mine)}
     return replies.json_reply(body, inbound.shown_id)
 
 

@@ -1,0 +1,177 @@
+"""Second factors: one-time codes by time (TOTP, RFC 6238) and recovery codes, each good for one sign-in.
+
+The secret is encrypted at rest, recovery codes are kept as keyed hashes.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import struct
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from gateway.accounts import audit
+from gateway.accounts.members import end_sign_ins
+from gateway.accounts.tokens import candidates, hash_token
+from gateway.accounts.vault import Vault
+from gateway.clock import SECOND_US
+from gateway.errors import Conflict, NotFound, Unauthenticated
+from gateway.store.database import Database
+
+# What authenticator programs take for granted (RFC 6238, section 4): SHA-1, six digits, half a minute.
+STEP_S, DIGITS, SECRET_BYTES = 30, 6, 20
+DRIFT = 1  # steps by which a clock may be ahead or behind (RFC 6238, section 5.2)
+RECOVERY_CODES = 10
+ISSUER = "llmgateway"
+WRONG = "The code is wrong, was used before, or is over; wait for the next one."
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """What an authenticator program is given, once; `uri` is the same for those that take a link."""
+
+    secret: str = field(repr=False)
+    uri: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether a second factor is in force, since when, and how many recovery codes are left."""
+
+    active: bool = False
+    since_us: int = 0
+    codes_left: int = 0
+
+
+class SecondFactors:
+    """Kept in the store: in force for the next sign-in at any worker."""
+
+    def __init__(self, database: Database, vault: Vault, hash_keys: tuple[bytes, ...]) -> None:
+        self._database, self._vault, self._hash_keys = database, vault, hash_keys
+
+    def find(self, user_id: str) -> Standing:
+        """What a user has."""
+        row = self._read(user_id)
+        if row is None or row[1] is None:
+            return Standing()
+        return Standing(True, row[1], len(json.loads(row[3])))
+
+    def begin(self, user_id: str, email: str) -> Enrolment:
+        """A new secret, which counts once a code of it is confirmed. Conflict when one is in force."""
+        secret = base64.b32encode(secrets.token_bytes(SECRET_BYTES)).decode()
+        sealed = self._vault.seal(secret)
+        sql = (
+            "INSERT INTO second_factor (user_id, secret, confirmed_at, last_step, codes, created_at) "
+            "VALUES (?, ?, NULL, 0, '[]', ?) ON CONFLICT (user_id) DO UPDATE SET secret = excluded.secret, "
+            "last_step = 0, created_at = excluded.created_at WHERE second_factor.confirmed_at IS NULL"
+        )
+        now = self._database.now_us()
+        if not self._database.write(lambda: self._database.execute(sql, (user_id, sealed, now)).rowcount):
+            raise Conflict("A second factor is in force; remove it first.", code="second_factor_exists")
+        label = quote(f"{ISSUER}:{email}", safe="")
+        return Enrolment(secret, f"otpauth://totp/{label}?secret={secret}&issuer={ISSUER}")
+
+    def confirm(self, user_id: str, code: str, kept_session: str = "") -> list[str]:
+        """Put it in force by a code of it; recovery codes, shown once. Other sessions of the user end. NotFound
+        (nothing was begun), Conflict, Unauthenticated (code second_factor_wrong)."""
+        row = self._read(user_id)
+        if row is None:
+            raise NotFound("Begin with a new secret first.")
+        if row[1] is not None:
+            raise Conflict("A second factor is in force already.", code="second_factor_exists")
+        step = self._matching_step(row, code)
+        if not step:
+            raise Unauthenticated(WRONG, code="second_factor_wrong")
+        codes = _make_codes()
+        hashes = json.dumps([self._hash(user_id, one) for one in codes])
+        now = self._database.now_us()
+
+        def work() -> None:
+            sql = (
+                "UPDATE second_factor SET confirmed_at = ?, last_step = ?, codes = ? "
+                "WHERE user_id = ? AND confirmed_at IS NULL AND secret = ?"
+            )
+            if not self._database.execute(sql, (now, step, hashes, user_id, row[0])).rowcount:
+                raise Conflict("Somebody else was faster; begin anew.")
+            end_sign_ins(user_id, kept_session)
+            audit.append("second_factor.create", user_id, actor=user_id, at_us=now)
+
+        self._database.write(work)
+        return codes
+
+    def check(self, user_id: str, code: str) -> bool:
+        """Whether a code of time or a recovery code is right; it is used up by that, at every worker."""
+        row = self._read(user_id)
+        if row is None or row[1] is None:
+            return False
+        step = self._matching_step(row, code)
+        if step:
+            sql = "UPDATE second_factor SET last_step = ? WHERE user_id = ? AND last_step < ?"
+            return self._database.write(lambda: self._database.execute(sql, (step, user_id, step)).rowcount) > 0
+        return self._use_recovery(user_id, row[3], code)
+
+    def remove(self, user_id: str, *, actor: str) -> bool:
+        """Take it away; whether there was one."""
+
+        def work() -> bool:
+            gone = self._database.execute("DELETE FROM second_factor WHERE user_id = ?", (user_id,)).rowcount > 0
+            if gone:
+                audit.append("second_factor.delete", user_id, actor=actor, at_us=self._database.now_us())
+            return gone
+
+        return self._database.write(work)
+
+    def _use_recovery(self, user_id: str, kept: str, code: str) -> bool:
+        hashes = json.loads(kept)
+        text = code.strip().lower().replace(" ", "")
+        found = next((one for key in self._names(user_id, text) for one in hashes if hmac.compare_digest(one, key)), "")
+        if not found:
+            return False
+        left = json.dumps([one for one in hashes if one != found])
+
+        def work() -> bool:
+            sql = "UPDATE second_factor SET codes = ? WHERE user_id = ? AND codes = ?"
+            if not self._database.execute(sql, (left, user_id, kept)).rowcount:
+                return False
+            now = self._database.now_us()
+            audit.append("second_factor.use_recovery_code", user_id, actor=user_id, at_us=now)
+            return True
+
+        return self._database.write(work)
+
+    def _matching_step(self, row: tuple, code: str) -> int:
+        """The step whose code this is, later than the last one that was used; 0 when there is none."""
+        digits = code.strip().replace(" ", "")
+        if len(digits) != DIGITS or not digits.isascii() or not digits.isdigit():
+            return 0
+        secret = base64.b32decode(self._vault.open(row[0]))
+        now = self._database.now_us() // (STEP_S * SECOND_US)
+        steps = [step for step in range(now - DRIFT, now + DRIFT + 1) if step > row[2]]
+        return next((step for step in steps if hmac.compare_digest(code_at(secret, step), digits)), 0)
+
+    def _names(self, user_id: str, code: str) -> list[str]:
+        return candidates(f"recovery\n{user_id}\n{code}", self._hash_keys)
+
+    def _hash(self, user_id: str, code: str) -> str:
+        return hash_token(f"recovery\n{user_id}\n{code}", self._hash_keys[0])
+
+    def _read(self, user_id: str) -> tuple | None:
+        """Sealed secret, when it was confirmed, the last step that was used, hashes of recovery codes."""
+        sql = "SELECT secret, confirmed_at, last_step, codes FROM second_factor WHERE user_id = ?"
+        return self._database.read(lambda: self._database.execute(sql, (user_id,)).fetchone())
+
+
+def code_at(secret: bytes, step: int) -> str:
+    """The code of a step (RFC 4226, section 5.3)."""
+    digest = hmac.new(secret, struct.pack(">Q", step), hashlib.sha1).digest()
+    offset = digest[-1] & 15
+    number = struct.unpack(">I", digest[offset : offset + 4])[0] & 0x7FFFFFFF
+    return str(number % 10**DIGITS).zfill(DIGITS)
+
+
+def _make_codes() -> list[str]:
+    """Recovery codes of ten hex digits each, too many to guess under the throttle."""
+    made = [secrets.token_hex(5) for _ in range(RECOVERY_CODES)]
+    return [f"{text[:5]}-{text[5:]}" for text in made]

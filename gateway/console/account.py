@@ -1,0 +1,101 @@
+"""`/connect/account`: one's own sessions, and the second factor."""
+
+from gateway.clock import to_datetime
+from gateway.console.connect import as_page, check_csrf, find_visitor, make_csrf
+from gateway.console.pages import page, read_form, redirect
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.services import Services
+from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.visitor import Visitor, check_origin, write_cookie
+
+TITLE, PATH, LOGIN = "Your account", "/connect", "/connect/login"
+FACTOR = "Second factor"
+
+
+def show(services: Services, inbound: Inbound) -> Outbound:
+    """Who is signed in, where, and whether with a second factor."""
+    visitor = find_visitor(services, inbound)
+    if visitor is None:
+        return redirect(inbound, LOGIN)
+    return _page(services, inbound, visitor)
+
+
+def act(services: Services, inbound: Inbound) -> Outbound:
+    """What the buttons of the page do."""
+    check_origin(services, inbound, required=True)
+    visitor = find_visitor(services, inbound)
+    if visitor is None:
+        return redirect(inbound, LOGIN)
+    given = read_form(inbound)
+    check_csrf(services, visitor, "account", given)
+    steps = {"everywhere": _end_all, "end": _end_one, "begin": _begin, "confirm": _confirm, "remove": _remove}
+    step = steps.get(given.get("action", ""))
+    if step is None:
+        raise InvalidRequest("Choose one of the buttons of this page.")
+    try:
+        return step(services, inbound, visitor, given)
+    except GatewayError as error:
+        if error.blame != "caller":
+            raise
+        return _page(services, inbound, visitor, error)
+
+
+def _end_all(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+    services.management.sessions.close_others(visitor.user_id)
+    return redirect(inbound, LOGIN, [write_cookie(inbound, "", 0)])
+
+
+def _end_one(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+    services.management.sessions.close_one(visitor.user_id, given.get("session", "")[:80])
+    return redirect(inbound, PATH)
+
+
+def _begin(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+    management, session = services.management, visitor.session
+    management.check_password(session.user_id, session.email, given.get("password", ""))
+    made = management.second_factors.begin(session.user_id, session.email)
+    csrf = make_csrf(services, visitor, "account")
+    return page(inbound, "factor_begin.html", FACTOR, secret=made.secret, uri=made.uri, csrf=csrf)
+
+
+def _confirm(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+    codes = services.management.confirm_second_factor(visitor.user_id, given.get("code", ""), visitor.session.id)
+    return page(inbound, "factor_codes.html", FACTOR, codes="\n".join(codes))
+
+
+def _remove(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+    session = visitor.session
+    password, code = given.get("password", ""), given.get("code", "")
+    services.management.remove_second_factor(session.user_id, session.email, password, code)
+    return redirect(inbound, PATH)
+
+
+def _page(services: Services, inbound: Inbound, visitor: Visitor, error: GatewayError | None = None) -> Outbound:
+    management, own = services.management, visitor.session
+    sessions = [
+        {
+            "id": one.id,
+            "agent": one.agent or "an unnamed program",
+            "since": to_datetime(one.created_at_us).strftime("%d %B %Y"),
+            "current": one.id == own.id,
+        }
+        for one in management.sessions.list_sessions(visitor.user_id)
+    ]
+    return page(
+        inbound,
+        "account.html",
+        TITLE,
+        error.status if error else 200,
+        problem=error.message if error else "",
+        email=own.email,
+        csrf=make_csrf(services, visitor, "logout"),
+        own_csrf=make_csrf(services, visitor, "account"),
+        sessions=sessions,
+        factor=management.second_factors.find(visitor.user_id),
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", PATH, as_page(show), "management"),
+    Operation("POST", PATH, as_page(act), "management", body="form"),
+)
