@@ -27,6 +27,7 @@ ENDS = (
     "DELETE /projects/{project_id}",
     "PATCH /projects/{project_id}",
 )
+EVERYWHERE = "POST /auth/sign-out-everywhere"
 NO_CHECKS = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -49,8 +50,9 @@ class Caller:
     def __init__(self, gateway: LocalGateway) -> None:
         services = gateway.services
         owner = members.list_members(services.database)[0]
+        self.sign_in = lambda: services.management.sessions.open(owner.user_id).token
         self.tokens = {
-            "session": services.management.sessions.open(owner.user_id).token,
+            "session": self.sign_in(),
             "bearerKey": gateway.key,
         }
         key = keys.list_keys(services.database)[0]
@@ -66,6 +68,8 @@ class Caller:
     def send(self, case: schemathesis.Case) -> schemathesis.Response:
         security = case.operation.definition.raw.get("security") or [{}]
         names = [name for choice in security for name in choice]
+        if case.operation.label == EVERYWHERE:
+            self.tokens["session"] = self.sign_in()
         headers = {"Authorization": f"Bearer {self.tokens[names[0]]}"} if names else {}
         if case.operation.label not in ENDS and self.dice.random() < 0.6:
             known = {name: self.known[name] for name in case.path_parameters or {} if name in self.known}
@@ -73,7 +77,10 @@ class Caller:
             if isinstance(case.body, dict):
                 named = {name: self.known[column] for name, column in NAMED.items() if name in case.body}
                 case.body = {**case.body, **named}
-        return case.call(headers=headers)
+        answer = case.call(headers=headers)
+        if case.operation.label == EVERYWHERE:
+            self.tokens["session"] = self.sign_in()
+        return answer
 
 
 def test_every_operation_answers_as_described(gateway: LocalGateway) -> None:

@@ -49,6 +49,9 @@ BODIES = {
     "UserCode": lambda p: {"userCode": "BCDF-GHJK"},
     "NewDiscount": lambda p: {"fraction": "0.5"},
     "NewPosting": lambda p: {"amount": "5"},
+    "Password": lambda p: {"password": "x"},
+    "Code": lambda p: {"code": "000000"},
+    "PasswordAndCode": lambda p: {"password": "x", "code": "000000"},
 }
 RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
 
@@ -79,6 +82,7 @@ def furnish(house, name: str) -> dict[str, str]:
         "log_id": retain(house, owner),
         "name": "mine",
         "discount_id": "disc_" + "0" * 32,
+        "session_id": house.services.management.sessions.list_sessions(owner.user_id)[0].id,
         "provider_key": house.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }
 
