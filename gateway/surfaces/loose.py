@@ -46,7 +46,7 @@ def decode_again(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
 def mend_numbers(wire: Json) -> None:
     """Whole numbers written with a fraction of zero ("max_tokens": 100.0), beside what the model reads."""
     for name, value in wire.items():
-        if type(value) is float and value.is_integer():
+        if type(value) is float and value.is_integer() and abs(value) < 2**63:
             wire[name] = int(value)
         elif type(value) is dict and name not in CONTENT:
             mend_numbers(value)
