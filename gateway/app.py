@@ -41,6 +41,7 @@ class Application:
         self.limits = services.settings.server
         self.owner_of = Gate(services).owner
         self.draining = services.drain
+        self.watch = services.watch
         self.jobs = jobs
 
     def close(self) -> None:

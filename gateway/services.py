@@ -1,6 +1,7 @@
 """What all operations work with: the long-lived objects of a worker, its start, drain and end."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.accounts.authentication import Authentication
@@ -84,6 +85,8 @@ class Services:
     # Apart from `threads`, so that callers who unpack much do not keep commits waiting.
     unpackers: Threads = field(default_factory=lambda: Threads(2))
     leaving: bool = False
+    # What the server under the application knows, in the same form as `gauges`.
+    server_gauges: Callable[[], dict[str, tuple[str, float]]] = field(default=dict, repr=False)
     _closed: bool = field(default=False, repr=False)
 
     def start(self) -> None:
@@ -93,6 +96,10 @@ class Services:
         self.discovery.start()
         self.settlements.start()
         self.exchange.start()
+
+    def watch(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
+        """The server under the application tells its own figures by `gauges`."""
+        self.server_gauges = gauges
 
     def drain(self, leaving: bool = True) -> None:
         """The worker begins to leave: readiness says so, requests under way finish."""
@@ -132,6 +139,7 @@ class Services:
             "journal_largest_batch": ("Most records in one commit.", journal.largest_batch),
             "journal_failed": ("Records that could not be written.", journal.failed),
             "control_age_seconds": ("Age of what this worker knows of changes.", self.control.age_s()),
+            **self.server_gauges(),
             **self.spending.gauges(),
             **self.drift.gauges(),
             "intents_open": ("Upstream calls without a durable record.", self.settlements.intents.open_count()),

@@ -220,6 +220,7 @@ KNOWN_OTHERS = {
     "GATEWAY_BOOTSTRAP_PASSWORD",
     "GATEWAY_API_KEY_HASH_SECRET",
     "GATEWAY_ENCRYPTION_KEY",
+    "GATEWAY_METRICS_TOKEN",
 }
 
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}

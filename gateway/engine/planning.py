@@ -18,7 +18,7 @@ from gateway.engine.offers import Offers
 from gateway.engine.outcome import Attempt, error_type
 from gateway.engine.recent import Recent, key_of
 from gateway.errors import GatewayError
-from gateway.metering.counters import Count, Counters, Durations
+from gateway.metering.counters import Count, Counters, Durations, provider_label
 from gateway.neutral.chat import ChatRequest
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Credential, Target
@@ -185,7 +185,7 @@ class Planner:
         first_ms = None
         if streamed:
             first_ms = attempt.ttft_ms
-            self._counters.durations("first_token_seconds", (target.provider.id,)).observe(
+            self._counters.durations("first_token_seconds", (provider_label(target.provider.id),)).observe(
                 attempt.first_at - attempt.started
             )
         self._health.count_good(books.tally, attempt.ended, output, took_s * 1000, first_ms)
@@ -201,7 +201,7 @@ class Planner:
                 return
 
     def _open_books(self, target: Target) -> _Books:
-        provider = target.provider.id
+        provider = provider_label(target.provider.id)
         toll = self._tolls.get(provider)
         if toll is None:
             toll = self._tolls[provider] = _Toll(self._counters, provider)
@@ -212,7 +212,7 @@ class Planner:
         """Feed an attempt that failed for a request of `organization` into health and counters. The built-in provider
         fails because it was asked to, which tells nothing of the next request."""
         target = attempt.target
-        provider = target.provider.id
+        provider = provider_label(target.provider.id)
         self._recent.clear()
         self._counters.add("attempts_total", (provider, error_type(error)))
         if attempt.first_at:

@@ -149,3 +149,9 @@ def _alive(pid: str) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def provider_label(provider: str) -> str:
+    """A provider as a label: those that organizations brought themselves are one, for there may be any number of them
+    and their names are nobody else's business."""
+    return provider.partition(":")[0]

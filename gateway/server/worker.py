@@ -24,6 +24,7 @@ from gateway.server.intake import Addresses, Bodies, Held
 from gateway.server.pulse import TICK_S, Pulse, ServerStopping
 from gateway.server.reply import Reply, write_refusal
 from gateway.server.sweeper import Sweeper
+from gateway.server.watchdog import Gauges, Watchdog
 from gateway.surfaces.codings import too_large
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import FREE_BODY, HELD, MAX_BODY, REFUSAL
@@ -82,6 +83,7 @@ class GatewayWorker(GeventWorker):
     def run(self) -> None:
         """Serve until a signal, then drain within gunicorn's graceful_timeout."""
         self._prepare()
+        self._watchdog.start()
         servers = [self._serve_listener(listener) for listener in self.sockets]
         while self._leaving_since is None:
             self._beat()
@@ -127,7 +129,17 @@ class GatewayWorker(GeventWorker):
         self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
         self._keepalive = self.cfg.keepalive > 0
         self._logs_access = self.cfg.accesslog is not None
+        self._watchdog = Watchdog(limits.loop_lag_ms / 1000)
+        watch = getattr(self.wsgi, "watch", None)
+        if watch is not None:
+            watch(self._gauges)
         self._environs = {listener: self._make_environ(listener) for listener in self.sockets}
+
+    def _gauges(self) -> Gauges:
+        return self._watchdog.gauges() | {
+            "connections": ("Connections of callers.", len(self._connections)),
+            "bodies_bytes": ("Bytes of long request bodies under way.", self._bodies.held),
+        }
 
     def _make_environ(self, listener: Any) -> dict[str, Any]:
         """What every request of one listener shares."""
@@ -166,6 +178,7 @@ class GatewayWorker(GeventWorker):
             announce(True)
 
     def _close_application(self) -> None:
+        self._watchdog.stop()
         close = getattr(self.wsgi, "close", None)
         if close is not None:
             close()

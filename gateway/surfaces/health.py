@@ -4,6 +4,7 @@
 wants traffic; `/metrics` is Prometheus text of this worker.
 """
 
+import hmac
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 
@@ -12,8 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gateway import __version__
+from gateway.errors import NotFound, Unauthenticated
 from gateway.metering.counters import BUCKETS
 from gateway.services import Services
+from gateway.surfaces.auth import token_of
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
 from gateway.surfaces.replies import json_reply
 
@@ -81,7 +84,13 @@ def ready(services: Services, inbound: Inbound) -> Outbound:
 
 
 def metrics(services: Services, inbound: Inbound) -> Outbound:
-    """Prometheus text: counters of all workers of this node, gauges of the worker that is asked."""
+    """Prometheus text: counters of all workers of this node, gauges of the worker that is asked. For who shows the
+    token of GATEWAY_METRICS_TOKEN alone: it tells what is spent and where."""
+    wanted = services.settings.secret("GATEWAY_METRICS_TOKEN")
+    if not wanted:
+        raise NotFound("Metrics are off: the operator sets GATEWAY_METRICS_TOKEN.", code="metrics_off")
+    if not hmac.compare_digest(token_of(inbound).encode(), wanted.encode()):
+        raise Unauthenticated("Send the operator's token as 'Authorization: Bearer <token>'.", code="metrics_token")
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Figures(services))
     return Outbound(200, [("Content-Type", CONTENT_TYPE_LATEST), NO_STORE], generate_latest(registry))

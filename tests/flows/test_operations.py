@@ -1,5 +1,7 @@
 """Health, readiness, metrics and the edges of the surface, through the whole gateway."""
 
+import dataclasses
+
 import httpx
 import pytest
 from fakes.openai import FakeOpenAI
@@ -53,10 +55,27 @@ def test_readiness_ends_when_the_worker_drains(gateway: LocalGateway) -> None:
     assert get(gateway, "/readyz").status_code == 503
 
 
-def test_metrics_count_what_was_asked_and_used(gateway: LocalGateway, client: OpenAI) -> None:
+def test_metrics_are_shown_to_who_has_the_token_alone(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert get(gateway, "/metrics").status_code == 404
+    with_token(gateway, monkeypatch)
+    for headers in ({}, {"Authorization": f"Bearer {gateway.key}"}, {"Authorization": "Bearer x"}):
+        answer = httpx.get(f"{gateway.address}/metrics", headers=headers)
+        assert answer.status_code == 401 and "llmgateway_" not in answer.text
+
+
+def with_token(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    environment = {**gateway.services.settings.environment, "GATEWAY_METRICS_TOKEN": "scrape-me"}
+    changed = dataclasses.replace(gateway.services.settings, environment=environment)
+    monkeypatch.setattr(gateway.services, "settings", changed)
+    return {"Authorization": "Bearer scrape-me"}
+
+
+def test_metrics_count_what_was_asked_and_used(
+    gateway: LocalGateway, client: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client.chat.completions.create(model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "x"}])
     gateway.app.jobs.run("books")
-    text = get(gateway, "/metrics").text
+    text = httpx.get(f"{gateway.address}/metrics", headers=with_token(gateway, monkeypatch)).text
     assert "llmgateway_ledger_drift_usd 0.0" in text and "llmgateway_ledger_drift_age_seconds " in text
     assert 'llmgateway_attempts_total{outcome="succeeded",provider="openai"} 1.0' in text
     assert 'llmgateway_requests_total{operation="POST /v1/chat/completions",status="200"} 1.0' in text

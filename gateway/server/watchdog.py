@@ -1,0 +1,147 @@
+"""The watchdog of a worker: how late its event loop is, and which request made it so.
+
+A timer in the loop beats; a native thread looks whether the beat is late, and then at what the loop's thread is doing.
+Nothing is asked of a request for it.
+"""
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import gevent
+from gevent import monkey
+
+log = logging.getLogger("gateway")
+
+BEAT_S = 0.05
+WINDOW_S = 30.0
+LOG_EVERY_S = 1.0
+SHOWN = 200  # characters of a path
+DEEPEST = 400  # frames
+STATM = Path("/proc/self/statm")
+PACKAGE = "gateway"
+# The real ones: gevent's would wait for the loop that is watched.
+start_thread = monkey.get_original("_thread", "start_new_thread")
+thread_id = monkey.get_original("_thread", "get_ident")
+sleep = monkey.get_original("time", "sleep")
+
+Gauges = dict[str, tuple[str, float]]
+
+
+class Watchdog:
+    """Watches the loop of the thread that starts it. Who holds the loop for `limit_s` or longer is logged."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = max(limit_s, BEAT_S)
+        self._at, self._cpu, self._window_at, self._logged_at = 0.0, 0.0, 0.0, -LOG_EVERY_S
+        self._thread = 0
+        self._holder = ""
+        self._unlogged = 0
+        self._lags, self._busy = [0.0, 0.0], [0.0, 0.0]  # the worst of this window and of the last
+        self._held, self._held_s = 0, 0.0
+        self._running = False
+        self._timer: Any = None
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self._thread, self._running = thread_id(), True
+        self._at = self._window_at = time.perf_counter()
+        self._cpu = time.thread_time()
+        self._timer = gevent.get_hub().loop.timer(BEAT_S, BEAT_S, ref=False)
+        self._timer.start(self._beat)
+        start_thread(self._look, ())
+
+    def stop(self) -> None:
+        self._running = False
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer.close()
+            self._timer = None
+
+    def gauges(self) -> Gauges:
+        """What is known now: name → (what it tells, value)."""
+        return {
+            "loop_lag_seconds": ("Longest wait for the event loop in the last half to whole minute.", max(self._lags)),
+            "loop_busy_seconds": ("Most CPU time in one turn of the event loop, as long.", max(self._busy)),
+            "loop_held": (f"Turns of the event loop of {self._limit_s:g} s or more since the start.", self._held),
+            "loop_held_seconds": ("Time in such turns.", self._held_s),
+            "resident_bytes": ("Memory of this worker.", read_resident()),
+        }
+
+    def _beat(self) -> None:
+        now, cpu = time.perf_counter(), time.thread_time()
+        took, busy = now - self._at, cpu - self._cpu
+        self._at, self._cpu = now, cpu
+        if now - self._window_at > WINDOW_S:
+            self._window_at = now
+            self._lags, self._busy = [0.0, self._lags[0]], [0.0, self._busy[0]]
+        lag = max(0.0, took - BEAT_S)
+        self._lags[0], self._busy[0] = max(self._lags[0], lag), max(self._busy[0], busy)
+        holder, self._holder = self._holder, ""
+        if lag >= self._limit_s:
+            self._held += 1
+            self._held_s += lag
+            self._tell(now, lag, busy, holder)
+
+    def _tell(self, now: float, lag: float, busy: float, holder: str) -> None:
+        if now - self._logged_at < LOG_EVERY_S:
+            self._unlogged += 1
+            return
+        self._logged_at, unlogged, self._unlogged = now, self._unlogged, 0
+        more = f"; {unlogged} more since the last line" if unlogged else ""
+        what = holder or "work that was over too soon to be seen"
+        log.warning("the event loop was held for %.3f s (%.3f s of CPU) by %s%s", lag, busy, what, more)
+
+    def _look(self) -> None:
+        """The native thread: once for each late beat."""
+        while self._running:
+            sleep(BEAT_S)
+            if not self._holder and time.perf_counter() - self._at >= self._limit_s:
+                frame = sys._current_frames().get(self._thread)
+                self._holder = describe(frame) if frame is not None else ""
+                del frame
+
+
+def describe(frame: FrameType | None) -> str:
+    """Whose work `frame` is, by what the frames above it hold: method, path and ids; and where in the code. Nothing of
+    a request's headers, query or body."""
+    place, method, path, request, key = "", "", "", "", ""
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        code = frame.f_code
+        if not place and f"{os.sep}{PACKAGE}{os.sep}" in code.co_filename:
+            place = f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}"
+        if "inbound" in code.co_varnames or "head" in code.co_varnames or "context" in code.co_varnames:
+            known = frame.f_locals
+            for one in (known.get("inbound"), known.get("head")):
+                method = method or getattr(one, "method", "")
+                path = path or getattr(one, "path", "")
+                request = request or getattr(one, "request_id", "")
+            context = known.get("context")
+            request = request or getattr(context, "request_id", "")
+            for caller in (getattr(context, "caller", None), _sender_of(known.get("head"))):
+                key = key or getattr(caller, "key_id", "")
+        frame = frame.f_back
+    if not path:
+        return f"background work at {place or 'an unknown place'}"
+    # The path is the caller's: nothing in it ends the line.
+    shown = path[:SHOWN].encode("unicode_escape").decode()
+    told = f"{method} {shown}, request {request or 'unknown'}, key {key or 'unknown'}"
+    return f"{told}, at {place}" if place else told
+
+
+def _sender_of(head: Any) -> Any:
+    return getattr(getattr(head, "sender", None), "caller", None)
+
+
+def read_resident() -> float:
+    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    try:
+        return float(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0.0

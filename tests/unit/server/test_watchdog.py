@@ -1,0 +1,83 @@
+"""The watchdog tells how late the loop is, and whose request made it so, without a secret of it."""
+
+import logging
+import time
+
+import gevent
+import pytest
+
+from gateway.accounts.authentication import Caller
+from gateway.server import watchdog
+from gateway.server.watchdog import Watchdog
+from gateway.surfaces.exchange import Inbound
+
+HEADERS = {"authorization": "Bearer llmgtwy_secret-secret"}
+
+
+@pytest.fixture
+def watching():
+    made = Watchdog(0.1)
+    made.start()
+    gevent.sleep(0.1)
+    yield made
+    made.stop()
+
+
+class Context:
+    caller = Caller("key_7", "user", "", "org_1", "proj_1", "usr_1", "mem_1", "owner", "credits")
+
+
+def hold(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def handle(inbound, context):
+    hold(0.5)
+
+
+def test_a_request_that_holds_the_loop_is_named_in_the_log(watching, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("gateway"), "propagate", True)
+    inbound = Inbound("POST", "/v1/x\ny", HEADERS, b"private words", "token=hidden", request_id="a" * 32)
+    with caplog.at_level(logging.WARNING):
+        gevent.spawn(handle, inbound, Context()).join()
+        gevent.sleep(0.2)
+    lines = [record.getMessage() for record in caplog.records]
+    told = next(line for line in lines if "event loop was held" in line)
+    assert f"POST /v1/x\\ny, request {'a' * 32}, key key_7" in told and "\n" not in told
+    assert not any(word in told for word in ("secret", "private", "hidden"))
+    figures = {name: value for name, (_, value) in watching.gauges().items()}
+    assert figures["loop_lag_seconds"] > 0.3 and figures["loop_held"] >= 1 and figures["loop_held_seconds"] > 0.3
+    assert figures["loop_busy_seconds"] > 0.1 and figures["resident_bytes"] > 1_000_000
+
+
+def test_work_that_yields_holds_nothing(watching):
+    end = time.thread_time() + 0.3
+    while time.thread_time() < end:
+        gevent.sleep(0)
+    gevent.sleep(0.1)
+    assert watching.gauges()["loop_busy_seconds"][1] < 0.3
+
+
+def test_lines_are_few_however_often_the_loop_is_held(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("gateway"), "propagate", True)
+    made = Watchdog(0.1)
+    with caplog.at_level(logging.WARNING):
+        for number in range(50):
+            made._tell(100.0 + number / 100, 0.5, 0.5, "GET /x")
+        made._tell(102.0, 0.5, 0.5, "GET /x")
+    # Each by itself: pytest may have put its handler in two places.
+    lines = list(dict.fromkeys(caplog.records))
+    assert len(lines) == 2 and "49 more" in lines[1].getMessage()
+
+
+def test_what_is_no_request_is_told_by_its_place():
+    found = []
+
+    def look():
+        found.append(watchdog.describe(watchdog.sys._getframe()))
+        return ""
+
+    look()
+    assert found[0].startswith("background work at ")
