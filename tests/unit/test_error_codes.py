@@ -27,6 +27,7 @@ VARIABLE = {
     ("routing/capabilities.py", "code"): set(capabilities.CODES.values()) | {capabilities.UNSUPPORTED},
     ("engine/responses.py", "code"): {"previous_response_not_found"},
     ("accounts/authentication.py", "self.code"): None,
+    ("routing/sieve.py", "error.code"): None,
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own word for what is wrong with the request; the page says so.
