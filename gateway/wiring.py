@@ -148,7 +148,7 @@ def build(settings: Settings) -> Services:
         transport=base.transport,
         secrets=base.secrets,
         authentication=accounts.authentication,
-        own_models=OwnModels(base.control, accounts.offers),
+        own_models=OwnModels(accounts.offers, base.threads),
         catalogue=routing.catalogue,
         discovery=routing.discovery,
         credentials=routing.credentials,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Values
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
@@ -27,6 +27,15 @@ ABLE = {
     "json_output": True, "json_output_schema": True, "web_search": True, "verbosity": True, "supports_n": True,
     "operations": OPERATIONS,
 }  # fmt: skip
+
+
+class Part(NamedTuple):
+    """One provider as model lists need it: its models, and for each of its keys those that the key is restricted to."""
+
+    name: str
+    provider_id: str
+    entries: tuple[Values[str, Any], ...]
+    allowed: tuple[tuple[str, ...], ...]
 
 
 class Offers:
@@ -58,18 +67,22 @@ class Offers:
             found = self._made[info.id, model] = (info, _make(info.provider_id, info.base_url, _find(info, model)))
         return found[1]
 
-    def known(self, organization_id: str) -> list[Offer]:
-        """Every model known by name that some key of the organization opens; its id is the one that calls it.
+    def parts(self, organization_id: str) -> tuple[Part, ...]:
+        """The providers of the organization that some key opens, of which models are known by name.
 
-        Names come from the provider's list of models, else from the models that its keys are restricted to. A model
-        whose prices cannot be read is left out: calls to it are refused.
+        Names come from the provider's list of models, else from the models that its keys are restricted to.
         """
         keys_for = self._provider_keys.keys_for
-        found: list[Offer] = []
-        for info in self._custom_providers.providers_of(organization_id).values():
-            found += _known(info.name, info.provider_id, info.models, keys_for(organization_id, info.provider_id))
+        found = [
+            _part(info.name, info.provider_id, info.models, keys_for(organization_id, info.provider_id))
+            for info in self._custom_providers.providers_of(organization_id).values()
+        ]
         generic = [key for key in keys_for(organization_id, CUSTOM) if key.info.base_url]
-        return found + list(_known(CUSTOM, CUSTOM, (), generic))
+        return tuple([part for part in (*found, _part(CUSTOM, CUSTOM, (), generic)) if part.entries and part.allowed])
+
+    def known(self, organization_id: str) -> list[Offer]:
+        """Every model known by name that some key of the organization opens (see `make_known`)."""
+        return make_known(self.parts(organization_id))
 
     def _generic(self, caller: Caller, model: str) -> Offer | None:
         """The provider key "custom": an address of its own and nothing else. Its only model is taken unnamed."""
@@ -125,18 +138,33 @@ def _find(info: CustomProviderInfo, model: str) -> Values[str, Any]:
     raise UnknownModel(f"The custom provider {info.name!r} has no model {model!r}; it has: {known}.", param="model")
 
 
-def _known(
-    name: str, provider_id: str, entries: Sequence[Values[str, Any]], keys: Sequence[Credential]
-) -> Iterator[Offer]:
-    allowed = [key.info.allowed_models for key in keys]
-    entries = entries or [{"id": ident} for ident in dict.fromkeys(_flat(allowed))]
-    for entry in entries:
-        if any(not models or entry["id"] in models for models in allowed):
+def make_known(parts: Iterable[Part]) -> list[Offer]:
+    """The models of the parts, each under the id that calls it. One whose prices cannot be read is left out: calls to
+    it are refused."""
+    return [offer for part in parts for offer in _known(part)]
+
+
+def _known(part: Part) -> Iterator[Offer]:
+    opened = None if any(not models for models in part.allowed) else frozenset(_flat(part.allowed))
+    provider = _provider(part.provider_id, "")
+    read: dict[str, tuple[Prices, ...]] = {}
+    for entry in part.entries:
+        ident = entry["id"]
+        if opened is None or ident in opened:
+            written = repr(entry.get("prices"))
             try:
-                offer = _make(provider_id, "", entry)
+                prices = read[written] = read.get(written) or _prices(part.provider_id, entry)
             except InvalidRequest:
                 continue
-            yield replace(offer, model=replace(offer.model, id=f"{name}/{entry['id']}"))
+            mapping = _mapping(part.provider_id, "", entry, prices)
+            yield Offer(_model(f"{part.name}/{ident}", mapping), provider, mapping)
+
+
+def _part(name: str, provider_id: str, entries: tuple[Values[str, Any], ...], keys: Sequence[Credential]) -> Part:
+    allowed = tuple([key.info.allowed_models for key in keys])
+    if not entries:
+        entries = tuple([{"id": ident} for ident in dict.fromkeys(_flat(allowed))])
+    return Part(name, provider_id, entries, allowed)
 
 
 def _flat(groups: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -144,21 +172,31 @@ def _flat(groups: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def _make(provider_id: str, base_url: str, entry: Values[str, Any]) -> Offer:
+    mapping = _mapping(provider_id, base_url, entry, _prices(provider_id, entry))
+    return Offer(_model(mapping.model, mapping), _provider(provider_id, base_url), mapping)
+
+
+def _mapping(provider_id: str, base_url: str, entry: Values[str, Any], prices: tuple[Prices, ...]) -> Mapping:
     ident = entry["id"]
-    mapping = Mapping(
+    return Mapping(
         provider=provider_id,
         model=ident,
         external_id=ident,
         address=base_url,
-        prices=_prices(provider_id, entry),
+        prices=prices,
         context_length=_size(entry, "context_length"),
         max_output=_size(entry, "max_output"),
         **ABLE,
     )
-    model = Model(ident, name=ident, output_modalities=("text", "image"), mappings=(mapping,))
+
+
+def _model(ident: str, mapping: Mapping) -> Model:
+    return Model(ident, name=mapping.model, output_modalities=("text", "image"), mappings=(mapping,))
+
+
+def _provider(provider_id: str, base_url: str) -> Provider:
     bare = Provider(provider_id, provider_id, PROTOCOL, version_path=VERSION_PATH)
-    provider = replace(bare, address=join_base(bare, base_url))
-    return Offer(model, provider, mapping)
+    return replace(bare, address=join_base(bare, base_url)) if base_url else bare
 
 
 def _prices(provider_id: str, entry: Values[str, Any]) -> tuple[Prices, ...]:

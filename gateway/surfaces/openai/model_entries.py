@@ -1,7 +1,7 @@
 """An entry of the model list (service.md "Model list"): one a model or, mapped, one a provider mapping."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from gateway.clock import from_datetime
 from gateway.money import format_price
 
 PSEUDO_PROVIDER = "llmgateway"
+MARK = "\u2603name\u2603"  # stands for a model's name where entries are alike
 PSEUDO_SINCE = "2026-01-01"
 AUTO = "auto"
 PSEUDO_MODELS = (
@@ -44,6 +45,11 @@ class Query:
     no_training: bool = False
     mapped: bool = False
     available: bool = False
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves out models that are in service."""
+        return self.no_training or self.exclude_deprecated
 
 
 def pseudo_entries(
@@ -88,6 +94,36 @@ def serialise_entries(
             if model.id not in known:
                 known[model.id] = orjson.dumps(_model_entry(catalogue, model, mappings, at_us))
             yield known[model.id]
+
+
+def serialise_alike(
+    own: Catalogue, models: Iterable[Model], query: Query, at_us: int, refuse: Predicate | None
+) -> Iterator[bytes]:
+    """The entries of an organization's own models as `write_entries` has them, in JSON. Most of them differ by the
+    model's name alone, so what they have in common is written once: equal prices are one object."""
+    forms: dict[tuple[Any, ...], list[bytes]] = {}
+    for model in models:
+        mapping = model.mappings[0]
+        name = mapping.model
+        known = (mapping.provider, id(mapping.prices), mapping.context_length, mapping.max_output)
+        if query.narrows or MARK in name:
+            yield from (orjson.dumps(entry) for entry in write_entries(own, (model,), query, at_us, refuse))
+            continue
+        if refuse is not None and refuse(mapping, own.providers[mapping.provider]) is not None:
+            continue
+        form = forms.get(known)
+        if form is None:
+            form = forms[known] = _form(own, model, query, at_us)
+        yield orjson.dumps(name)[1:-1].join(form)
+
+
+def _form(own: Catalogue, model: Model, query: Query, at_us: int) -> list[bytes]:
+    """The entry of a model in JSON, cut where its name stands."""
+    mapping = replace(model.mappings[0], model=MARK, external_id=MARK)
+    ident = model.id.removesuffix(model.name) + MARK
+    marked = replace(model, id=ident, name=MARK, mappings=(mapping,))
+    (entry,) = write_entries(own, (marked,), query, at_us, None)
+    return orjson.dumps(entry).split(MARK.encode())
 
 
 def _listed(catalogue: Catalogue, model: Model, query: Query, day: str) -> list[Mapping]:

@@ -9,15 +9,22 @@ from typing import Any
 
 import orjson
 
-from gateway.accounts.access import Level, Predicate, predicate
+from gateway.accounts.access import CUSTOM, Level, Predicate, predicate
 from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.catalogue.entries import Model
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
-from gateway.surfaces.openai.model_entries import Query, pseudo_entries, serialise_entries, write_entries
+from gateway.surfaces.openai.model_entries import (
+    Query,
+    pseudo_entries,
+    serialise_alike,
+    serialise_entries,
+    write_entries,
+)
 from gateway.surfaces.openai.reach import choices_of, reach_of, within
 
 JSON = ("Content-Type", "application/json")
@@ -80,7 +87,7 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     tag, body = _listed(services, query, audience)
     packed = accepts_gzip(inbound.header("accept-encoding"))
     if packed:
-        tag, body = _packed(services, tag, body)
+        tag, body = _packed(services, audience, tag, body)
     headers = [*HEADERS, ("ETag", tag), ("x-request-id", inbound.shown_id)]
     if _matches(inbound.header("if-none-match"), tag):
         return Outbound(304, headers)
@@ -96,13 +103,16 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _packed(services: Services, tag: str, body: bytes) -> tuple[str, bytes]:
-    """The list compressed, with a tag of its own: made once for each list, in a thread, for it takes a while."""
+def _packed(services: Services, audience: Audience, tag: str, body: bytes) -> tuple[str, bytes]:
+    """The list compressed, with a tag of its own: made once for each list, in a thread, for it takes a while. One with
+    an organization's own models is remembered with them."""
+    own = audience.own is not None and audience.own.current().models
+    holder = audience.own if own and audience.own is not None else services.catalogue
 
     def make() -> bytes:
         return services.threads.run(gzip.compress, body, LEVEL, mtime=0)
 
-    return f'{tag[:-1]}-gzip"', services.catalogue.remember(("packed model list", tag), make)
+    return f'{tag[:-1]}-gzip"', holder.remember(("packed model list", tag), make)
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
@@ -120,7 +130,9 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
 def _matching(services: Services, asked: str, audience: Audience) -> Iterator[dict[str, Any]]:
     """The entry of the model text `asked`, if the audience may see it."""
     catalogue, at_us = services.catalogue.current(), services.clock.now_us()
-    yield from _own_entries(catalogue, Query(), at_us, audience, asked)
+    if audience.own is not None:
+        own = audience.own.current()
+        yield from write_entries(own, _own_models(catalogue, own, asked), Query(), at_us, audience.refuse)
     model = catalogue.find(asked if "/" not in asked else asked.split("/", 1)[1].split(":", 1)[0])
     wanted = model.id if model is not None and "/" not in asked else asked
     query = Query(include_deactivated=True, mapped="/" in asked)
@@ -148,9 +160,13 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
     tag, shared = holder.remember(key, make)
     if audience.own is None or not audience.own.current().models:
         return tag, shared
-    own_tag, own = audience.own.remember(
-        key, lambda: _serialise(map(orjson.dumps, _own_entries(catalogue, query, at_us, audience)))
-    )
+    source = audience.own
+
+    def make_own() -> tuple[str, bytes]:
+        models = _own_models(catalogue, source.current())
+        return _serialise(serialise_alike(source.current(), models, query, at_us, audience.refuse))
+
+    own_tag, own = services.own_models.listed(source, key, make_own)
     return _tag(tag.encode() + own_tag.encode()), _join(own, shared)
 
 
@@ -169,16 +185,12 @@ def _join(first: bytes, second: bytes) -> bytes:
     return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END
 
 
-def _own_entries(
-    catalogue: Catalogue, query: Query, at_us: int, audience: Audience, asked: str = ""
-) -> Iterator[dict[str, Any]]:
+def _own_models(catalogue: Catalogue, own: Catalogue, asked: str = "") -> list[Model]:
     """The organization's own models, or the one `asked`; not those of a provider whose name the catalogue has too,
-    for calls go to the catalogue's."""
-    if audience.own is not None:
-        own = audience.own.current()
-        idents = (asked,) if asked else own.models
-        models = [own.models[i] for i in idents if i in own.models and not catalogue.provider(i.partition("/")[0])]
-        yield from write_entries(own, models, query, at_us, audience.refuse)
+    for calls go to the catalogue's. The generic one has its name there."""
+    idents = (asked,) if asked else own.models
+    hidden = {name for name in {i.partition("/")[0] for i in idents} if name != CUSTOM and catalogue.provider(name)}
+    return [own.models[i] for i in idents if i in own.models and i.partition("/")[0] not in hidden]
 
 
 def _matches(header: str, tag: str) -> bool:

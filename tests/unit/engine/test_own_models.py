@@ -1,12 +1,17 @@
+import threading
+import time
 from types import SimpleNamespace
 
+import gevent
 import pytest
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviderInfo
 from gateway.accounts.provider_keys import Credential, ProviderKeyInfo
+from gateway.engine import own_models as module
 from gateway.engine.offers import Offers
 from gateway.engine.own_models import OwnModels
+from gateway.threads import Threads
 
 
 def caller(organization: str, mode: str = "hybrid") -> Caller:
@@ -29,7 +34,7 @@ def own_models(store) -> OwnModels:
     key = Credential(ProviderKeyInfo("k", "org", "custom:house", "…"), "secret")
     providers = SimpleNamespace(providers_of=lambda ident: store.providers.get(ident, {}))
     keys = SimpleNamespace(keys_for=lambda ident, name: (key,) if name == "custom:house" else ())
-    return OwnModels(SimpleNamespace(check=lambda: store.version), Offers(providers, keys))
+    return OwnModels(Offers(providers, keys))
 
 
 def idents(own_models: OwnModels, *who: str) -> list[str]:
@@ -57,3 +62,43 @@ def test_an_organization_that_gets_its_first_model_sees_it(own_models, store):
     assert idents(own_models, "new") == []
     store.providers["new"], store.version = provider("fresh"), 2
     assert idents(own_models, "new") == ["house/fresh"]
+
+
+def test_what_others_change_makes_nothing_anew(own_models, store):
+    before = own_models.of(caller("org"))
+    store.version = 2
+    store.providers["org"] = dict(store.providers["org"])
+    assert own_models.of(caller("org")) is before
+
+
+def test_models_beyond_a_few_are_made_in_a_thread_and_by_one_for_all_who_ask(store):
+    store.providers = {"org": provider(*(f"m{number}" for number in range(500)))}
+    key = Credential(ProviderKeyInfo("k", "org", "custom:house", "…"), "secret")
+    providers = SimpleNamespace(providers_of=lambda ident: store.providers.get(ident, {}))
+    keys = SimpleNamespace(keys_for=lambda ident, name: (key,) if name == "custom:house" else ())
+    threads = Threads()
+    own, made = OwnModels(Offers(providers, keys), threads), []
+
+    def make() -> str:
+        made.append(threading.get_native_id())
+        time.sleep(0.1)
+        return "list"
+
+    try:
+        asking = [gevent.spawn(lambda: own.listed(own.of(caller("org")), "key", make)) for _ in range(5)]
+        gevent.joinall(asking, raise_error=True)
+    finally:
+        threads.close()
+    assert [one.value for one in asking] == ["list"] * 5 and len(made) == 1
+    assert made[0] != threading.get_native_id()
+
+
+def test_memory_is_bounded_by_models_over_all_organizations(store, monkeypatch):
+    monkeypatch.setattr(module, "REMEMBERED", 3)
+    key = Credential(ProviderKeyInfo("k", "org", "custom:house", "…"), "secret")
+    store.providers = {name: provider("a", "b") for name in ("one", "two")}
+    providers = SimpleNamespace(providers_of=lambda ident: store.providers.get(ident, {}))
+    keys = SimpleNamespace(keys_for=lambda ident, name: (key,) if name == "custom:house" else ())
+    own = OwnModels(Offers(providers, keys))
+    first, second = own.of(caller("one")), own.of(caller("two"))
+    assert own.of(caller("two")) is second and own.of(caller("one")) is not first

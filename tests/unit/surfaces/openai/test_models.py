@@ -9,6 +9,8 @@ from gateway.catalogue.entries import DataPolicy, Mapping, Model, Provider
 from gateway.catalogue.fields import read_prices
 from gateway.errors import NotFound, Unauthenticated
 from gateway.surfaces.exchange import Inbound
+from gateway.surfaces.openai import model_entries
+from gateway.surfaces.openai.model_entries import MARK, Query, serialise_alike, write_entries
 from gateway.surfaces.openai.models import handle_model, handle_models
 
 DAY_US = 86_400_000_000
@@ -151,7 +153,10 @@ def services(own):
         catalogue=Current(CATALOGUE),
         clock=SimpleNamespace(now_us=lambda: NOW_US),
         authentication=Keys(),
-        own_models=SimpleNamespace(of=lambda caller: own.get(caller.organization_id, NOTHING)),
+        own_models=SimpleNamespace(
+            of=lambda caller: own.get(caller.organization_id, NOTHING),
+            listed=lambda source, key, make: source.remember(key, make),
+        ),
         credentials=Held(),
         settings=SimpleNamespace(catalogue=SimpleNamespace(auto_models=("both", "aging", "old", "unknown"))),
     )
@@ -404,3 +409,22 @@ def test_the_official_client_reads_every_entry(services):
     for query in ("", "mapped=true"):
         for entry in entries(services, query).values():
             assert types.Model.model_validate(entry, strict=True).owned_by
+
+
+@pytest.mark.parametrize(
+    "query", [Query(), Query(mapped=True), Query(no_training=True), Query(exclude_deprecated=True)]
+)
+@pytest.mark.parametrize("refuse", [None, lambda mapping, provider: "no" if mapping.model == "small" else None])
+def test_models_that_are_alike_are_written_as_each_by_itself(query, refuse):
+    own = own_catalogue("big", "small", 'odd "name" \u00e9/\u2603', MARK)
+    models = list(own.models.values())
+    alike = list(serialise_alike(own, models, query, NOW_US, refuse))
+    assert [msgspec.json.decode(one) for one in alike] == list(write_entries(own, models, query, NOW_US, refuse))
+
+
+def test_a_list_of_thousands_that_are_alike_writes_one_entry(monkeypatch):
+    own, written = own_catalogue(*(f"m{number}" for number in range(3000))), []
+    whole = model_entries._entry
+    monkeypatch.setattr(model_entries, "_entry", lambda *args, **more: written.append(1) or whole(*args, **more))
+    assert len(list(serialise_alike(own, own.models.values(), Query(), NOW_US, None))) == 3000
+    assert len(written) == 1
