@@ -37,6 +37,9 @@ TRIES = 3
 WAIT_S = 5.0
 LABEL = b"idempotency\0"
 FIRST_ERROR = 400
+# Every provider refused for its own load and did nothing: a client that waits and asks again, as it was told to, is
+# served.
+NOTHING_DONE = (429, 529)
 NO_RETRY = (("x-should-retry", "false"),)  # what the official clients of two large APIs obey
 # Why there is no answer to give again.
 CRASHED, TOO_LARGE, NOT_KEPT = "crashed", "too large", "not kept"
@@ -201,9 +204,9 @@ class Idempotency:
             spool.end(failure)
 
     def _end(self, claim: _Claim, reply: Reply, body: bytes | None) -> None:
-        """Keep the answer (None: it was too large), unless nothing was sent upstream for it and it is a refusal."""
+        """Keep the answer (None: it was too large), unless it is a refusal and nothing was done upstream for it."""
         calls = self._settlements.watch.end(claim.request_id)
-        if reply.status >= FIRST_ERROR and not calls:
+        if reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls):
             self._post(claim, self._rows.delete(KIND, claim.place))
         elif body is None or len(body) > self._most_bytes:
             self._store(claim, _write(claim, "lost", reason=TOO_LARGE))

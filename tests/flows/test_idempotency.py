@@ -89,6 +89,16 @@ def test_a_failure_after_an_upstream_call_is_given_again(gateway: LocalGateway, 
     assert len(upstream.calls) == calls >= 1
 
 
+@pytest.mark.parametrize("status", [429, 529])
+def test_after_a_limit_or_overload_the_same_request_is_served_when_it_comes_again(
+    gateway: LocalGateway, upstream: FakeOpenAI, http, status: int
+) -> None:
+    upstream.script(Answer(status=status))
+    assert send(gateway, http).status_code == status
+    assert send(gateway, http).status_code == 200
+    assert send(gateway, http).headers["idempotent-replayed"] == "true" and len(upstream.calls) == 2
+
+
 def test_a_stream_that_broke_is_given_again_with_its_error(gateway: LocalGateway, upstream: FakeOpenAI, http) -> None:
     upstream.script(Answer("A long enough answer to be cut in the middle.", cut=1500))
     first = send(gateway, http, STREAM)
