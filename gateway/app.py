@@ -20,6 +20,7 @@ from gateway.surfaces.blueprints import blueprint, guard, make_proxies, respond
 from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.exchange import Inbound, Outbound
 from gateway.surfaces.gate import Gate
+from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.wsgi import REQUEST_ID
 from gateway.wiring import build
 
@@ -64,8 +65,9 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     flask = _mount(wired)
     addresses = Addresses(operation.path for operation in table.operations())
     pages = Browsers(chosen.security.cors_origins)
-    front = Front(flask.wsgi_app, addresses, pages, _dialect)
-    wsgi = _express(front, wired, addresses, pages) if chosen.server.express_lane else front
+    hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
+    front = Front(flask.wsgi_app, addresses, pages, _dialect, hosts)
+    wsgi = _express(front, wired, addresses, pages, hosts) if chosen.server.express_lane else front
     return Application(wsgi, flask, wired, jobs)
 
 
@@ -77,7 +79,7 @@ def _mount(services: Services) -> Flask:
     return flask
 
 
-def _express(front: Front, services: Services, addresses: Addresses, pages: Browsers) -> ExpressLane:
+def _express(front: Front, services: Services, addresses: Addresses, pages: Browsers, hosts: Hosts) -> ExpressLane:
     server = services.settings.server
     hot = {(o.method, o.path): guard(services, o) for o in table.operations() if o.hot}
     return ExpressLane(
@@ -88,6 +90,7 @@ def _express(front: Front, services: Services, addresses: Addresses, pages: Brow
         pages,
         max_body=server.max_body_mb << 20,
         proxies=make_proxies(server),
+        hosts=hosts,
         public_url=server.public_url,
     )
 

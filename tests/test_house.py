@@ -38,6 +38,7 @@ RANKS = {
     "gateway.surfaces.exchange": 6.5,
     "gateway.surfaces.policy": 6.5,
     "gateway.surfaces.codings": 6.55,
+    "gateway.surfaces.hosts": 6.55,
     "gateway.surfaces.proxies": 6.55,
     "gateway.surfaces.wsgi": 6.6,
     "gateway.surfaces.replies": 6.6,

@@ -17,7 +17,6 @@ LARGEST_FORM = 16_384
 SAFE = [
     ("Cache-Control", "no-store"),
     ("X-Frame-Options", "DENY"),
-    ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "same-origin"),
 ]
 

@@ -7,6 +7,7 @@ from gateway.ids import new_hex
 from gateway.server.heads import Handler, Head
 from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, StartResponse, read_inbound, start
 
@@ -36,6 +37,7 @@ class ExpressLane:
         *,
         max_body: int = MAX_BODY,
         proxies: Proxies = NO_PROXIES,
+        hosts: Hosts | None = None,
         public_url: str = "",
     ) -> None:
         self._application = application
@@ -46,6 +48,7 @@ class ExpressLane:
         self._max_body = max_body
         self._proxies = proxies
         self._proxied = proxies.named
+        self._hosts = hosts or Hosts()
         self._public_url = public_url.rstrip("/")
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -70,6 +73,8 @@ class ExpressLane:
         table = self._paged if "HTTP_ORIGIN" in environ else self._table
         handler = table.get((environ["REQUEST_METHOD"], path))
         if handler is None or any(key in environ for key in ODD):
+            return None
+        if not self._hosts.allows(environ.get("HTTP_HOST", ""), path):
             return None
         environ["PATH_INFO"] = path
         return handler

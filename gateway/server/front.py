@@ -8,6 +8,7 @@ from gateway.surfaces import browsers, wsgi
 from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.exchange import LABEL_LENGTH, Outbound
+from gateway.surfaces.hosts import Hosts, refuse_host
 from gateway.surfaces.replies import error_reply
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -19,10 +20,16 @@ class Front:
     """A WSGI application around another. `dialect` names the error envelope of a path."""
 
     def __init__(
-        self, application: Application, addresses: Addresses, pages: Browsers, dialect: Callable[[str], str]
+        self,
+        application: Application,
+        addresses: Addresses,
+        pages: Browsers,
+        dialect: Callable[[str], str],
+        hosts: Hosts,
     ) -> None:
         self._application = application
         self._dialect = dialect
+        self._hosts = hosts
         self._addresses = addresses
         self._pages = pages
 
@@ -44,6 +51,8 @@ class Front:
             return start_response(status, [*headers, *more], exc_info)
 
         refusal = environ.get(wsgi.REFUSAL)
+        if not self._hosts.allows(environ.get("HTTP_HOST", ""), path):
+            refusal = refuse_host()
         if refusal is not None:
             return wsgi.start(error_reply(refusal, self._dialect(path), shown_id), begin)
         return self._application(environ, begin)

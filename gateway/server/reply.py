@@ -23,7 +23,9 @@ OWN = frozenset({"content-length", "connection", "date", "transfer-encoding", "k
 BODILESS = (204, 304)
 # A (name, value) pair as its line, without a step of the interpreter when it is mapped over all.
 LINE = ": ".join
-LINE_END, HEAD_END = "\r\n", ("", "")
+LINE_END = "\r\n"
+# The last lines of every head: no answer of ours is to be taken for something else than it says.
+HEAD_END = ("X-Content-Type-Options: nosniff", "", "")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Headers = list[tuple[str, str]]
@@ -31,12 +33,13 @@ Headers = list[tuple[str, str]]
 
 class Reply(Struct, eq=False):
     """The answer to one request. After it `keep_alive` says whether the connection may carry another. `modern`: the
-    caller speaks HTTP/1.1; `bare`: the body stays here."""
+    caller speaks HTTP/1.1; `bare`: the body stays here; `end` are the last lines of its head."""
 
     _connection: Connection
     keep_alive: bool
     _modern: bool
     _bare: bool
+    _end: tuple[str, ...] = HEAD_END
     status: str = ""
     headers: Headers = []
     sent: int = 0
@@ -196,12 +199,17 @@ class Reply(Struct, eq=False):
             lines.append("Connection: close")
         elif not self._modern:
             lines.append("Connection: keep-alive")
-        lines += HEAD_END
+        lines += self._end
         text, ends = LINE_END.join(lines), len(lines) - 1
         # One line end a line: a header that carries its own would be a second header, or a second reply.
         if text.count("\n") != ends or text.count("\r") != ends or "\0" in text:
             raise ValueError("a response header holds a line end or a null")
         return text.encode("latin-1")
+
+
+def secure_end(hsts_s: int) -> tuple[str, ...]:
+    """The last lines of the head of an answer over https (RFC 6797)."""
+    return (f"Strict-Transport-Security: max-age={hsts_s}", *HEAD_END) if hsts_s else HEAD_END
 
 
 def join(result: Iterable[bytes], length: int) -> bytes:

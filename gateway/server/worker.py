@@ -22,7 +22,7 @@ from gateway.server.heads import Head, Heads
 from gateway.server.http1 import CHUNKED, read_chunked
 from gateway.server.intake import Addresses, Bodies, Held
 from gateway.server.pulse import TICK_S, Pulse, ServerStopping
-from gateway.server.reply import Reply, write_refusal
+from gateway.server.reply import HEAD_END, Reply, secure_end, write_refusal
 from gateway.server.sweeper import Sweeper
 from gateway.server.watchdog import Gauges, Watchdog
 from gateway.surfaces.codings import too_large
@@ -33,6 +33,8 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A keep-alive caller that always has the next request ready never lets go, so after this many the others get a turn.
 REQUESTS_PER_TURN = 64
 TICKS_PER_NOTIFY = 4
+# The key of a connection's environ for the last lines of a head, plain and behind TLS.
+ENDS = "gateway.ends"
 # Of all connections that a worker takes: above it those without a request under way make room for new ones.
 ROOM = 0.9
 TOO_MANY = "Too many connections from this address; use fewer, or keep them for several requests."
@@ -124,6 +126,8 @@ class GatewayWorker(GeventWorker):
         self._bodies = Bodies(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
         self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
         self._free_body = min(FREE_BODY, self._max_body)
+        self._secure = self.cfg.is_ssl or limits.public_url.startswith("https:")
+        self._secure_end = secure_end(limits.hsts_s)
         self._owner_of = getattr(self.wsgi, "owner_of", None)
         self._lane = getattr(self.wsgi, "express", None)
         self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
@@ -214,6 +218,10 @@ class GatewayWorker(GeventWorker):
             base["REMOTE_ADDR"] = ""
         # Whether X-Forwarded-Proto holds.
         base["gateway.trusted_peer"] = self._proxies.trusts(base["REMOTE_ADDR"])
+        # By whether a proxy says that its caller came by TLS.
+        always, told = self._secure, base["gateway.trusted_peer"]
+        secure = self._secure_end
+        base[ENDS] = (secure if always else HEAD_END, secure if always or told else HEAD_END)
         return base
 
     def _serve_connection(self, connection: Connection, base: dict[str, Any]) -> None:
@@ -275,7 +283,7 @@ class GatewayWorker(GeventWorker):
             connection.send(write_refusal(error, self._pulse.date, head.bare))
         else:
             connection.answer()
-            reply = Reply(connection, False, head.modern, head.bare)
+            reply = Reply(connection, False, head.modern, head.bare, base[ENDS][head.secure])
             result = self.wsgi(head.environ_for({**base, REFUSAL: error}, b"", 0), reply.start)
             try:
                 reply.deliver(result)
@@ -287,7 +295,7 @@ class GatewayWorker(GeventWorker):
         """Answer a request that is here whole; whether the connection may carry another."""
         connection.answer()
         keep_alive = head.keep_alive and self._keepalive and not connection.expired
-        reply = Reply(connection, keep_alive, head.modern, head.bare)
+        reply = Reply(connection, keep_alive, head.modern, head.bare, base[ENDS][head.secure])
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:

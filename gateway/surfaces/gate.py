@@ -12,6 +12,8 @@ from gateway.surfaces.auth import caller_of, token_of
 from gateway.surfaces.exchange import Inbound, Sender
 from gateway.surfaces.visitor import COOKIE, read_cookie, visit
 
+TLS = "https:"  # how a base address begins behind TLS, where the cookie has another name
+
 
 class Gate:
     """Asks the accounts."""
@@ -29,7 +31,11 @@ class Gate:
         if known is not None and services.authentication.holds(known):
             return known.organization_id
         inbound = Inbound("", "", headers)
-        token = token_of(inbound) or read_cookie(inbound, COOKIE)
+        token = (
+            token_of(inbound)
+            or read_cookie(inbound, COOKIE)
+            or read_cookie(Inbound("", "", headers, base_url=TLS), COOKIE)
+        )
         if token.startswith(PREFIX):
             return visit(services, token).user_id
         return caller_of(services, inbound).organization_id

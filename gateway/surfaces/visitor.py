@@ -20,11 +20,9 @@ from gateway.surfaces.replies import json_reply
 
 COOKIE = "llmgateway.session_token"
 DEVICE, DEVICE_S = "llmgateway.device", 180 * 86_400
-SECURE = "__Secure-"
+# What browsers take from this very host over https alone: no neighbour under the same domain can set it.
+HOST_ONLY = "__Host-"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-# The origin that the public client names when it talks to a loopback address and no dashboard is configured.
-LOCAL_DASHBOARD = "http://localhost:3002"
 MANAGERS = ("owner", "admin")
 IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
@@ -128,10 +126,11 @@ def token_of(inbound: Inbound) -> tuple[str, bool]:
 
 
 def read_cookie(inbound: Inbound, wanted: str) -> str:
-    """The value of a cookie that `write_cookie` set; "" without."""
+    """The value of a cookie that `write_cookie` set on this scheme; "" without."""
+    wanted = _cookie_name(inbound, wanted)
     for part in inbound.header("cookie").split(";"):
         name, _, value = part.strip().partition("=")
-        if name in (wanted, SECURE + wanted) and value:
+        if name == wanted and value:
             return value.strip('"')
     return ""
 
@@ -153,20 +152,20 @@ def check_origin(services: Services, inbound: Inbound, required: bool = False) -
 
 
 def trusted_origins(services: Services, inbound: Inbound) -> frozenset[str]:
-    """Our own origin, the configured ones, and on a loopback address the public client's default."""
+    """Our own origin and the configured ones."""
     own = urlsplit(inbound.base_url)
-    found = {f"{own.scheme}://{own.netloc}", *services.settings.security.trusted_origins}
-    if own.hostname in LOOPBACK:
-        found.add(LOCAL_DASHBOARD)
-    return frozenset(found)
+    return frozenset((f"{own.scheme}://{own.netloc}", *services.settings.security.trusted_origins))
 
 
 def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S, wanted: str = COOKIE) -> tuple[str, str]:
     """Set-Cookie for a session token, or what `wanted` names; `life_s` 0 removes it."""
-    secure = inbound.base_url.startswith("https:")
-    name = (SECURE if secure else "") + wanted
-    ending = "; Secure" if secure else ""
+    name = _cookie_name(inbound, wanted)
+    ending = "; Secure" if name != wanted else ""
     return "Set-Cookie", f"{name}={token}; Path=/; Max-Age={life_s}; HttpOnly; SameSite=Lax{ending}"
+
+
+def _cookie_name(inbound: Inbound, wanted: str) -> str:
+    return HOST_ONLY + wanted if inbound.base_url.startswith("https:") else wanted
 
 
 def place_of(inbound: Inbound) -> Place:

@@ -24,6 +24,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         GATEWAY_SERVER_ORGANIZATION_BODIES_MB="3",
         GATEWAY_SERVER_BODIES_MB="5",
         GATEWAY_METRICS_TOKEN="scrape-me",
+        GATEWAY_ALLOWED_HOSTS="gateway,127.0.0.1",
         GATEWAY_SERVER_HEAD_TIMEOUT_S="1",
     )
     yield made.start()
@@ -163,3 +164,30 @@ def test_sixty_thousand_empty_members_hold_the_loop_for_nobody(running, connect)
         assert reply(caller)[0] == (400 if "Bearer" in line else 401)
     # By the watchdog's own figure: CPU time in one turn of the loop. It was 7 seconds.
     assert figure(running, "loop_busy_seconds") < 0.5
+
+
+def test_under_another_name_nothing_is_answered_but_probes(running, connect) -> None:
+    key = f"Authorization: Bearer {running.key}"
+    body = json.dumps(CHAT).encode()
+    for _ in range(3):
+        caller = connect()
+        wire = head("/v1/chat/completions", len(body), key).replace(b"Host: gateway", b"Host: evil.example")
+        caller.sendall(wire + body)
+        status, _, answer = reply(caller)
+        assert status == 421 and json.loads(answer)["error"]["code"] == "host_not_allowed"
+    caller = connect()
+    caller.sendall(b"GET /readyz HTTP/1.1\r\nHost: 10.0.0.7\r\n\r\n")
+    assert reply(caller)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/models", "/nothing", "/connect/login", "/v1/chat/completions"])
+def test_every_answer_forbids_guessing_its_type_and_over_https_plain_http(running, connect, path) -> None:
+    for line, secure in (("X-Nothing: 1", False), ("X-Forwarded-Proto: https", True)):
+        caller = connect()
+        caller.sendall(f"GET {path} HTTP/1.1\r\nHost: gateway\r\n{line}\r\nConnection: close\r\n\r\n".encode())
+        top = b""
+        while b"\r\n\r\n" not in top:
+            top += caller.recv(65536)
+        top = top.partition(b"\r\n\r\n")[0].lower()
+        assert top.count(b"x-content-type-options: nosniff") == 1
+        assert (b"strict-transport-security: max-age=31536000" in top) == secure

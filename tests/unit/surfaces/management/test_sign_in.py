@@ -32,7 +32,7 @@ def test_the_cookie_is_a_secure_one_behind_https(make_house) -> None:
     with make_house(GATEWAY_SERVER_PUBLIC_URL="https://llm.example.com") as gateway:
         answer = gateway.app.flask.test_client().post(SIGN_IN, json=RIGHT)
         cookie = answer.headers["Set-Cookie"]
-    assert cookie.startswith("__Secure-llmgateway.session_token=") and cookie.endswith("; Secure")
+    assert cookie.startswith("__Host-llmgateway.session_token=") and cookie.endswith("; Secure")
 
 
 @pytest.mark.parametrize("email", [EMAIL, "nobody@example.com"])
@@ -83,13 +83,25 @@ def test_a_change_by_cookie_needs_an_origin_at_all(shared_house) -> None:
     assert shared_house.refused("POST", "/orgs", body={"name": "X"}, Cookie=cookie) == "403 untrusted_origin"
 
 
-@pytest.mark.parametrize("origin", ["http://localhost", "http://localhost:3002"])
-def test_our_own_origin_and_the_clients_default_one_are_trusted(shared_house, origin) -> None:
+def test_our_own_origin_is_trusted_and_no_other_local_one(shared_house) -> None:
     cookie = cookie_of(shared_house).partition(";")[0]
-    assert shared_house.ok("POST", "/orgs", body={"name": "Trusted"}, Cookie=cookie, Origin=origin)
+    assert shared_house.ok("POST", "/orgs", body={"name": "Trusted"}, Cookie=cookie, Origin="http://localhost")
+    other = {"Cookie": cookie, "Origin": "http://localhost:3002"}
+    assert shared_house.refused("POST", "/orgs", body={"name": "X"}, **other) == "403 untrusted_origin"
 
 
-def test_a_configured_origin_is_trusted_and_the_local_default_is_not_elsewhere(make_house) -> None:
+def test_behind_https_a_cookie_that_a_neighbour_could_set_is_none(make_house) -> None:
+    with make_house(GATEWAY_SERVER_PUBLIC_URL="https://llm.example.com") as gateway:
+        client = gateway.app.flask.test_client(use_cookies=False)
+        token = client.post(SIGN_IN, json=RIGHT).get_json()["token"]
+        known = [
+            client.get("/auth/get-session", headers={"Cookie": f"{name}llmgateway.session_token={token}"}).get_json()
+            for name in ("", "__Secure-", "__Host-")
+        ]
+    assert known[:2] == [None, None] and known[2]["user"]["email"] == EMAIL
+
+
+def test_a_configured_origin_is_trusted(make_house) -> None:
     public = {"GATEWAY_SERVER_PUBLIC_URL": "https://llm.example.com"}
     with make_house(**public, GATEWAY_SECURITY_TRUSTED_ORIGINS="https://app.example.com") as gateway:
         client = gateway.app.flask.test_client()

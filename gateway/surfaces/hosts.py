@@ -1,0 +1,37 @@
+"""Under which names the gateway answers. A page whose name was pointed here (DNS rebinding) has another one."""
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from gateway.errors import GatewayError, InvalidRequest
+
+WILD = "*."
+# Load balancers ask for these by whatever address they have.
+PROBES = frozenset({"/healthz", "/readyz", "/health/liveliness", "/health/readiness"})
+
+
+class Hosts:
+    """The names of `allowed` (`*.example.com` are all below it) and that of `public_url`; any without `allowed`."""
+
+    def __init__(self, allowed: Iterable[str] = (), public_url: str = "") -> None:
+        names = {name.strip().lower() for name in allowed}
+        self._any = not names or "*" in names
+        self._below = tuple(name[1:] for name in names if name.startswith(WILD))
+        self._names = names | {urlsplit(public_url).hostname or ""} - {""}
+
+    def allows(self, host: str, path: str) -> bool:
+        """Whether a request with the header Host `host` is answered at `path`."""
+        if self._any or path in PROBES:
+            return True
+        name = host.strip().lower()
+        name = name.partition("]")[0].lstrip("[") if name.startswith("[") else name.partition(":")[0]
+        return name in self._names or (bool(self._below) and name.endswith(self._below))
+
+
+def refuse_host() -> GatewayError:
+    """The error of a request under another name."""
+    return InvalidRequest(
+        "The gateway does not answer under this name; the operator lists its names in GATEWAY_ALLOWED_HOSTS.",
+        code="host_not_allowed",
+        status=421,
+    )
