@@ -11,6 +11,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Silent, Started, Warned
+from gateway.providers.offered import without_offers
 from gateway.providers.protocol import Call, Protocol, Reply, Target
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
@@ -177,9 +178,17 @@ class Served(Struct):
     tools_reason: bool = False
 
     def needs_second(self, request: ChatRequest, second: "Served") -> bool:
-        """Whether the request needs what only the second protocol has."""
+        """Whether the request asks for what only the second protocol has."""
         needs = request.needs
-        if needs.web_search or second.protocol.dialect in (needs.maker_only, needs.hosted):
+        return (needs.web_search and not needs.search_offered) or needs.maker_only == second.protocol.dialect
+
+    def loses_by_first(self, request: ChatRequest, second: "Served") -> bool:
+        """Whether the first protocol carries the request as well, but says less of it."""
+        native, dialect = request.native, second.protocol.dialect
+        if native is not None and native.dialect == dialect:
+            return True
+        needs = request.needs
+        if needs.web_search or needs.hosted == dialect:
             return True
         if not self.reasons or needs.effort == "none":
             return False
@@ -233,14 +242,20 @@ class Upstreams:
         self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None, served: Served | None = None
     ) -> tuple[Served, Call, bool, Pending]:
         """What was sent and how (`served`, or as suits the request); whether it was relayed."""
-        native = request.native
         if served is None:
             served = target.kept.get(self) or self._serve(target)
             second = served.second
             if second is not None:
-                named = native is not None and native.dialect == second.protocol.dialect
-                if (named and served.absent_until <= Clock.monotonic()) or served.needs_second(request, second):
+                if served.needs_second(request, second):
                     served = second
+                elif served.loses_by_first(request, second):
+                    if served.absent_until <= Clock.monotonic():
+                        served = second
+                    else:
+                        request = without_offers(request, target.mapping.key)
+        else:
+            request = without_offers(request, target.mapping.key)
+        native = request.native
         protocol = served.protocol
         # The one place that decides between the relay lane and a rebuild.
         relayed = native is not None and native.dialect == protocol.dialect and not served.tagged
@@ -251,7 +266,7 @@ class Upstreams:
                 relayed = False
                 served, call = self._write_anew(served, request, target, error)
         else:
-            served, call = _write(served, request, target)
+            served, call = self._write(served, request, target)
         if request.warnings:
             call.warnings = (*request.warnings, *call.warnings)
         if tap is None:
@@ -259,13 +274,27 @@ class Upstreams:
         tap.sent(call.method, call.url, call.body)
         return served, call, relayed, TappedPending(served.opener.send(call, target, deadline), tap)
 
+    def _write(self, served: Served, request: ChatRequest, target: Target) -> tuple[Served, Call]:
+        """The call built anew; over the other protocol for content that `served` cannot carry. NotSupported."""
+        try:
+            return served, served.protocol.write(request, target)
+        except NotSupported as error:
+            first = target.kept[self]
+            other = first.second if served is first else first
+            if other is None or (other is first and first.needs_second(request, served)):
+                raise
+            try:
+                return other, other.protocol.write(request, target)
+            except NotSupported:
+                raise error from None
+
     def _write_anew(
         self, served: Served, request: ChatRequest, target: Target, error: NotSupported
     ) -> tuple[Served, Call]:
-        """The call built anew where it cannot be relayed; `error` says why not, and is raised where both fail."""
+        """The call built anew where it cannot be relayed; `error` says why not, and is raised where that fails too."""
         first = target.kept[self]
         try:
-            return _write(served if first.needs_second(request, served) else first, request, target)
+            return self._write(served if first.needs_second(request, served) else first, request, target)
         except NotSupported:
             raise error from None
 
@@ -323,20 +352,6 @@ class Upstreams:
             yield [Silent()]
             reply = pending.wait(self._heartbeat_s)
         return reply
-
-
-def _write(served: Served, request: ChatRequest, target: Target) -> tuple[Served, Call]:
-    """The call built anew; by the second protocol for content that the first cannot carry. NotSupported."""
-    try:
-        return served, served.protocol.write(request, target)
-    except NotSupported as error:
-        second = served.second
-        if second is None:
-            raise
-        try:
-            return second, second.protocol.write(request, target)
-        except NotSupported:
-            raise error from None
 
 
 def _failure(protocol: Protocol, reply: Reply, target: Target) -> GatewayError:

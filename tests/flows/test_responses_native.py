@@ -343,3 +343,40 @@ def test_tools_that_another_makers_api_does_not_know_are_written_anew(grok: Open
     assert made.output_text == "Hello." and not maker.responses.calls
     grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested, {"type": "web_search"}])
     assert [tool.get("name") for tool in maker.responses.calls[0].body["tools"]] == ["files__run", None]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thinking_is_answered_by_a_server_without_the_api(settings: Callable[..., Settings], stream: bool) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    with FakeOpenAI() as server:
+        environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": server.url}
+        with local_gateway(settings, **environment) as gateway:
+            client = Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0)
+            asked = {"model": MODEL, "max_tokens": 4000, "messages": HELLO, "thinking": thinking}
+            if stream:
+                with client.messages.stream(**asked) as events:
+                    message = events.get_final_message()
+            else:
+                message = client.messages.create(**asked)
+    assert message.content[-1].text == "Hello."
+
+
+def test_an_effort_that_the_gateway_changes_leaves_a_response_where_it_belongs(sdk: OpenAI, maker: FakeMaker) -> None:
+    maker.responses.script(Answer(thought("Hm."), said("Yes.")))
+    made = sdk.responses.create(model="auto", input="Hello", include=["reasoning.encrypted_content"])
+    assert made.output_text == "Yes." and made.output[0].encrypted_content
+    assert maker.responses.calls[0].body["reasoning"]["effort"] in ("minimal", "low")
+
+
+def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callable[..., Settings]) -> None:
+    offered = [FUNCTION, {"type": "web_search"}, {"type": "local_shell"}]
+    with FakeOpenAI() as server:
+        environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": server.url}
+        with local_gateway(settings, **environment) as gateway:
+            sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+            for _ in range(2):
+                made = sdk.responses.create(model=MODEL, input="Hello", tools=offered)
+                assert made.output_text == "Hello."
+                told = " ".join(made.llmgateway["warnings"])
+                assert "web_search was left out" in told and "local_shell was left out" in told
+        assert [one.path for one in server.calls].count("/v1/responses") == 1

@@ -215,6 +215,7 @@ class _Survey:
             media=self.images + self.files + self.audio,
             forced_tool=forced,
             verbosity=bool(body.text and body.text.verbosity),
+            keeps_reasoning=True,
             maker_only=dialect.NAME if self.foreign or (hosted and (needed or named)) else "",
             search_offered=searches and not needed and forced != "web_search",
             hosted=dialect.NAME if hosted and not (needed or named) else "",

@@ -1,0 +1,39 @@
+"""Tools that a caller offers and can do without."""
+
+import dataclasses
+
+from msgspec.structs import replace
+
+from gateway.neutral.chat import ChatRequest, Conversation, ForeignTool, WebSearch
+
+SEARCH = "web_search"
+
+
+def without_offers(request: ChatRequest, key: str) -> ChatRequest:
+    """The request without hosted tools that are offered and not forced, each named in a warning; itself when it has
+    none. `key` names the mapping that lacks them."""
+    needs = request.needs
+    if not (needs.search_offered or needs.hosted):
+        return request
+    read = request.conversation
+    kinds = dict.fromkeys(
+        tool.kind if isinstance(tool, ForeignTool) else SEARCH for tool in read().tools if _is_hosted(tool)
+    )
+    told = tuple(f"tools: {kind} was left out: {key} has no such tool." for kind in kinds)
+    return ChatRequest(
+        request.asked,
+        replace(needs, web_search=False, search_offered=False, hosted=""),
+        lambda: _strip(read()),
+        request.options,
+        user=request.user,
+        warnings=(*request.warnings, *told),
+    )
+
+
+def _is_hosted(tool: object) -> bool:
+    return isinstance(tool, WebSearch | ForeignTool)
+
+
+def _strip(talk: Conversation) -> Conversation:
+    tools = tuple(tool for tool in talk.tools if not _is_hosted(tool))
+    return dataclasses.replace(talk, tools=tools, tool_choice=talk.tool_choice if tools else None)
