@@ -286,7 +286,7 @@ class Upstreams:
             try:
                 return other, other.protocol.write(request, target)
             except NotSupported:
-                raise error from None
+                return first, _write_bare(first.protocol, request, target, error)
 
     def _write_anew(
         self, served: Served, request: ChatRequest, target: Target, error: NotSupported
@@ -352,6 +352,19 @@ class Upstreams:
             yield [Silent()]
             reply = pending.wait(self._heartbeat_s)
         return reply
+
+
+def _write_bare(protocol: Protocol, request: ChatRequest, target: Target, error: NotSupported) -> Call:
+    """The call without the tools that are merely offered; raises `error` where there is none or that fails too."""
+    bare = without_offers(request, target.mapping.key)
+    if bare is request:
+        raise error from None
+    try:
+        call = protocol.write(bare, target)
+    except NotSupported:
+        raise error from None
+    call.warnings = (*bare.warnings[len(request.warnings) :], *call.warnings)
+    return call
 
 
 def _failure(protocol: Protocol, reply: Reply, target: Target) -> GatewayError:

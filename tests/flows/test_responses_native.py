@@ -380,3 +380,10 @@ def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callab
                 told = " ".join(made.llmgateway["warnings"])
                 assert "web_search was left out" in told and "local_shell was left out" in told
         assert [one.path for one in server.calls].count("/v1/responses") == 1
+
+
+def test_an_offered_search_gives_way_to_a_tool_that_only_the_other_format_has(grok: OpenAI, maker: FakeMaker) -> None:
+    free = {"type": "custom", "name": "patch", "description": "Patches."}
+    made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[free, {"type": "web_search"}])
+    assert made.output_text == "Hello." and not maker.responses.calls
+    assert "web_search was left out" in " ".join(made.llmgateway["warnings"])
