@@ -11,6 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.money import format_usd
 from gateway.operator.installation import opened
 from gateway.operator.output import print_table, read_time
+from gateway.store.installation import key_beside_data
 
 
 @click.command()
@@ -19,6 +20,13 @@ def doctor(ctx: click.Context) -> int:
     """Close the hours that are over, then compare ledger, balances, counters, leases and usage rows; status 1 on any
     difference."""
     installation = ctx.with_resource(opened())
+    beside = key_beside_data(installation.settings)
+    if beside is not None:
+        click.echo(
+            f"A backup of the data folder holds both the encrypted data and its key ({beside}): keep the key elsewhere "
+            "and name it with GATEWAY_ENCRYPTION_KEY_FILE.",
+            err=True,
+        )
     installation.hours.close()
     differences = examine(installation.database)
     for line in differences:

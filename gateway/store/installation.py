@@ -56,6 +56,21 @@ def load_secrets(config: settings.Settings, database: Database) -> Secrets:
     return Secrets(tuple(key.encode() for key in hashes), tuple(encryption))
 
 
+def key_beside_data(config: settings.Settings) -> Path | None:
+    """The file of the encryption key when a copy of the data folder holds both it and what it encrypts; else None."""
+    data = Path(config.database.data_dir).resolve()
+    if config.database.scheme != "sqlite":
+        return None
+    url = config.database.url
+    if url and not Path(url.removeprefix("sqlite:///")).resolve().is_relative_to(data):
+        return None
+    named = config.environment.get(f"{ENCRYPTION_KEY}_FILE", "")
+    if not named and config.secret(ENCRYPTION_KEY):
+        return None
+    path = Path(named).resolve() if named else data / ENCRYPTION_KEY.lower()
+    return path if path.is_relative_to(data) and path.exists() else None
+
+
 def _load(
     config: settings.Settings, database: Database, name: str, salt: str, make: Callable[[], str]
 ) -> tuple[str, ...]:

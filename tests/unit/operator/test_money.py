@@ -160,3 +160,25 @@ def test_caps_on_active_keys_are_set_and_refuse_one_more(run) -> None:
     run("keys", "create", "--description", "more")
     assert "may have 2" in run("keys", "create", "--description", "more", status=1)
     assert "error: " in run("organizations", "key-caps", organization, "--max", "few", status=1)
+
+
+def test_the_doctor_tells_when_a_backup_holds_data_and_key(run, monkeypatch, tmp_path) -> None:
+    """Each made key lies in the data folder first; moved elsewhere by its file, everything goes on and it is silent."""
+    if os.environ["DATABASE_URL"].startswith("postgresql"):
+        assert "backup" not in run("doctor")
+        return
+    data = tmp_path / "own"
+    for name in ("GATEWAY_ENCRYPTION_KEY", "GATEWAY_API_KEY_HASH_SECRET"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DATABASE_URL", "")
+    monkeypatch.setenv("GATEWAY_DATA_DIR", str(data))
+    run("migrate")
+    run("seed")
+    told = run("doctor")
+    assert "holds both" in told and "The books agree." in told
+    key, elsewhere = data / "gateway_encryption_key", tmp_path / "elsewhere"
+    elsewhere.write_text(key.read_text())
+    monkeypatch.setenv("GATEWAY_ENCRYPTION_KEY_FILE", str(elsewhere))
+    key.unlink()
+    assert run("doctor") == "The books agree."
+    assert run("keys", "list")

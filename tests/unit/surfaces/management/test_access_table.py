@@ -1,0 +1,166 @@
+"""Every route with every kind of credential, by both lanes, in one table: docs/access.md. WRITE_GOLDENS=1 writes it."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+from unit.surfaces.management.conftest import House
+from unit.surfaces.management.test_roles import BODIES, VARIABLE, furnish
+from werkzeug.test import Client
+
+from gateway.accounts import keys
+from gateway.accounts.keys import Change, Draft
+from gateway.errors import GatewayError
+from gateway.limits.budgets import Limits
+from gateway.settings import ROOT
+from gateway.surfaces import table
+from gateway.surfaces.exchange import Operation
+
+PAGE = ROOT / "docs" / "access.md"
+SESSIONS = ("developer", "admin", "owner")
+REFUSED = frozenset(("invalid_api_key", "session_invalid", "permission_denied"))
+LAST = ("PATCH /projects/<project_id>", "DELETE /projects/<project_id>", "DELETE /orgs/<organization_id>")
+HEAD = """# Who may call what
+
+Every route with every kind of credential, as a gateway answers: ● is let in, · is refused (401, 403, or sent to the
+sign-in page). Keys and sessions are of the organization that the route names, a stranger's session is of another one;
+the operator is an owner of the first organization. Whether a developer reaches a *thing* depends on whose it is
+([roles](management.md#roles)): here keys and requests are the developer's own. This page is written by a test, and a
+route that is not in it fails that test.
+
+"""
+
+
+def order(operation: Operation) -> tuple[int, bool, str]:
+    """What takes things away comes last, so that the others find them."""
+    name = f"{operation.method} {operation.path}"
+    return LAST.index(name) + 1 if name in LAST else 0, operation.method == "DELETE", name
+
+
+class Credentials:
+    """One of each kind; whatever a call ended is made anew."""
+
+    def __init__(self, house: House) -> None:
+        self._house, services = house, house.services
+        owner = house["acme owner"]
+        services.ledger.grant(owner.organization_id, 10**9, "access")
+
+        def make(kind: Any, who: str) -> str:
+            person = house[f"acme {who}"]
+            draft = Draft(person.project_id, person.member_id, kind, kind)
+            return services.management.create_key(draft, Limits(), actor=person.user_id).token
+
+        inactive = services.management.create_key(
+            Draft(owner.project_id, owner.member_id, "Off", "user"), Limits(), actor=owner.user_id
+        )
+        services.management.update_key(inactive.info, Change("deactivate"), actor=owner.user_id)
+        self.keys = {
+            "no credential": "",
+            "unknown key": "llmgtwy_" + "0" * 40,
+            "inactive key": inactive.token,
+            "customer key": make("customer", "developer"),
+            "developer's key": make("user", "developer"),
+            "owner's key": make("user", "owner"),
+        }
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        yield from self.keys.items()
+        house = self._house
+        yield "stranger", house.open(house["rival owner"].user_id)
+        for role in SESSIONS:
+            yield role, house.open(house[f"acme {role}"].user_id)
+        yield "operator", house.open(next(iter(house.services.management.operators())))
+
+
+def ids_for(house: House, things: dict[str, str], operation: Operation) -> dict[str, str]:
+    """The things of the organization; what a call may take away is made for it."""
+    developer, services = house["acme developer"], house.services
+    draft = keys.Draft(developer.project_id, developer.member_id, "Short-lived")
+    try:
+        made = services.management.create_key(draft, Limits(), actor=developer.user_id).info.id
+    except GatewayError:
+        made = things["key_id"]  # the project was archived by the call before
+    key_id = things["provider_key"] if operation.path.startswith("/keys/provider") else made
+    return {**things, "key_id": key_id, "response_id": "resp_" + "0" * 32}
+
+
+def send(client: Client, operation: Operation, ids: dict[str, str], target: Any, token: str) -> tuple[int, str, str]:
+    """Status, code of the error and where it leads."""
+    path = VARIABLE.sub(lambda found: ids.get(found[1], "unknown"), operation.path)
+    schema = operation.about.request if operation.about else None
+    body = BODIES[schema.__name__](target) if schema and schema.__name__ in BODIES else {}
+    if "role" in body:
+        body = {**body, "role": "developer"}  # only an owner makes owners, which is another table's matter
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    data: Any = None
+    if operation.path.startswith(("/connect", "/sso")):
+        headers = {"Cookie": f"llmgateway.session_token={token}", "Origin": "http://localhost"} if token else {}
+        headers["Origin"] = "http://localhost"
+        data = {} if operation.method == "POST" else None
+    elif operation.method != "GET":
+        headers["Content-Type"], data = "application/json", orjson.dumps(body)
+    answer = client.open(path, method=operation.method, headers=headers, data=data)
+    try:
+        said = orjson.loads(answer.data)
+        inner = said.get("error") if isinstance(said, dict) else None
+        code = inner.get("code", "") if isinstance(inner, dict) else said.get("code", "")
+    except (orjson.JSONDecodeError, AttributeError):
+        code = ""
+    return answer.status_code, code, answer.headers.get("Location", "")
+
+
+def is_let_in(status: int, code: str, location: str, stranger: bool) -> bool:
+    if stranger and status == 404:
+        return False  # that something of another organization exists is not told either
+    return code not in REFUSED and "/connect/login" not in location
+
+
+@pytest.fixture(scope="module")
+def lines(make_house: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool]]]:
+    """Route → credential → whether it is let in."""
+    with make_house() as gateway:
+        house = House(gateway)
+        things, credentials = furnish(house, "acme"), Credentials(house)
+        lanes = (Client(gateway.app.flask, use_cookies=False), Client(gateway.app, use_cookies=False))
+        found: dict[str, dict[str, bool]] = {}
+        for operation in sorted(table.operations(), key=order):
+            row = found[f"{operation.method} {operation.path}"] = {}
+            target = house["acme owner"]
+            for name, token in credentials:
+                ids = ids_for(house, things, operation)
+                told = [send(lane, operation, ids, target, token) for lane in (lanes if operation.hot else lanes[:1])]
+                assert len({status for status, _, _ in told}) == 1, (operation.path, name, told)
+                assert told[0][0] < 500, (operation.path, name, told)
+                row[name] = is_let_in(*told[0], name == "stranger" and "<" in operation.path)
+        yield found
+
+
+def write(lines: dict[str, dict[str, bool]]) -> str:
+    columns = list(next(iter(lines.values())))
+    rows = [f"| Route | {' | '.join(columns)} |", f"|---|{':-:|' * len(columns)}"]
+    for route in sorted(lines, key=lambda name: (name.partition(" ")[2], name)):
+        marks = " | ".join("●" if lines[route][column] else "·" for column in columns)
+        rows.append(f"| `{route}` | {marks} |")
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def test_the_table_of_access_is_what_the_gateway_does(lines: dict[str, dict[str, bool]]) -> None:
+    text = write(lines)
+    if os.environ.get("WRITE_GOLDENS"):
+        PAGE.write_text(text)
+    assert PAGE.read_text() == text
+
+
+def test_no_management_route_lets_a_key_or_nobody_in(lines: dict[str, dict[str, bool]]) -> None:
+    for operation in table.operations():
+        if operation.about is not None and operation.about.access == "session":
+            row = lines[f"{operation.method} {operation.path}"]
+            assert not any(row[name] for name in row if "key" in name or name == "no credential"), operation.path
+
+
+def test_no_paid_route_lets_anybody_in_without_a_living_key(lines: dict[str, dict[str, bool]]) -> None:
+    for operation in (one for one in table.operations() if one.paid):
+        row = lines[f"{operation.method} {operation.path}"]
+        assert [name for name, good in row.items() if good] == ["customer key", "developer's key", "owner's key"]
