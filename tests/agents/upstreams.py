@@ -185,7 +185,7 @@ PLACES = {
         half=openai.Answer(LONG, cut=1500),
     ),
     "responses": Place(
-        "gpt-5-codex",
+        "gpt-5.3-codex",
         "openai",
         ModelAtResponses,
         busy=responses.Answer(status=503),

@@ -13,7 +13,7 @@ from openai.types.responses import Response
 from gateway.metering.recorder import find
 from gateway.settings import Settings
 
-MODEL = "openai/gpt-5-codex"
+MODEL = "openai/gpt-5.3-codex"
 ENCRYPTED = ["reasoning.encrypted_content"]
 TOOL = {"type": "function", "name": "run", "parameters": {"type": "object", "properties": {}}, "strict": False}
 
