@@ -165,6 +165,8 @@ def _resolve_pinned(provider: str, rest: str, asked: str, catalogue: Catalogue, 
     if region:
         served = _in_region(served, region, asked)
     others = tuple(mapping for mapping in model.mappings if mapping.provider != provider)
+    if all(has_ended(mapping.deactivated, today) for mapping in served):
+        raise _ended(asked, max(mapping.deactivated for mapping in served), provider, others, today)
     return Resolution("pinned", asked, model, provider, region, served, others)
 
 
@@ -187,6 +189,15 @@ def _resolve_model(text: str, asked: str, catalogue: Catalogue, today: str) -> R
 
 def _custom(offer: Offer, asked: str) -> Resolution:
     return Resolution("custom", asked, offer.model, offer.provider.id, "", (offer.mapping,), offer=offer)
+
+
+def _ended(asked: str, day: str, provider: str, others: tuple[Mapping, ...], today: str) -> UnknownModel:
+    """The provider serves the model no more; perhaps others do."""
+    going = sorted({mapping.provider for mapping in others if not has_ended(mapping.deactivated, today)})
+    hint = f"it is still served by: {', '.join(going)}." if going else "choose another from GET /v1/models."
+    return UnknownModel(
+        f"The model {asked!r} was deactivated at {provider} on {day}; {hint}", param="model", code="model_deactivated"
+    )
 
 
 def _check_alive(model: Model, asked: str, today: str) -> None:

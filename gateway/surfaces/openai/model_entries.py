@@ -29,7 +29,9 @@ PRICES = (
 MODEL_PRICES = ("web_search", "internal_reasoning")
 PARAMETERS = ("temperature", "max_tokens", "top_p")
 PENALTIES = ("frequency_penalty", "presence_penalty")
-REST = ("response_format", "tools", "tool_choice")
+FORMAT = ("response_format",)
+TOOLS = ("tools", "tool_choice")
+CHAT = "chat"
 NO_PENALTIES = frozenset(("anthropic",))
 NO_RATES = Rates()
 
@@ -310,8 +312,12 @@ def _parameters(model: Model, mappings: list[Mapping]) -> list[str]:
     stated = mappings[0].supported_parameters
     if stated:
         names = list(stated)
+    elif not any(CHAT in m.operations for m in mappings):
+        return []
     else:
-        names = [*PARAMETERS, *(() if model.family in NO_PENALTIES else PENALTIES), *REST]
+        names = [*PARAMETERS, *(() if model.family in NO_PENALTIES else PENALTIES)]
+        names += FORMAT if any(m.json_output for m in mappings) else ()
+        names += TOOLS if any(m.tools for m in mappings) else ()
     if any(m.reasoning for m in mappings) and "reasoning" not in names:
         names.append("reasoning")
     return names

@@ -78,6 +78,18 @@ def test_a_provider_that_does_not_serve_the_model_is_named_with_those_that_do(ca
         resolve("b/tag:free", catalogue, TODAY)
 
 
+@pytest.mark.parametrize(("day", "refused"), [("2026-01-14", False), ("2026-01-15", True)])
+def test_a_model_that_ended_at_the_named_provider_is_told_with_who_still_serves_it(world, mapping, day, refused):
+    made = world(mapping("a", deactivated="2026-01-15"), mapping("b")).catalogue
+    assert resolve("m", made, day).model.id == "m" == resolve("b/m", made, day).model.id
+    if not refused:
+        assert resolve("a/m", made, day).provider == "a"
+        return
+    with pytest.raises(UnknownModel, match="at a on 2026-01-15; it is still served by: b") as caught:
+        resolve("a/m", made, day)
+    assert caught.value.code == "model_deactivated"
+
+
 def test_a_deactivated_model_is_refused_from_its_day_on(catalogue):
     assert resolve("old", catalogue, "2026-01-14").model.id == "old"
     for text in ("old", "a/old"):

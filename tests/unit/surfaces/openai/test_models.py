@@ -186,6 +186,21 @@ def test_an_entry_has_every_field_and_exact_prices(services):
     assert entry["deactivated_at"] == ""
 
 
+@pytest.mark.parametrize(
+    ("abilities", "has", "lacks"),
+    [
+        ({"tools": True}, {"temperature", "tools", "tool_choice"}, {"response_format", "reasoning"}),
+        ({"json_output": True, "reasoning": True}, {"response_format", "reasoning"}, {"tools"}),
+        ({"operations": ("embeddings",)}, set(), {"temperature", "max_tokens", "tools"}),
+        ({"supported_parameters": ("top_k",)}, {"top_k"}, {"temperature"}),
+    ],
+)
+def test_parameters_are_those_that_the_model_takes(services, abilities, has, lacks):
+    services.catalogue.swap(Catalogue((model("able", mapping("safe", "able", **abilities)),), (SAFE,), {}, "v5"))
+    found = set(entries(services)["able"]["supported_parameters"])
+    assert has <= found and not lacks & found
+
+
 def test_a_provider_mapping_has_every_field_and_zero_for_an_absent_price(services):
     first, second = entries(services)["both"]["providers"]
     assert set(first) == set(second) == MAPPING_FIELDS
