@@ -135,6 +135,11 @@ class Limits:
     max_projects: int
     max_custom_providers: int
     max_custom_models: int
+    max_messages: int
+    max_tools: int
+    max_schema_nodes: int
+    max_enum: int
+    max_json_nodes: int
 
 
 @dataclass(frozen=True, slots=True)

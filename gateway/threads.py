@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, ParamSpec, TypeVar
 
 import gevent
+from gevent.monkey import get_original
 from gevent.queue import Queue
 from gevent.threadpool import ThreadPool
 
@@ -47,8 +48,12 @@ def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call `work`, pure computing that may take more than 20 ms, in a native thread and wait for its result; its
     exception is raised here. It must neither wait nor touch anything of the event loop."""
 
+    if getattr(_here, "computing", False):
+        return work(*args, **kwargs)
+
     def attempt() -> tuple[T | None, BaseException | None]:
         # Carried over by hand: the thread pool would print every exception.
+        _here.computing = True
         try:
             return work(*args, **kwargs), None
         except BaseException as error:
@@ -66,6 +71,7 @@ def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 _computing: dict[int, ThreadPool] = {}
+_here = get_original("_thread", "_local")()  # of a native thread, whatever greenlet runs in it
 
 
 def spawn(work: Callable[..., object], *args: object) -> gevent.Greenlet:

@@ -46,6 +46,7 @@ RANKS = {
     "gateway.surfaces.facts": 6.7,
     "gateway.surfaces.retained": 6.7,
     "gateway.surfaces.complaints": 6.7,
+    "gateway.surfaces.caps": 6.7,
     "gateway.surfaces.loose": 6.7,
     "gateway.surfaces.estimates": 6.7,
     "gateway.surfaces.schemas": 6.7,

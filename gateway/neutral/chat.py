@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gateway.neutral.parts import CacheMark, Image, Message, Part, Source
 from gateway.neutral.usage import NOTHING, Usage
+from gateway.threads import compute
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "stop_sequence"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -195,6 +196,7 @@ class ChatRequest(Struct, eq=False):
 
     `completion` is set where a text is to be completed: the conversation is the same task for a chat model.
     `warnings` tell what of the caller's own request this one lacks.
+    `large`: its body is so large that a thread works on it.
     """
 
     asked: str
@@ -204,13 +206,14 @@ class ChatRequest(Struct, eq=False):
     native: Native | None = None
     user: str = ""
     completion: Completion | None = None
+    large: bool = False
     _decoded: Conversation | None = None
     warnings: tuple[str, ...] = ()
 
     def conversation(self) -> Conversation:
         """The decoded conversation, built on first use. Raises InvalidRequest for what is wrong inside it."""
         if self._decoded is None:
-            self._decoded = self.decode()
+            self._decoded = compute(self.decode) if self.large else self.decode()
         return self._decoded
 
 

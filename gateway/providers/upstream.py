@@ -11,6 +11,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Silent, Started, Warned
+from gateway.providers import apart
 from gateway.providers.offered import without_offers
 from gateway.providers.protocol import Call, Protocol, Reply, Target
 from gateway.providers.quirks import THINK_TAGS
@@ -219,7 +220,7 @@ class Upstreams:
         try:
             if not 200 <= reply.status < 300:
                 raise _failure(served.protocol, reply, target)
-            result = served.protocol.read(reply, relayed)
+            result = apart.read(served.protocol, reply, relayed)
             if served.tagged:
                 result = split_result(result)
             if call.renamed:
@@ -261,7 +262,7 @@ class Upstreams:
         relayed = native is not None and native.dialect == protocol.dialect and not served.tagged
         if relayed:
             try:
-                call = protocol.relay(native, request, target)
+                call = apart.relay(protocol, native, request, target)
             except NotSupported as error:
                 relayed = False
                 served, call = self._write_anew(served, request, target, error)
@@ -277,14 +278,14 @@ class Upstreams:
     def _write(self, served: Served, request: ChatRequest, target: Target) -> tuple[Served, Call]:
         """The call built anew; over the other protocol for content that `served` cannot carry. NotSupported."""
         try:
-            return served, served.protocol.write(request, target)
+            return served, apart.write(served.protocol, request, target)
         except NotSupported as error:
             first = target.kept[self]
             other = first.second if served is first else first
             if other is None or (other is first and first.needs_second(request, served)):
                 raise
             try:
-                return other, other.protocol.write(request, target)
+                return other, apart.write(other.protocol, request, target)
             except NotSupported:
                 return first, _write_bare(first.protocol, request, target, error)
 
@@ -360,7 +361,7 @@ def _write_bare(protocol: Protocol, request: ChatRequest, target: Target, error:
     if bare is request:
         raise error from None
     try:
-        call = protocol.write(bare, target)
+        call = apart.write(protocol, bare, target)
     except NotSupported:
         raise error from None
     call.warnings = (*bare.warnings[len(request.warnings) :], *call.warnings)

@@ -38,6 +38,7 @@ class AnthropicMessages:
     dialect = dialect.NAME
     marks = True
     lost = frozenset(("penalties",))
+    waits = False
 
     def __init__(self, tokens: hosts.Tokens | None = None) -> None:
         self._tokens = tokens

@@ -32,6 +32,7 @@ class BedrockConverse:
     dialect = DIALECT
     marks = True
     lost = frozenset(("penalties",))
+    waits = False
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -26,6 +26,7 @@ class CohereChat:
     dialect = dialect.NAME
     marks = False
     lost = frozenset(("cache_marks",))
+    waits = False
 
     def write(self, request: ChatRequest, target: Target) -> Call:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""

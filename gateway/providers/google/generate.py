@@ -1,6 +1,7 @@
 """The generateContent protocol: the call, with address, credential and service tier."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from urllib.parse import quote
 
 from msgspec import json
@@ -17,6 +18,7 @@ from gateway.providers.google.stream import StreamReader
 from gateway.providers.google.traits import numbered_generation, traits_of
 from gateway.providers.protocol import Call, Reply, Target
 from gateway.providers.tool_names import renamed
+from gateway.threads import compute
 
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
@@ -42,6 +44,7 @@ class GoogleGenerate:
     dialect = dialect.NAME
     marks = False
     lost = frozenset(("cache_marks",))
+    waits = True  # for a token
 
     def __init__(self, token_of: Callable[[str], str]) -> None:
         self._token_of = token_of
@@ -53,7 +56,8 @@ class GoogleGenerate:
         """
         warnings: list[str] = []
         traits = traits_of(target)
-        body = write_body(request, target, traits, warnings)
+        write = partial(compute, write_body) if request.large else write_body
+        body = write(request, target, traits, warnings)
         if 0 < numbered_generation(target.mapping.external_id) < UNFILTERED_FROM:
             body["safetySettings"] = NO_FILTERS
         headers = {name.lower(): value for name, value in target.provider.headers.items()}

@@ -37,6 +37,7 @@ class OpenAIChat:
     dialect = dialect.NAME
     marks = False
     lost = frozenset(("cache_marks",))
+    waits = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens

@@ -39,6 +39,7 @@ class OpenAIResponses:
     dialect = dialect.NAME
     marks = False
     lost = frozenset(("penalties", "cache_marks"))
+    waits = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens

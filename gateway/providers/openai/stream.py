@@ -79,7 +79,8 @@ class _Choice:
     calls: list[_Call] = field(default_factory=list)
     by_index: dict[Any, _Call] = field(default_factory=dict)
     finish: FinishReason | None = None
-    thought: str = ""  # what `reasoning_details` told so far
+    thought: list[str] = field(default_factory=list)  # what `reasoning_details` told so far, and its length
+    thought_size: int = 0
 
     def open(self, kind: str) -> int:
         """The block for a delta of `kind`: the running one, or the next when the kind changes."""
@@ -91,9 +92,11 @@ class _Choice:
     def told(self, delta: dict[str, Any]) -> str:
         """What is new in `reasoning_details`: servers send its pieces, or each time all of it so far."""
         text = details_text(delta)
-        if self.thought and len(text) > len(self.thought) and text.startswith(self.thought):
-            text = text[len(self.thought) :]
-        self.thought += text
+        if 0 < self.thought_size < len(text):
+            self.thought = ["".join(self.thought)]
+            text = text.removeprefix(self.thought[0])
+        self.thought.append(text)
+        self.thought_size += len(text)
         return text
 
 

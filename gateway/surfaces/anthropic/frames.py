@@ -38,24 +38,24 @@ class _Stream:
 
     def write(self, batch: Batch) -> bytes:
         """All frames of one batch, joined."""
-        sent = b""
+        sent: list[bytes] = []
         for event in batch:
             kind = type(event)
             if kind is NativeChunk:
-                sent += self._relay(event)
+                sent.append(self._relay(event))
             elif kind is Silent:
-                sent += PING
+                sent.append(PING)
             elif kind is Started:
                 self._usage = event.usage or NOTHING
             elif kind is Warned:
                 self._warnings.append(reword(SURFACE, event.message))
             elif kind is Finished:
-                sent += self._finish(event)
+                sent.append(self._finish(event))
             elif kind is Failed:
-                sent += self.fail(event.error)
+                sent.append(self.fail(event.error))
             elif kind is not Progress and event.choice == 0:
-                sent += self._start() + self._blocks.write(event)
-        return sent
+                sent += (self._start(), self._blocks.write(event))
+        return b"".join(sent)
 
     def fail(self, error: GatewayError) -> bytes:
         """The error event: the last of a broken stream."""

@@ -7,7 +7,8 @@ from gateway.errors import NotSupported
 from gateway.limits import rates
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
-from gateway.surfaces import auth, replies
+from gateway.settings import Limits
+from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.anthropic import frames, reader, schema, tokens, writer
 from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
@@ -27,7 +28,8 @@ def create(services: Services, inbound: Inbound) -> Outbound:
 
 def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", DIALECT)
-    request = reader.read(schema.decode(inbound.body), inbound.header(BETA_HEADER), inbound.body)
+    limits, raw = services.settings.limits, inbound.body
+    request = caps.read(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
     if request.needs.stream:
         return _stream(services, context, request)
     answer = services.chat.generate(context, request)
@@ -38,6 +40,21 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
         *headers_of(facts, services.clock, streamed=False),
     ]
     return replies.json_reply(writer.reply(answer.result, facts), context.shown_id, headers=headers)
+
+
+def _read(limits: Limits, raw: bytes, betas: str) -> ChatRequest:
+    request = reader.read(_check(limits, raw, schema.decode(raw)), betas, raw)
+    request.large = len(raw) >= caps.LARGE
+    return request
+
+
+def _check(limits: Limits, raw: bytes, body: schema.Prompt) -> schema.Prompt:
+    caps.check(limits, raw, body.messages, body.tools, body.output_config, body.output_format)
+    return body
+
+
+def _count(limits: Limits, raw: bytes) -> int:
+    return tokens.estimate(_check(limits, raw, schema.decode_count(raw)))
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
@@ -54,7 +71,8 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
 def count(services: Services, inbound: Inbound) -> Outbound:
     """`{"input_tokens": n}`: an estimate; nothing is sent upstream and nothing is paid."""
     context = auth.admit(services, inbound, "count_tokens", DIALECT)
-    body = {"input_tokens": tokens.estimate(schema.decode_count(inbound.body))}
+    limits, raw = services.settings.limits, inbound.body
+    body = {"input_tokens": caps.read(limits, raw, _count, limits, raw)}
     return replies.json_reply(body, context.shown_id, headers=[_identity(context)])
 
 

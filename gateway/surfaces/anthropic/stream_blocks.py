@@ -4,6 +4,7 @@ Wire facts: Anthropic documentation, "Streaming messages": each block is started
 starts. Pieces of a later block wait here until the earlier one is whole.
 """
 
+from collections import deque
 from typing import Any
 from typing import Protocol as Interface
 
@@ -58,6 +59,11 @@ class Sheet:
         return self.start(shown) + self.stop()
 
 
+SHORT = 4096  # arguments up to here are read each time that they may be whole
+MOST_LOOKS = 64
+ENDS = ("}", "]", '"', "e", "l", *"0123456789")  # of a JSON text
+
+
 class _Writer(Interface):
     """A block under way. `whole`: nothing can follow in it."""
 
@@ -76,11 +82,12 @@ class _TextWriter:
     def __init__(self, number: int) -> None:
         self.number = number
         self._begun = False
-        self._signature = self._maker = ""
+        self._signatures: list[str] = []
+        self._maker = ""
 
     def add(self, event: TextDelta | RefusalDelta | SourceFound, sheet: Sheet) -> bytes:
         if isinstance(event, TextDelta) and event.signature:
-            self._signature += event.signature
+            self._signatures.append(event.signature)
             self._maker = self._maker or event.maker
         if isinstance(event, SourceFound):
             return self._begin(sheet) + sheet.change(
@@ -101,7 +108,7 @@ class _TextWriter:
 
     @property
     def late(self) -> Block | None:
-        return mark(TEXT, self._maker, self._signature) if self._signature else None
+        return mark(TEXT, self._maker, "".join(self._signatures)) if self._signatures else None
 
 
 class _ThoughtWriter:
@@ -150,25 +157,40 @@ class _CallWriter:
     def __init__(self, number: int) -> None:
         self.number = number
         self._begun = False
-        self._id = self._name = self._json = self._signature = self._maker = ""
+        self._id = self._name = self._maker = ""
+        self._pieces: list[str] = []
+        self._signatures: list[str] = []
         self._executed = self._custom = False
         self._kept = ""  # its mark as a member of the block
+        self._size = self._looks = 0
 
     @property
     def whole(self) -> bool:
+        if not self._begun or self._custom or not self._may_end():
+            return False
         try:
-            orjson.loads(self._json)
+            orjson.loads("".join(self._pieces))
         except orjson.JSONDecodeError:
             return False
-        return self._begun and not self._custom
+        return True
+
+    def _may_end(self) -> bool:
+        """Whether it is worth to read the arguments: of long ones only so often, then their block's end is awaited."""
+        if not self._pieces or not self._pieces[-1].rstrip().endswith(ENDS):
+            return False
+        self._looks += self._size > SHORT
+        return self._looks <= MOST_LOOKS
 
     def add(self, event: ToolCallDelta, sheet: Sheet) -> bytes:
         self._id, self._name = self._id or event.id, self._name or event.name
         self._executed = self._executed or bool(event.executed)
         self._custom = self._custom or event.custom
-        self._signature += event.signature
+        if event.signature:
+            self._signatures.append(event.signature)
         self._maker = self._maker or event.maker
-        self._json += event.arguments
+        if event.arguments:
+            self._pieces.append(event.arguments)
+            self._size += len(event.arguments)
         if self._begun:
             return self._show(event.arguments, sheet)
         return self._begin(sheet) if self._name else b""
@@ -177,18 +199,18 @@ class _CallWriter:
         """The start, and what is known of the arguments; a mark of the call goes ahead of it."""
         self._begun = True
         sent = b""
-        if self._signature:
+        if self._signatures:
             sent = self._mark(sheet)
         kind = "server_tool_use" if self._executed else "tool_use"
         sent += sheet.start({"type": kind, "id": self._id, "name": self._name, "input": {}, **self._member()})
-        return sent + self._show(self._json, sheet)
+        return sent + self._show("".join(self._pieces), sheet)
 
     def _member(self) -> Block:
         """What the block carries beside name and id."""
         return {}
 
     def _mark(self, sheet: Sheet) -> bytes:
-        signature, self._signature = self._signature, ""
+        signature, self._signatures = "".join(self._signatures), []
         return sheet.lone(mark(CALL + self._id, self._maker, signature))
 
     def _show(self, piece: str, sheet: Sheet) -> bytes:
@@ -200,10 +222,10 @@ class _CallWriter:
     def close(self, sheet: Sheet) -> bytes:
         sent = b"" if self._begun else self._begin(sheet)
         if self._custom:
-            text = orjson.dumps({"input": self._json}).decode()
+            text = orjson.dumps({"input": "".join(self._pieces)}).decode()
             sent += sheet.change({"type": "input_json_delta", "partial_json": text})
         sent += sheet.stop()
-        return sent + self._mark(sheet) if self._signature else sent
+        return sent + self._mark(sheet) if self._signatures else sent
 
 
 class _SilentCallWriter(_CallWriter):
@@ -213,7 +235,7 @@ class _SilentCallWriter(_CallWriter):
         return {"signature": self._kept} if self._kept else {}
 
     def _mark(self, sheet: Sheet) -> bytes:
-        signature, self._signature = self._signature, ""
+        signature, self._signatures = "".join(self._signatures), []
         self._kept = write_seal(Seal(CALL + self._id, self._maker, signature))
         return b""
 
@@ -243,6 +265,11 @@ WRITERS: dict[type, type] = {
 }
 
 
+def _family(writer: _Writer) -> type:
+    """What WRITERS calls the kind of a writer."""
+    return _CallWriter if isinstance(writer, _CallWriter) else type(writer)
+
+
 class BlockOrder:
     """Takes events of blocks, gives frames. `called` tells whether the caller has a tool to run.
 
@@ -257,7 +284,10 @@ class BlockOrder:
         self._sheet = Sheet()
         self._open: _Writer | None = None
         self._late: Block | None = None
-        self._queue: list[tuple[_Writer, list[Event]]] = []
+        self._queue: deque[tuple[_Writer, list[Event]]] = deque()
+        # Those that are open or wait, by what their events tell; texts in their order.
+        self._known: dict[tuple[type, int], tuple[_Writer, list[Event]]] = {}
+        self._text: _Writer | None = None
         self._done: set[int] = set()  # blocks that are whole, though they wait
 
     def write(self, event: Event) -> bytes:
@@ -272,15 +302,21 @@ class BlockOrder:
         if isinstance(event, ToolCallDelta) and not event.executed:
             self.called = True
         known = self._find(kind, event)
-        if known is not None and known is self._open:
-            return known.add(event, self._sheet) + self._drain()
-        waiting = next((events for writer, events in self._queue if writer is known), None)
-        if waiting is None:
-            writer = _SilentCallWriter if self._silent and kind is _CallWriter else kind
-            self._queue.append((writer(event.block), [event]))
+        if known is None:
+            self._append((_SilentCallWriter if self._silent and kind is _CallWriter else kind)(event.block), event)
+        elif known[0] is self._open:
+            return known[0].add(event, self._sheet) + self._drain()
         else:
-            waiting.append(event)
+            known[1].append(event)
         return self._drain()
+
+    def _append(self, writer: _Writer, event: Event) -> None:
+        entry = writer, [event]
+        self._queue.append(entry)
+        if not isinstance(writer, _PartWriter):
+            self._known[_family(writer), writer.number] = entry
+        if isinstance(writer, _TextWriter):
+            self._text = writer
 
     def close(self) -> bytes:
         """All that is still open or waiting, brought to its end."""
@@ -295,15 +331,12 @@ class BlockOrder:
             return True
         return not event.id and not event.name and self._find(_CallWriter, event) is None
 
-    def _find(self, kind: type, event: Any) -> _Writer | None:
-        """The writer of the event's block; a source without one belongs to the text at hand."""
-        if kind is _PartWriter:
-            return None
-        writers = [*([self._open] if self._open else []), *(writer for writer, _ in self._queue)]
-        fitting = [writer for writer in writers if isinstance(writer, kind)]
+    def _find(self, kind: type, event: Any) -> tuple[_Writer, list[Event]] | None:
+        """The writer of the event's block, with what waits for its turn; a source without one belongs to the text at
+        hand."""
         if isinstance(event, SourceFound):
-            return fitting[-1] if fitting else None
-        return next((writer for writer in fitting if writer.number == event.block), None)
+            return self._known.get((kind, self._text.number)) if self._text is not None else None
+        return self._known.get((kind, event.block))
 
     def _drain(self) -> bytes:
         """Open waiting blocks for as long as the one before is whole."""
@@ -313,7 +346,7 @@ class BlockOrder:
         return sent
 
     def _open_next(self) -> bytes:
-        writer, events = self._queue.pop(0)
+        writer, events = self._queue.popleft()
         self._open = writer
         sent = self._sheet.lone(self._late) if self._late else b""
         self._late = None
@@ -330,4 +363,7 @@ class BlockOrder:
         writer, self._open = self._open, None
         if isinstance(writer, _TextWriter):
             self._late = None if self._silent else writer.late
+            self._text = None if self._text is writer else self._text
+        if writer is not None:
+            self._known.pop((_family(writer), writer.number), None)
         return writer.close(self._sheet) if writer is not None else b""

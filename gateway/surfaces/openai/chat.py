@@ -3,7 +3,8 @@
 from gateway.engine.context import RequestContext
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
-from gateway.surfaces import auth, replies
+from gateway.settings import Limits
+from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, older
@@ -14,11 +15,23 @@ ID_PREFIX = "chatcmpl-"
 def complete(services: Services, inbound: Inbound) -> Outbound:
     """A chat completion, whole or streamed (HTTP reference, section 2)."""
     context = auth.admit(services, inbound, "chat")
-    body = chat_schema.decode(inbound.body)
-    request = chat_reader.read(body, inbound.body)
+    body, request = read(services.settings.limits, inbound.body)
     if type(body) is chat_schema.OlderBody:
         return older.write(_answer(services, context, request))
     return _answer(services, context, request)
+
+
+def read(limits: Limits, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
+    """The checked body and the neutral request. InvalidRequest."""
+    return caps.read(limits, raw, _read, limits, raw)
+
+
+def _read(limits: Limits, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
+    body = chat_schema.decode(raw)
+    caps.check(limits, raw, body.messages, body.tools, body.response_format)
+    request = chat_reader.read(body, raw)
+    request.large = len(raw) >= caps.LARGE
+    return body, request
 
 
 def _answer(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:

@@ -3,7 +3,7 @@
 from gateway.services import Services
 from gateway.surfaces import auth, replies
 from gateway.surfaces.exchange import Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat_reader, chat_schema
+from gateway.surfaces.openai import chat
 
 MANAGERS = ("owner", "admin")
 KIND = "route.explanation"
@@ -13,7 +13,7 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
     """The plan for a chat completions body: scores, order, and who was left out and why. Nobody is called and nothing
     is charged; a request that could not be served gets the error that it would get."""
     context = auth.admit(services, inbound, "chat")
-    request = chat_reader.read(chat_schema.decode(inbound.body), inbound.body)
+    _, request = chat.read(services.settings.limits, inbound.body)
     body = {"object": KIND, **services.planner.explain(context, request)}
     return replies.json_reply(body, context.shown_id)
 

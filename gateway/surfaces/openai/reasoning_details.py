@@ -33,12 +33,26 @@ class Marks:
 @dataclass(slots=True)
 class _Block:
     kind: str = TEXT
-    text: str = ""
-    signature: str = ""
-    sealed: str = ""
+    texts: list[str] = field(default_factory=list)
+    signatures: list[str] = field(default_factory=list)
+    seals: list[str] = field(default_factory=list)
     maker: str = ""
     ident: str = ""
     index: Any = None
+
+    @property
+    def signed(self) -> bool:
+        return any(self.signatures)
+
+    def part(self) -> Reasoning:
+        return Reasoning(
+            "".join(self.texts),
+            "".join(self.signatures),
+            "".join(self.seals),
+            self.maker,
+            self.ident,
+            self.kind == SUMMARY,
+        )
 
 
 def maker_of(name: Any) -> str:
@@ -71,31 +85,31 @@ def read_details(
             calls[ident] = (_word(item, "data"), maker)
         else:
             _merge(blocks, item, ident, maker)
-    if said and not any(block.text for block in blocks):
-        signed = next((block for block in blocks if block.signature), None)
+    if said and not any(text for block in blocks for text in block.texts):
+        signed = next((block for block in blocks if block.signed), None)
         if signed is None:
-            blocks.insert(0, _Block(text=said))
+            blocks.insert(0, _Block(texts=[said]))
         else:
-            signed.text = said
-    found = [
-        Reasoning(block.text, block.signature, block.sealed, block.maker, block.ident, block.kind == SUMMARY)
-        for block in blocks
-    ]
-    return found, Marks(text_mark, calls)
+            signed.texts = [said]
+    return [block.part() for block in blocks], Marks(text_mark, calls)
 
 
 def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, maker: str) -> None:
     """Add an item to the block it continues (same index and maker), or begin another."""
     index, last = item.get("index"), blocks[-1] if blocks else None
-    lone_signature = not item.get("text") and item.get("signature") and last is not None and not last.signature
+    lone_signature = not item.get("text") and item.get("signature") and last is not None and not last.signatures
     if last is None or last.maker != maker or not (lone_signature or (index is not None and index == last.index)):
         last = _Block(kind=item["type"], maker=maker, index=index)
         blocks.append(last)
     if item["type"] == SUMMARY:
         last.kind = SUMMARY
-    last.text += _word(item, "summary") or _word(item, "text")
-    last.signature += _word(item, "signature")
-    last.sealed += _word(item, "data")
+    for told, pieces in (
+        (_word(item, "summary") or _word(item, "text"), last.texts),
+        (_word(item, "signature"), last.signatures),
+        (_word(item, "data"), last.seals),
+    ):
+        if told:
+            pieces.append(told)
     last.ident = last.ident or ident
 
 

@@ -37,8 +37,9 @@ class _Open:
     item: Json
     block: int = -1
     pieces: list[str] = field(default_factory=list)
-    thought: Reasoning = Reasoning()
+    seals: list[ReasoningDelta] = field(default_factory=list)
     custom: bool = False
+    summary: bool = False
 
     @property
     def text(self) -> str:
@@ -47,6 +48,9 @@ class _Open:
     @property
     def place(self) -> Json:
         return {"item_id": self.item["id"], "output_index": self.index}
+
+
+NEAR = 64  # items behind the one at hand in which a source looks for its text
 
 
 class Assembler:
@@ -156,7 +160,7 @@ class Assembler:
         return [{"type": kind, **place, "annotation_index": number, "annotation": annotation}]
 
     def _last_text(self) -> tuple[Json, Json] | None:
-        for index in range(len(self.items) - 1, -1, -1):
+        for index in range(len(self.items) - 1, max(-1, len(self.items) - 1 - NEAR), -1):
             item = self.items[index]
             if item["type"] == "message" and item["content"][-1]["type"] == "output_text":
                 number = len(item["content"]) - 1
@@ -173,15 +177,9 @@ class Assembler:
             thought = self._thought = self._begin({"type": "reasoning", "summary": []})
             thought.block = event.block
             events.append(_added(thought, {**thought.item, "summary": []}))
-        known = thought.thought
-        thought.thought = Reasoning(
-            "",
-            known.signature + event.signature,
-            known.sealed + event.sealed,
-            event.maker or known.maker,
-            event.ident or known.ident,
-            event.summary,
-        )
+        if event.signature or event.sealed or event.maker or event.ident or not thought.seals:
+            thought.seals.append(event)
+        thought.summary = event.summary
         return events + self._think(thought, event.text) if event.text else events
 
     def _think(self, thought: _Open, text: str) -> list[Json]:
@@ -204,8 +202,14 @@ class Assembler:
             thought.item["summary"] = [part]
             events.append({"type": "response.reasoning_summary_text.done", **place, "text": text})
             events.append({"type": "response.reasoning_summary_part.done", **place, "part": part})
-        known = thought.thought
-        whole = Reasoning(text, known.signature, known.sealed, known.maker, known.ident, known.summary)
+        whole = Reasoning(
+            text,
+            "".join([seal.signature for seal in thought.seals]),
+            "".join([seal.sealed for seal in thought.seals]),
+            next((seal.maker for seal in reversed(thought.seals) if seal.maker), ""),
+            next((seal.ident for seal in reversed(thought.seals) if seal.ident), ""),
+            thought.summary,
+        )
         sealed = seal_reasoning(whole, self._origin)
         if sealed:
             thought.item["encrypted_content"] = sealed

@@ -11,7 +11,8 @@ from gateway.engine.context import RequestContext
 from gateway.engine.responses import Said, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSupported
 from gateway.services import Services
-from gateway.surfaces import auth, replies
+from gateway.settings import Limits
+from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.estimates import estimate_tokens
 from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
@@ -20,6 +21,7 @@ from gateway.surfaces.responses import compact, reader, schema, store, stream, w
 log = logging.getLogger("gateway")
 
 SURFACE = dialect.NAME
+LARGE_ITEM = 512  # bytes that an item of the conversation before counts for
 UPGRADE_REQUIRED = 426  # what coding clients take as: use HTTP at once (RFC 9110, 15.5.22)
 NO_SOCKET = "WebSockets are not offered here; send POST /v1/responses over HTTP."
 NOT_RUNNING = "Only background responses can be cancelled, and there are none here; close the connection instead."
@@ -35,13 +37,14 @@ def create(services: Services, inbound: Inbound) -> Outbound:
 
 def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", SURFACE)
-    body = schema.decode(inbound.body)
+    limits, raw = services.settings.limits, inbound.body
+    body = caps.read(limits, raw, schema.decode, raw)
     if keeps_nothing(context.caller.rules):
         if body.store:
             raise storage_conflict("store")
         body.store = False  # what the client's default wishes for is left out
     history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
-    turn = reader.read(body, history, own)
+    turn = caps.read(limits, raw, _read, limits, raw, body, history, own)
     if turn.store:
         services.responses.check_room(context.caller)
     keep = _keeper(services, context, turn, body.previous_response_id or "")
@@ -52,6 +55,13 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     response = writer.reply(answer.result, turn, facts, keep)
     headers = headers_of(facts, services.clock, streamed=False)
     return replies.json_reply(response, context.shown_id, headers=headers)
+
+
+def _read(limits: Limits, raw: bytes, body: schema.ResponsesBody, history: list[dict], own: list[dict]) -> reader.Turn:
+    caps.check(limits, raw, range(len(history) + len(own)), body.tools, body.text)
+    turn = reader.read(body, history, own)
+    turn.request.large = len(raw) + LARGE_ITEM * len(history) >= caps.LARGE
+    return turn
 
 
 def _stream(services: Services, context: RequestContext, turn: reader.Turn, keep: writer.Keep) -> Outbound:
@@ -84,7 +94,8 @@ def _keeper(services: Services, context: RequestContext, turn: reader.Turn, prev
 def shorten(services: Services, inbound: Inbound) -> Outbound:
     """A compacted conversation, to be sent as the input of the next turn."""
     context = auth.admit(services, inbound, "chat", "responses")
-    body = schema.decode_compact(inbound.body)
+    limits, raw = services.settings.limits, inbound.body
+    body = caps.read(limits, raw, schema.decode_compact, raw)
     history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
     request, users = compact.read(body, history, own)
     answer = services.chat.generate(context, request)
@@ -96,9 +107,10 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
 def count(services: Services, inbound: Inbound) -> Outbound:
     """How many tokens the input of a response would be: an estimate; nothing is sent upstream and nothing is paid."""
     context = auth.admit(services, inbound, "count_tokens", "responses")
-    body = schema.decode_count(inbound.body)
+    limits, raw = services.settings.limits, inbound.body
+    body = caps.read(limits, raw, schema.decode_count, raw)
     history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
-    needs = reader.read(body, history, own).request.needs
+    needs = caps.read(limits, raw, _read, limits, raw, body, history, own).request.needs
     images, files = (0, needs.media) if needs.documents else (needs.media, 0)
     tokens = estimate_tokens(needs.prompt_bytes, needs.messages, images, files, needs.tools)
     return replies.json_reply({"object": "response.input_tokens", "input_tokens": tokens}, context.shown_id)

@@ -44,20 +44,20 @@ class _Stream:
 
     def write(self, batch: Batch) -> bytes:
         """All frames of one batch, joined."""
-        sent = b""
+        sent: list[bytes] = []
         for event in batch:
             kind = type(event)
             if kind is Silent:
-                sent += KEEP_ALIVE
+                sent.append(KEEP_ALIVE)
             elif kind is Finished:
-                sent += self._finish(event)
+                sent.append(self._finish(event))
             elif kind is Failed:
-                sent += self.fail(event.error, event.usage)
+                sent.append(self.fail(event.error, event.usage))
             elif kind is NativeChunk:
-                sent += self._begin() + self._relay(event.body)
+                sent += (self._begin(), self._relay(event.body))
             elif kind not in UNSEEN:
-                sent += self._begin() + self._emit_all(self._assembled().add(event))
-        return sent
+                sent += (self._begin(), self._emit_all(self._assembled().add(event)))
+        return b"".join(sent)
 
     def _begin(self) -> bytes:
         """The two opening events; made when the first content is due, for only then is it sure who serves."""

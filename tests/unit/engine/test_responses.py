@@ -21,7 +21,7 @@ DAY_S = 86_400
 
 
 def caller(organization: str = "org_1") -> SimpleNamespace:
-    return SimpleNamespace(organization_id=organization, project_id="p", key_kind="user", key_id="k")
+    return SimpleNamespace(organization_id=organization, project_id="p", key_kind="user", key_id="k", rules=())
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_another_organization_shares_nothing(stored: StoredResponses, database: 
         stored.keep(caller(organization), one)
     assert total(database, "org_2") > 150_000
     with pytest.raises(NotFound):
-        stored.find(SimpleNamespace(project_id="q", key_kind="user", key_id="k"), "resp_org_1")
+        stored.find(SimpleNamespace(project_id="q", key_kind="user", key_id="k", rules=()), "resp_org_1")
 
 
 def test_nothing_that_is_stored_can_be_read_in_the_database(stored: StoredResponses, database: Database) -> None:

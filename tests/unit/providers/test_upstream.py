@@ -15,7 +15,7 @@ TARGET = SimpleNamespace(kept={}, protocol="plain", quirks=(), provider=SimpleNa
 class Plain:
     """A protocol whose every stream is two batches."""
 
-    dialect, marks = "plain", False
+    dialect, marks, waits = "plain", False, False
 
     def write(self, request: object, target: object) -> Call:
         return Call("POST", "http://maker.example", {}, b"", stream=True)

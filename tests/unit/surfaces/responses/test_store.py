@@ -19,7 +19,7 @@ MESSAGE = {"id": f"msg_{HEX}_0", "type": "message", "role": "assistant", "conten
 
 
 def caller(project: str = "p", kind: str = "user", key: str = "k") -> SimpleNamespace:
-    return SimpleNamespace(organization_id="org_1", project_id=project, key_kind=kind, key_id=key)
+    return SimpleNamespace(organization_id="org_1", project_id=project, key_kind=kind, key_id=key, rules=())
 
 
 def body(**fields) -> schema.CompactBody:

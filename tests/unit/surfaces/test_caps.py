@@ -1,0 +1,114 @@
+from dataclasses import replace
+
+import gevent
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import settings as settings_module
+from gateway.errors import InvalidRequest
+from gateway.surfaces import caps
+from gateway.surfaces.openai import chat
+
+LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
+TEXTS = st.text(alphabet='"\\{}[],a', max_size=30)
+VALUES = st.recursive(
+    st.none() | st.integers(0, 9) | TEXTS,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
+    max_leaves=20,
+)
+
+
+def body(**more: object) -> bytes:
+    return orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **more})
+
+
+def tool(name: str, schema: dict) -> dict:
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+TOO_MUCH = {
+    "max_messages": body(messages=[{"role": "user", "content": "hi"}] * 20_001),
+    "max_tools": body(tools=[tool(f"t{n}", {}) for n in range(2049)]),
+    "max_schema_nodes": body(tools=[tool("t", {"anyOf": [{}] * 50_001})]),
+    "max_enum": body(tools=[tool("t", {"properties": {"a": {"enum": list(range(10_001))}}})]),
+    "max_json_nodes": body(messages=[[]] * 1_000_001),
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_request_of_too_many_parts_is_told_which_cap_it_passed(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"limits.{name}") as caught:
+        chat.read(LIMITS, TOO_MUCH[name])
+    assert (caught.value.status, caught.value.code) == (400, "request_too_complex")
+
+
+def test_the_cap_of_an_answers_schema_is_that_of_tools() -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": list(range(10_001))}}}
+    with pytest.raises(InvalidRequest, match=r"limits\.max_enum"):
+        chat.read(LIMITS, body(response_format=wanted))
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_zero_is_no_cap(name: str) -> None:
+    try:
+        chat.read(replace(LIMITS, **{name: 0}), TOO_MUCH[name])
+    except InvalidRequest as error:
+        assert error.code != "request_too_complex"
+
+
+def test_a_small_cap_holds_for_small_bodies_too() -> None:
+    with pytest.raises(InvalidRequest, match="max_messages"):
+        chat.read(replace(LIMITS, max_messages=1), body(messages=[{"role": "user", "content": "hi"}] * 2))
+    with pytest.raises(InvalidRequest, match="max_enum"):
+        chat.read(replace(LIMITS, max_enum=2), body(tools=[tool("t", {"enum": [1, 2, 3]})]))
+
+
+def test_what_real_clients_send_passes() -> None:
+    """A coding agent's longest day: 4,000 messages, 500 tools of thirty fields each, texts full of code."""
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string", "enum": ["a", "b"]} for n in range(30)}}
+    code = "if (a[0], {b: [1, 2]}) { c(); }\n" * 40
+    messages = [{"role": "user", "content": code}] * 4_000
+    _, request = chat.read(LIMITS, body(messages=messages, tools=[tool(f"t{n}", schema) for n in range(500)]))
+    assert request.needs.messages == 4_000 and request.large
+
+
+@given(VALUES)
+def test_marks_within_texts_are_no_structure(value: object) -> None:
+    raw = orjson.dumps(value)
+    assert caps._has_more(raw, 0) == (_structure(value) > 0)
+    if _structure(value):
+        assert not caps._has_more(raw, _structure(value))
+        assert caps._has_more(raw, _structure(value) - 1)
+
+
+def _structure(value: object) -> int:
+    """Objects, lists and commas of a value."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(0, len(value) - 1) + sum(map(_structure, inner))
+
+
+@pytest.mark.parametrize("raw", [b'"' * 300_001, b'"' + b"\\" * 300_001, b'{"a":"' + b"\\x" * 200_000, b"[" * 300_000])
+def test_a_body_that_is_no_json_is_counted_in_one_pass(raw: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        chat.read(replace(LIMITS, max_json_nodes=1000), raw)
+
+
+def test_other_callers_have_their_turn_while_a_large_body_is_read() -> None:
+    turns = []
+
+    def neighbour() -> None:
+        while True:
+            turns.append(1)
+            gevent.sleep(0)
+
+    other = gevent.spawn(neighbour)
+    gevent.sleep(0)
+    before = len(turns)
+    _, request = chat.read(LIMITS, body(messages=[{"role": "user", "content": "hi"}] * 20_000))
+    request.conversation()
+    other.kill()
+    assert len(turns) > before + 20
