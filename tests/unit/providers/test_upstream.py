@@ -52,7 +52,7 @@ def collector_off() -> Iterator[None]:
 @pytest.mark.parametrize("read", [0, 1, 2])
 def test_what_was_read_goes_with_the_answer_and_waits_for_no_collector(collector_off: None, read: int) -> None:
     opener = Opener()
-    request = SimpleNamespace(native=None, warnings=())
+    request = SimpleNamespace(native=None, warnings=(), large=False)
     answering = Upstreams({"plain": Plain()}, opener, {}, 1.0).stream(request, TARGET, 1.0)
     for _ in range(read):
         next(answering.batches)
