@@ -26,8 +26,6 @@ from gateway.wiring import build
 
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
 NO_WEBSOCKET = {"status": 426, "code": "websocket_not_supported"}
-ANTHROPIC_PATHS = ("/v1/messages",)
-MANAGEMENT_PATHS = ("/auth", "/orgs", "/projects", "/keys", "/discounts", "/activity", "/user")
 
 
 class Application:
@@ -66,15 +64,15 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     addresses = Addresses(operation.path for operation in table.operations())
     pages = Browsers(chosen.security.cors_origins)
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
-    front = Front(flask.wsgi_app, addresses, pages, _dialect, hosts)
+    front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts)
     wsgi = _express(front, wired, addresses, pages, hosts) if chosen.server.express_lane else front
     return Application(wsgi, flask, wired, jobs)
 
 
 def _mount(services: Services) -> Flask:
     flask = Flask("gateway", static_folder=None)
-    for name, operations in table.SURFACES.items():
-        flask.register_blueprint(blueprint(name, services, operations))
+    for surface in table.SURFACES:
+        flask.register_blueprint(blueprint(services, surface))
     flask.register_error_handler(HTTPException, _http_error)
     return flask
 
@@ -97,12 +95,12 @@ def _express(front: Front, services: Services, addresses: Addresses, pages: Brow
 
 def _crashed(inbound: Inbound, error: Exception) -> Outbound:
     if isinstance(error, GatewayError):
-        return replies.error_reply(error, _dialect(inbound.path), inbound.shown_id)
-    return replies.crash_reply(inbound, error, _dialect(inbound.path), inbound.shown_id)
+        return replies.error_reply(error, table.errors_at(inbound.path), inbound.shown_id)
+    return replies.crash_reply(inbound, error, table.errors_at(inbound.path), inbound.shown_id)
 
 
 def _http_error(error: HTTPException) -> object:
-    """Werkzeug's own refusals (no such path or method) in the dialect that the path belongs to; OPTIONS is no error."""
+    """Werkzeug's own refusals (no such path or method) as the surface of the path tells errors; OPTIONS is none."""
     ours: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
         # Clients try a WebSocket first and fall back to HTTP at once only when told that there is none.
@@ -117,10 +115,4 @@ def _http_error(error: HTTPException) -> object:
         ours = NotFound(f"There is nothing at {request.path}.")
     else:
         ours = Internal(error.description or "The request failed.", status=error.code)
-    return respond(replies.error_reply(ours, _dialect(request.path), request.environ.get(REQUEST_ID, "")))
-
-
-def _dialect(path: str) -> str:
-    if path.startswith(ANTHROPIC_PATHS):
-        return "anthropic"
-    return "management" if path.startswith(MANAGEMENT_PATHS) else "openai"
+    return respond(replies.error_reply(ours, table.errors_at(request.path), request.environ.get(REQUEST_ID, "")))

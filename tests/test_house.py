@@ -53,10 +53,8 @@ RANKS = {
     "gateway.surfaces.visitor": 6.7,
     "gateway.surfaces.gate": 6.75,
     "gateway.surfaces.blueprints": 6.8,
-    "gateway.surfaces.openai": 7,
-    "gateway.surfaces.anthropic": 7,
-    "gateway.surfaces.responses": 7,
-    "gateway.surfaces.management": 7,
+    # Each folder of surfaces/ is a room of its own, blind to the others.
+    **{f"gateway.surfaces.{folder.parent.name}": 7 for folder in sorted(GATEWAY.glob("surfaces/*/__init__.py"))},
     "gateway.surfaces.openapi": 7,
     "gateway.surfaces.health": 7,
     "gateway.console": 7,

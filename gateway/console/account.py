@@ -96,6 +96,6 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", PATH, as_page(show), "management"),
-    Operation("POST", PATH, as_page(act), "management", body="form"),
+    Operation("GET", PATH, as_page(show)),
+    Operation("POST", PATH, as_page(act), body="form"),
 )

@@ -157,10 +157,10 @@ def _ask_again(inbound: Inbound, visitor: Visitor, error: GatewayError) -> Outbo
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/connect/login", as_page(show_login), "management"),
-    Operation("POST", "/connect/login", as_page(sign_in), "management", body="form"),
-    Operation("POST", "/connect/logout", as_page(sign_out), "management", body="form"),
-    Operation("GET", "/connect/device", as_page(show_device), "management"),
-    Operation("POST", "/connect/device", as_page(decide_device), "management", body="form"),
-    Operation("GET", "/sso", as_page(single_sign_on), "management"),
+    Operation("GET", "/connect/login", as_page(show_login)),
+    Operation("POST", "/connect/login", as_page(sign_in), body="form"),
+    Operation("POST", "/connect/logout", as_page(sign_out), body="form"),
+    Operation("GET", "/connect/device", as_page(show_device)),
+    Operation("POST", "/connect/device", as_page(decide_device), body="form"),
+    Operation("GET", "/sso", as_page(single_sign_on)),
 )

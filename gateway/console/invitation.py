@@ -133,6 +133,6 @@ def _make_csrf(services: Services, visitor: Visitor | None, token: str) -> str:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", PATH, as_page(show), "management"),
-    Operation("POST", PATH, as_page(accept), "management", body="form"),
+    Operation("GET", PATH, as_page(show)),
+    Operation("POST", PATH, as_page(accept), body="form"),
 )

@@ -7,7 +7,7 @@ from gateway import ids
 from gateway.surfaces import browsers, wsgi
 from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.browsers import Browsers
-from gateway.surfaces.exchange import LABEL_LENGTH, Outbound
+from gateway.surfaces.exchange import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.hosts import Hosts, refuse_host
 from gateway.surfaces.replies import error_reply
 
@@ -17,18 +17,18 @@ ID_HEADER = "x-request-id"
 
 
 class Front:
-    """A WSGI application around another. `dialect` names the error envelope of a path."""
+    """A WSGI application around another. `errors_at` tells how errors are told at a path."""
 
     def __init__(
         self,
         application: Application,
         addresses: Addresses,
         pages: Browsers,
-        dialect: Callable[[str], str],
+        errors_at: Callable[[str], ErrorFormat],
         hosts: Hosts,
     ) -> None:
         self._application = application
-        self._dialect = dialect
+        self._errors_at = errors_at
         self._hosts = hosts
         self._addresses = addresses
         self._pages = pages
@@ -54,5 +54,5 @@ class Front:
         if not self._hosts.allows(environ.get("HTTP_HOST", ""), path):
             refusal = refuse_host()
         if refusal is not None:
-            return wsgi.start(error_reply(refusal, self._dialect(path), shown_id), begin)
+            return wsgi.start(error_reply(refusal, self._errors_at(path), shown_id), begin)
         return self._application(environ, begin)

@@ -10,7 +10,7 @@ from gateway.errors import GatewayError
 from gateway.ids import new_hex
 from gateway.server.connection import Connection
 from gateway.surfaces.exchange import Outbound
-from gateway.surfaces.replies import error_reply
+from gateway.surfaces.replies import OPENAI, error_reply
 from gateway.surfaces.wsgi import write_status
 
 # A body of declared length up to this goes out with its head in one send, however many pieces it comes in.
@@ -226,7 +226,7 @@ def join(result: Iterable[bytes], length: int) -> bytes:
 
 def write_refusal(error: GatewayError, date: str, bare: bool = False) -> bytes:
     """A whole reply for an error that no surface has seen; the connection ends with it."""
-    outbound = error_reply(error, "openai", new_hex())
+    outbound = error_reply(error, OPENAI, new_hex())
     lines = [f"HTTP/1.1 {write_status(error.status)}", *map(LINE, outbound.headers)]
     lines += f"Content-Length: {len(outbound.body)}", date, "Connection: close", *HEAD_END
     return LINE_END.join(lines).encode("latin-1") + (b"" if bare else outbound.body)

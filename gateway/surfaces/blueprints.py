@@ -1,6 +1,6 @@
 """Operations as Flask blueprints: a thin adaptor around the same handlers that the express lane calls."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from flask import Blueprint, Response, request
@@ -12,7 +12,7 @@ from gateway.metering.counters import Count
 from gateway.services import Services
 from gateway.settings import Server
 from gateway.surfaces import auth, policy, replies, retained
-from gateway.surfaces.exchange import Handler, Inbound, Operation, Outbound
+from gateway.surfaces.exchange import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.gate import Gate
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_inbound
@@ -24,27 +24,27 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
-    """The handler with every error turned into an answer of its dialect; nothing escapes."""
-    handler, dialect, paid = _until_its_end(operation), operation.dialect, operation.paid
+    """The handler with every error turned into an answer of its format; nothing escapes."""
+    handler, errors, paid = _until_its_end(operation), operation.errors or replies.OPENAI, operation.paid
     count, name = services.counters.count, f"{operation.method} {operation.path}"
     answers: dict[int, Count] = {}
     notices = replies.deprecation_headers(operation.deprecated) if operation.deprecated else []
 
     def handle(inbound: Inbound, keyed: bool = paid) -> Outbound:
         if keyed and KEY_HEADER in inbound.headers:
-            return _once(services, dialect, inbound, partial(handle, keyed=False))
+            return _once(services, errors, inbound, partial(handle, keyed=False))
         try:
             outbound = handler(services, inbound)
         except GatewayError as error:
-            outbound = replies.error_reply(error, dialect, inbound.shown_id)
+            outbound = replies.error_reply(error, errors, inbound.shown_id)
         except Exception as error:
-            outbound = replies.crash_reply(inbound, error, dialect, inbound.shown_id)
+            outbound = replies.crash_reply(inbound, error, errors, inbound.shown_id)
         except BaseException:  # the caller hung up
             if paid:
                 retained.leave(inbound)
             raise
         if paid and inbound.payload is not None:
-            outbound = retained.keep(inbound, outbound, dialect)
+            outbound = retained.keep(inbound, outbound, errors)
         status = outbound.status
         counted = answers.get(status)
         if counted is None:
@@ -71,7 +71,7 @@ def _until_its_end(operation: Operation) -> Handler:
     return handle
 
 
-def _once(services: Services, dialect: str, inbound: Inbound, handle: Callable[[Inbound], Outbound]) -> Outbound:
+def _once(services: Services, errors: ErrorFormat, inbound: Inbound, handle: Callable[[Inbound], Outbound]) -> Outbound:
     """The answer to a request with an Idempotency-Key: made now, or the one that was made before."""
 
     def make() -> Reply:
@@ -84,7 +84,7 @@ def _once(services: Services, dialect: str, inbound: Inbound, handle: Callable[[
         keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _content(inbound), inbound.request_id)
         reply = services.idempotency.answer(keyed, make, partial(_check_replay, services, caller, inbound))
     except GatewayError as error:
-        return replies.error_reply(error, dialect, inbound.shown_id)
+        return replies.error_reply(error, errors, inbound.shown_id)
     if not reply.replayed:
         return Outbound(reply.status, reply.headers, reply.body)
     return Outbound(reply.status, _replayed_headers(reply, inbound.shown_id), reply.body)
@@ -113,11 +113,11 @@ def _replayed_headers(reply: Reply, shown_id: str) -> list[tuple[str, str]]:
     return [*kept, *own, ("x-should-retry", "false")] if reply.status >= 500 else [*kept, *own]
 
 
-def blueprint(name: str, services: Services, operations: Iterable[Operation]) -> Blueprint:
-    """A blueprint that answers `operations`."""
-    made = Blueprint(name, __name__)
+def blueprint(services: Services, surface: Surface) -> Blueprint:
+    """A blueprint that answers the operations of a surface."""
+    made = Blueprint(surface.name, __name__)
     gate, proxies = Gate(services), make_proxies(services.settings.server)
-    for operation in operations:
+    for operation in surface.operations:
         made.add_url_rule(
             operation.path,
             endpoint=f"{operation.method} {operation.path}".replace(".", "_"),
@@ -134,7 +134,7 @@ def make_proxies(server: Server) -> Proxies:
 
 
 def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies) -> Callable[..., Response]:
-    handle = guard(services, operation)
+    handle, errors = guard(services, operation), operation.errors or replies.OPENAI
     server = services.settings.server
     max_body = server.max_body_mb << 20
 
@@ -150,7 +150,7 @@ def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies
                 run=services.unpackers.run,
             )
         except GatewayError as error:
-            return respond(replies.error_reply(error, operation.dialect, request.environ.get(REQUEST_ID, "")))
+            return respond(replies.error_reply(error, errors, request.environ.get(REQUEST_ID, "")))
         return respond(handle(inbound))
 
     return view

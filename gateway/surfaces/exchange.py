@@ -1,13 +1,14 @@
 """What a surface handles: one request in, one answer out, free of any server and framework."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl
 
 from msgspec import Struct, field
 
 from gateway import ids
+from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from gateway.accounts.authentication import Caller
@@ -72,6 +73,17 @@ Handler = Callable[["Services", Inbound], Outbound]
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorFormat:
+    """How a surface tells errors: the `body` of one (error, request id), the JSON `schema` of that, and the header
+    beside x-request-id in which clients of the format look for the request's id ("": none)."""
+
+    name: str
+    body: Callable[[GatewayError, str], dict[str, Any]]
+    schema: dict[str, Any]
+    id_header: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class About:
     """What the API description says of an operation beside its line in the table.
 
@@ -106,17 +118,41 @@ class Operation:
     """One line of a surface's table.
 
     `path` may hold `<name>` variables, given in Inbound.params. `hot` operations are also answered by the express
-    lane (their path has no variable). `dialect` names the error envelope. `body` is what a POST must carry:
-    "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the admission.
-    `about` is for the API description; `deprecated` adds the headers of docs/versioning.md to every answer.
+    lane (their path has no variable). `errors` is how it tells errors, None: as its surface does. `body` is what a POST
+    must carry: "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the
+    admission. `about` is for the API description; `deprecated` adds the headers of docs/versioning.md to every answer.
     """
 
     method: str
     path: str
     handler: Handler
-    dialect: str = "openai"
+    errors: ErrorFormat | None = None
     body: Literal["json", "form", "any", "none"] = "none"
     hot: bool = False
     paid: bool = False
     about: About | None = None
     deprecated: Deprecated | None = None
+
+
+class Surface:
+    """One way to call the gateway: a table of operations that tell errors alike.
+
+    Everything else follows from it: blueprints, express lane, description, and how errors that no operation has seen
+    (an unknown path, a wrong method) are told below its `prefixes`. `described`: programs call it, so the description
+    lists it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        errors: ErrorFormat,
+        operations: tuple[Operation, ...],
+        prefixes: tuple[str, ...] = (),
+        described: bool = True,
+    ) -> None:
+        self.name, self.errors, self.prefixes, self.described = name, errors, prefixes, described
+        self.operations = tuple(one if one.errors else replace(one, errors=errors) for one in operations)
+
+    def depth(self, path: str) -> int:
+        """The length of its prefix that `path` lies below; 0 when there is none."""
+        return max((len(one) for one in self.prefixes if path == one or path.startswith(f"{one}/")), default=0)

@@ -17,8 +17,8 @@ from gateway.errors import NotFound, Unauthenticated
 from gateway.metering.counters import BUCKETS
 from gateway.services import Services
 from gateway.surfaces.auth import token_of
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
-from gateway.surfaces.replies import json_reply
+from gateway.surfaces.exchange import Inbound, Operation, Outbound, Surface
+from gateway.surfaces.replies import OPENAI, json_reply
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 NO_STORE = ("Cache-Control", "no-store")
@@ -137,3 +137,5 @@ OPERATIONS = (
     Operation("GET", "/metrics", metrics),
     Operation("GET", "/robots.txt", robots),
 )
+
+SURFACE = Surface("health", OPENAI, OPERATIONS)

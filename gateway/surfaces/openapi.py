@@ -17,7 +17,8 @@ from marshmallow import Schema
 from gateway import __version__
 from gateway.services import Services
 from gateway.surfaces import policy
-from gateway.surfaces.exchange import About, Deprecated, Inbound, Operation, Outbound
+from gateway.surfaces.exchange import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.replies import OPENAI
 
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 TITLE = "llmgateway"
@@ -39,35 +40,6 @@ SCHEMES = {
     "headerKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "A project's API key."},
     "session": {"type": "http", "scheme": "bearer", "description": "The token of a sign-in."},
 }
-STRING = {"type": "string"}
-ERRORS: dict[str, dict[str, Any]] = {
-    "openai": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["message", "type", "param", "code"],
-                "properties": dict.fromkeys(("message", "type", "param", "code"), STRING),
-            }
-        },
-    },
-    "anthropic": {
-        "type": "object",
-        "required": ["type", "error"],
-        "properties": {"type": {"const": "error"}, "error": {"type": "object", "required": ["type", "message"]}},
-    },
-    "management": {
-        "type": "object",
-        "required": ["error", "status", "message", "code"],
-        "properties": {"error": {}, "status": {"type": "integer"}, "message": STRING, "code": STRING, "param": STRING},
-    },
-    "sign-in": {
-        "type": "object",
-        "required": ["error", "message"],
-        "properties": {"error": STRING, "message": STRING},
-    },
-}
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a}"
     "pre,code{font:13px/1.5 ui-monospace,monospace}pre{background:#f6f6f6;padding:.75rem;overflow:auto}"
@@ -76,8 +48,8 @@ STYLE = (
 )
 
 
-def operations(listed: Callable[[], Iterable[Operation]]) -> tuple[Operation, ...]:
-    """The operations that describe `listed`; the description is made once, on first use."""
+def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
+    """The surface that describes `listed`; the description is made once, on first use."""
     document = functools.cache(lambda: describe(listed()))
     text = functools.cache(lambda: orjson.dumps(document()))
 
@@ -95,11 +67,12 @@ def operations(listed: Callable[[], Iterable[Operation]]) -> tuple[Operation, ..
         ]
         return Outbound(200, headers, write_page(document(), nonce).encode())
 
-    return (
+    operations = (
         Operation("GET", "/openapi.json", show),
         Operation("GET", "/json", show),
         Operation("GET", "/docs", read),
     )
+    return Surface("description", OPENAI, operations, described=False)
 
 
 def describe(listed: Iterable[Operation]) -> dict[str, Any]:
@@ -114,8 +87,6 @@ def describe(listed: Iterable[Operation]) -> dict[str, Any]:
     )
     for name, scheme in SCHEMES.items():
         spec.components.security_scheme(name, scheme)
-    for dialect, schema in ERRORS.items():
-        spec.components.schema(_error_name(dialect), schema)
     known: set[str] = set()
     for operation in listed:
         path = VARIABLE.sub(r"{\1}", operation.path)
@@ -180,18 +151,23 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
         if status != 204:
             schema = _schema(spec, about.answer, known) if about.answer is not None else {}
             answers[str(status)]["content"] = {about.media: {"schema": schema}}
+    errors = operation.errors or OPENAI
     for status in about.errors or (UNSAID if about.access in ("key", "optional") else ()):
-        answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, operation.dialect, status, known)}"}
+        answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, errors, status, known)}"}
     return answers
 
 
-def _refusal(spec: APISpec, dialect: str, status: int, known: set[str]) -> str:
+def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -> str:
     """The name of the component that describes an error answer; made when it is needed first."""
-    name = f"{_error_name(dialect)}.{status}"
+    kind = f"error.{errors.name}"
+    if kind not in known:
+        known.add(kind)
+        spec.components.schema(kind, errors.schema)
+    name = f"{kind}.{status}"
     if name not in known:
         known.add(name)
         text = "Overloaded" if status == 529 else HTTPStatus(status).phrase
-        schema = {"$ref": f"#/components/schemas/{_error_name(dialect)}"}
+        schema = {"$ref": f"#/components/schemas/{kind}"}
         spec.components.response(name, {"description": text, "content": {"application/json": {"schema": schema}}})
     return name
 
@@ -234,10 +210,6 @@ def _name_of(schema: Any) -> str:
     """Schemas of one name in two files get different names: that of their file goes in front."""
     kind = schema if isinstance(schema, type) else type(schema)
     return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
-
-
-def _error_name(dialect: str) -> str:
-    return f"error.{dialect}"
 
 
 def _identify(operation: Operation) -> str:

@@ -1,4 +1,4 @@
-"""Replies and errors of every surface: headers that all answers carry, and each dialect's error envelope."""
+"""Replies and errors of every surface: headers that all answers carry, and the format of errors."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -8,11 +8,11 @@ from email.utils import format_datetime
 import orjson
 
 from gateway.clock import SECOND_US
-from gateway.dialects import anthropic, management, openai
+from gateway.dialects import openai
 from gateway.errors import GatewayError, Internal
 from gateway.neutral.events import Batch
 from gateway.surfaces import policy
-from gateway.surfaces.exchange import Deprecated, Inbound, Outbound
+from gateway.surfaces.exchange import Deprecated, ErrorFormat, Inbound, Outbound
 
 log = logging.getLogger("gateway")
 
@@ -21,13 +21,17 @@ PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization,
 PRIVATE_JSON = (JSON, *PRIVATE)
 SSE = [("Content-Type", "text/event-stream; charset=utf-8"), ("X-Accel-Buffering", "no")]
 
-# dialect → (error, request id) → body of the error answer
-ENVELOPES: dict[str, Callable[[GatewayError, str], dict]] = {
-    "openai": openai.error_body,
-    "anthropic": anthropic.error_body,
-    "management": management.error_body,
-    "sign-in": management.sign_in_error_body,
-}
+# The service's own format, which is also that of errors below no surface's prefix.
+MEMBERS = dict.fromkeys(("message", "type", "param", "code"), {"type": "string"})
+OPENAI = ErrorFormat(
+    "openai",
+    openai.error_body,
+    {
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {"type": "object", "required": list(MEMBERS), "properties": MEMBERS}},
+    },
+)
 
 
 def json_reply(
@@ -71,21 +75,21 @@ def _write_frames(
             close()
 
 
-def error_reply(error: GatewayError, dialect: str, request_id: str = "") -> Outbound:
-    """`error` in the caller's dialect, with Retry-After when it is known."""
+def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") -> Outbound:
+    """`error` in the caller's format, with Retry-After when it is known."""
     headers = list(error.headers)
     if error.retry_after is not None:
         headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
-    if dialect == "anthropic":
-        headers.append(("request-id", request_id))
-    return json_reply(ENVELOPES[dialect](error, request_id), request_id, error.status, headers)
+    if errors.id_header:
+        headers.append((errors.id_header, request_id))
+    return json_reply(errors.body(error, request_id), request_id, error.status, headers)
 
 
-def crash_reply(inbound: Inbound, error: BaseException, dialect: str, request_id: str = "") -> Outbound:
+def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, request_id: str = "") -> Outbound:
     """An unexpected exception: the log has it, the caller learns only that it was our fault."""
     log.error("%s %s failed: request %s", inbound.method, inbound.path, request_id, exc_info=error)
     return error_reply(
-        Internal("Something went wrong on our side; the operator's log has the cause."), dialect, request_id
+        Internal("Something went wrong on our side; the operator's log has the cause."), errors, request_id
     )
 
 

@@ -8,21 +8,21 @@ import orjson
 from gateway.engine.payloads import Payload
 from gateway.errors import Cancelled, GatewayError
 from gateway.surfaces import replies
-from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.exchange import ErrorFormat, Inbound, Outbound
 
 log = logging.getLogger("gateway")
 
 
-def keep(inbound: Inbound, outbound: Outbound, dialect: str) -> Outbound:
+def keep(inbound: Inbound, outbound: Outbound, errors: ErrorFormat) -> Outbound:
     """The answer, durable together with its settlement before its last bytes leave; 503 when that takes too long."""
     payload = inbound.payload
     if not isinstance(outbound.body, bytes):
-        return Outbound(outbound.status, outbound.headers, Kept(outbound, payload, dialect, inbound.shown_id))
+        return Outbound(outbound.status, outbound.headers, Kept(outbound, payload, errors, inbound.shown_id))
     payload.add(outbound.body)
     try:
         payload.finish(outbound.status)
     except GatewayError as error:
-        return replies.error_reply(error, dialect, inbound.shown_id)
+        return replies.error_reply(error, errors, inbound.shown_id)
     return outbound
 
 
@@ -35,11 +35,11 @@ def leave(inbound: Inbound) -> None:
 class Kept:
     """A stream that is kept while it is sent. Once all of it is there, its last piece waits for the settlement."""
 
-    def __init__(self, outbound: Outbound, payload: Payload, dialect: str, request_id: str) -> None:
+    def __init__(self, outbound: Outbound, payload: Payload, errors: ErrorFormat, request_id: str) -> None:
         self._pieces = outbound.body
         self._status = outbound.status
         self._payload = payload
-        self._dialect = dialect
+        self._errors = errors
         self._request_id = request_id
         self._copies = self._copy()
 
@@ -76,7 +76,7 @@ class Kept:
             yield piece
 
     def _write_error(self, error: GatewayError) -> bytes:
-        body = replies.ENVELOPES[self._dialect](error, self._request_id)
+        body = self._errors.body(error, self._request_id)
         return b"event: error\ndata: %b\n\n" % orjson.dumps(body)
 
 

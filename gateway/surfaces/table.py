@@ -1,35 +1,36 @@
-"""Every operation of the product, by surface: the one list that blueprints, express lane and description share."""
+"""The surfaces of the product: the one list that blueprints, express lane, error formats and description come from."""
 
-from gateway.console import account, connect, invitation
+from gateway.console import table as console
 from gateway.surfaces import health, openapi
 from gateway.surfaces.anthropic import routes as messages
-from gateway.surfaces.exchange import Operation
+from gateway.surfaces.exchange import ErrorFormat, Operation, Surface
 from gateway.surfaces.management import table as management
-from gateway.surfaces.openai import chat, completions, explain, key, models
+from gateway.surfaces.openai import table as openai
+from gateway.surfaces.replies import OPENAI
 from gateway.surfaces.responses import routes as responses
 
-UNDESCRIBED = ("description", "console")
-
-SURFACES: dict[str, tuple[Operation, ...]] = {
-    "health": health.OPERATIONS,
-    "chat": chat.OPERATIONS,
-    "completions": completions.OPERATIONS,
-    "messages": messages.OPERATIONS,
-    "responses": responses.OPERATIONS,
-    "models": models.OPERATIONS,
-    "routing": explain.OPERATIONS,
-    "key": key.OPERATIONS,
-    "management": management.OPERATIONS,
-    "console": (*account.OPERATIONS, *connect.OPERATIONS, *invitation.OPERATIONS),
-    "description": openapi.operations(lambda: described()),
-}
+SURFACES: tuple[Surface, ...] = (
+    health.SURFACE,
+    openai.SURFACE,
+    messages.SURFACE,
+    responses.SURFACE,
+    management.SURFACE,
+    console.SURFACE,
+    openapi.surface(lambda: described()),
+)
 
 
 def operations() -> list[Operation]:
     """All of them in one list."""
-    return [operation for table in SURFACES.values() for operation in table]
+    return [operation for surface in SURFACES for operation in surface.operations]
 
 
 def described() -> list[Operation]:
     """Those that the API description lists: what programs call."""
-    return [operation for name, table in SURFACES.items() if name not in UNDESCRIBED for operation in table]
+    return [operation for surface in SURFACES if surface.described for operation in surface.operations]
+
+
+def errors_at(path: str) -> ErrorFormat:
+    """How errors that no operation has seen (an unknown path, a wrong method) are told at `path`."""
+    nearest = max(SURFACES, key=lambda surface: surface.depth(path))
+    return nearest.errors if nearest.depth(path) else OPENAI

@@ -12,12 +12,29 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, NewSession, SessionInfo
 from gateway.clock import to_iso
+from gateway.dialects import management
 from gateway.engine.sign_in import Place
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.services import Services
-from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.exchange import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.replies import json_reply
 
+# How errors are told to signed-in visitors; `error` is true, or the code where somebody signs in.
+MANAGEMENT = ErrorFormat(
+    "management",
+    management.error_body,
+    {
+        "type": "object",
+        "required": ["error", "status", "message", "code"],
+        "properties": {
+            "error": {},
+            "status": {"type": "integer"},
+            "message": {"type": "string"},
+            "code": {"type": "string"},
+            "param": {"type": "string"},
+        },
+    },
+)
 COOKIE = "llmgateway.session_token"
 DEVICE, DEVICE_S = "llmgateway.device", 180 * 86_400
 # What browsers take from this very host over https alone: no neighbour under the same domain can set it.

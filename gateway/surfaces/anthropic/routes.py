@@ -1,6 +1,7 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
 from gateway.clock import SECOND_US, Clock, to_iso
+from gateway.dialects import anthropic as dialect
 from gateway.dialects.fields import restate
 from gateway.engine.context import RequestContext
 from gateway.errors import NotSupported
@@ -10,7 +11,7 @@ from gateway.services import Services
 from gateway.settings import Limits
 from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.anthropic import frames, reader, schema, tokens, writer
-from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
+from gateway.surfaces.exchange import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.facts import Facts, headers_of
 
 DIALECT = "anthropic"
@@ -78,7 +79,7 @@ def count(services: Services, inbound: Inbound) -> Outbound:
 
 def _identity(context: RequestContext) -> tuple[str, str]:
     """The header in which this format's SDKs look for the request's id."""
-    return "request-id", context.shown_id
+    return ERRORS.id_header, context.shown_id
 
 
 def _standings(facts: Facts, clock: Clock) -> list[tuple[str, str]]:
@@ -94,9 +95,21 @@ def _standings(facts: Facts, clock: Clock) -> list[tuple[str, str]]:
     return pairs
 
 
+ERRORS = ErrorFormat(
+    DIALECT,
+    dialect.error_body,
+    {
+        "type": "object",
+        "required": ["type", "error"],
+        "properties": {"type": {"const": "error"}, "error": {"type": "object", "required": ["type", "message"]}},
+    },
+    id_header="request-id",
+)
 ABOUT = About("Message (Anthropic dialect)", request=schema.MessagesBody)
 
 OPERATIONS = (
-    Operation("POST", "/v1/messages", create, dialect=DIALECT, body="json", hot=True, paid=True, about=ABOUT),
-    Operation("POST", "/v1/messages/count_tokens", count, dialect=DIALECT, body="json"),
+    Operation("POST", "/v1/messages", create, body="json", hot=True, paid=True, about=ABOUT),
+    Operation("POST", "/v1/messages/count_tokens", count, body="json"),
 )
+
+SURFACE = Surface("messages", ERRORS, OPERATIONS, prefixes=("/v1/messages",))

@@ -3,12 +3,22 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
+from gateway.dialects import management as dialect
 from gateway.errors import InvalidRequest
 from gateway.services import Services
-from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
+from gateway.surfaces.exchange import About, ErrorFormat, Inbound, Operation, Outbound
 from gateway.surfaces.visitor import View, signed_in
 
 Access = Literal["session", "none"]
+SIGN_IN = ErrorFormat(
+    "sign-in",
+    dialect.sign_in_error_body,
+    {
+        "type": "object",
+        "required": ["error", "message"],
+        "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
+    },
+)
 ALWAYS = (400, 503)
 WITH_SESSION = (401, 403, 404)
 WITH_BODY = (409, 413, 415)
@@ -31,7 +41,7 @@ def managed(
     """An operation for signed-in visitors."""
     statuses = {*ALWAYS, *WITH_SESSION, *errors, *(WITH_BODY if method != "GET" else ())}
     about = About(summary, tag, request, query, answer, (success,), tuple(sorted(statuses)), "session", media)
-    return Operation(method, path, signed_in(view), "management", body="json" if request else "none", about=about)
+    return Operation(method, path, signed_in(view), body="json" if request else "none", about=about)
 
 
 def public(
@@ -47,7 +57,7 @@ def public(
     """A sign-in operation, for whoever asks."""
     statuses = {*ALWAYS, *errors, *((403, 413, 415) if method != "GET" else ())}
     about = About(summary, "Sign-in", request, None, answer, (200,), tuple(sorted(statuses)), "none")
-    return Operation(method, path, handler, "sign-in", body="json" if request else "none", about=about)
+    return Operation(method, path, handler, SIGN_IN, body="json" if request else "none", about=about)
 
 
 def require_some(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Every operation of the management API."""
 
-from gateway.surfaces.exchange import Operation
+from gateway.surfaces.exchange import Operation, Surface
 from gateway.surfaces.management import (
     activity,
     credits,
@@ -18,6 +18,7 @@ from gateway.surfaces.management import (
     sign_in,
     teams,
 )
+from gateway.surfaces.visitor import MANAGEMENT
 
 OPERATIONS: tuple[Operation, ...] = (
     *sign_in.OPERATIONS,
@@ -35,4 +36,11 @@ OPERATIONS: tuple[Operation, ...] = (
     *discounts.OPERATIONS,
     *activity.OPERATIONS,
     *logs.OPERATIONS,
+)
+
+SURFACE = Surface(
+    "management",
+    MANAGEMENT,
+    OPERATIONS,
+    prefixes=("/auth", "/orgs", "/projects", "/keys", "/discounts", "/activity", "/user"),
 )

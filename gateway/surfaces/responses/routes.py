@@ -14,7 +14,7 @@ from gateway.services import Services
 from gateway.settings import Limits
 from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.estimates import estimate_tokens
-from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
+from gateway.surfaces.exchange import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.responses import compact, reader, schema, store, stream, writer
 
@@ -191,3 +191,5 @@ OPERATIONS = (
     Operation("GET", f"{ONE}/input_items", list_input),
     Operation("POST", f"{ONE}/cancel", cancel),
 )
+
+SURFACE = Surface("responses", replies.OPENAI, OPERATIONS)

@@ -129,7 +129,7 @@ def test_the_published_policy_is_that_of_the_documentation() -> None:
 
 
 def test_document_and_page_are_served_under_their_three_addresses() -> None:
-    served = {o.path: o.handler(None, Inbound("GET", o.path, {})) for o in openapi.operations(table.described)}
+    served = {o.path: o.handler(None, Inbound("GET", o.path, {})) for o in openapi.surface(table.described).operations}
     assert served["/openapi.json"].body == served["/json"].body
     headers = dict(served["/docs"].headers)
     assert "default-src 'none'" in headers["Content-Security-Policy"] and b"<h1>" in served["/docs"].body

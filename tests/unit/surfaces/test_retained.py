@@ -6,6 +6,7 @@ import pytest
 from gateway.errors import GatewayError, Unavailable
 from gateway.surfaces import retained
 from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.replies import OPENAI
 
 SENT = [b"one ", b"two ", b"three"]
 
@@ -43,7 +44,7 @@ class Kept:
 
 def keep(payload: Kept, body: bytes | Iterator[bytes]) -> Outbound:
     inbound = Inbound("POST", "/v1/x", {}, payload=payload)
-    return retained.keep(inbound, Outbound(200, [], body), "openai")
+    return retained.keep(inbound, Outbound(200, [], body), OPENAI)
 
 
 def test_a_whole_answer_is_finished_before_it_is_given() -> None:

@@ -1,0 +1,17 @@
+"""Every operation in the service's own format, which is OpenAI's where that has one."""
+
+from gateway.surfaces.exchange import Surface
+from gateway.surfaces.openai import chat, completions, explain, key, models
+from gateway.surfaces.replies import OPENAI
+
+SURFACE = Surface(
+    "openai",
+    OPENAI,
+    (
+        *chat.OPERATIONS,
+        *completions.OPERATIONS,
+        *models.OPERATIONS,
+        *explain.OPERATIONS,
+        *key.OPERATIONS,
+    ),
+)
