@@ -250,7 +250,7 @@ def test_a_request_is_explained_without_calling_anybody(twins, upstream, other):
 
 
 def test_an_impossible_request_gets_the_error_that_it_would_get(twins):
-    body = {"model": "twin", "messages": HELLO, "max_tokens": 9000}
+    body = {"model": "twin", "messages": HELLO, "web_search": True}
     answers = [post(twins, path, body) for path in ("/v1/route/explain", "/v1/chat/completions")]
     assert answers[0].status_code == answers[1].status_code == 400
     assert answers[0].json()["error"]["message"] == answers[1].json()["error"]["message"]
@@ -387,15 +387,14 @@ def test_auto_sends_the_least_effort_where_the_model_reasons(settings, tmp_path,
     assert [call.body.get("reasoning_effort") for call in upstream.calls] == ["minimal", None]
 
 
-def test_a_forced_tool_choice_that_nobody_honours_becomes_auto(settings, tmp_path, upstream, other):
+def test_a_forced_tool_choice_that_nobody_honours_is_refused_by_name(settings, tmp_path, upstream, other):
     more = 'supported_tool_choices = ["auto", "none"]'
     environment = write_twins(tmp_path / "catalogue", upstream.url, other.url, more)
     tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
     body = {"model": "twin", "messages": HELLO, "tools": [tool], "tool_choice": "required"}
     with local_gateway(settings, **environment) as gateway:
-        answer = post(gateway, "/v1/chat/completions", body).json()
-    assert upstream.calls[0].body["tool_choice"] == "auto"
-    assert any("tool_choice" in text for text in answer["metadata"]["warnings"])
+        error = post(gateway, "/v1/chat/completions", body).json()["error"]
+    assert (error["code"], error["param"]) == ("model_not_supported", "tool_choice") and upstream.calls == []
 
 
 def test_a_provider_that_dies_is_avoided_by_all_four_workers_within_two_seconds(process, tmp_path, other):
