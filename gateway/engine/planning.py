@@ -230,6 +230,7 @@ class Planner:
         rests = self._rests
         if not rests.providers:
             return False
+        rests.tidy()
         groups = (plan.ranked, plan.excluded)
         return any(rests.concern(one.candidate.provider.id) for group in groups for one in group)
 

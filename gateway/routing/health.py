@@ -1,5 +1,6 @@
 """How well each mapping and each credential does: an hour of outcomes, and rests after failures."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -80,8 +81,10 @@ class Health:
         self._tallies: dict[tuple[str, ...], Tally] = {}
         self._unread: list[Tally] = []
         self._changed: set[str] = set()
-        self.rests = Rests(clock)
-        self.refusals = Refusals(clock, self.rests.providers)
+        # Empty most of the time: then a success has nothing to end.
+        self._watched: Counter[str] = Counter()
+        self.rests = Rests(clock, self._watched)
+        self.refusals = Refusals(clock, self._watched)
 
     @property
     def windows(self) -> dict[str, Window]:
@@ -148,7 +151,7 @@ class Health:
         if tokens > 0 and duration_ms > 0:
             tally.tokens += tokens
             tally.token_ms += round(duration_ms)
-        if self.rests.providers:
+        if self._watched:
             for key in tally.places:
                 self._clear(key)
 

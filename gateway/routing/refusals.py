@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway.clock import Clock
-from gateway.routing.rests import provider_of
+from gateway.routing.rests import count_down, provider_of
 
 # Requests of so many organizations, or so many of one in a row, without one success between.
 ORGANIZATIONS, IN_A_ROW = 2, 3
@@ -22,12 +22,12 @@ class Seen:
 class Refusals:
     """By key of what refused: how often requests of each organization were refused since the last success there.
 
-    `providers` is shared with the rests: who is counted there is looked at more closely. Bounded; the oldest go first.
+    `watched` counts by provider what a success ends. Bounded; the oldest go first.
     """
 
-    def __init__(self, clock: Clock, providers: Counter[str]) -> None:
+    def __init__(self, clock: Clock, watched: Counter[str]) -> None:
         self._clock = clock
-        self._providers = providers
+        self._watched = watched
         self._seen: dict[str, dict[str, Seen]] = {}
         self._changed: set[str] = set()
 
@@ -84,7 +84,7 @@ class Refusals:
             while len(self._seen) >= CAPACITY:
                 self._drop(next(iter(self._seen)))
             seen = self._seen[key] = {}
-            self._providers[provider_of(key)] += 1
+            self._watched[provider_of(key)] += 1
         # Two decide, so more than a few tell nothing new.
         while len(seen) > ORGANIZATIONS:
             del seen[next(iter(seen))]
@@ -94,8 +94,5 @@ class Refusals:
         gone = self._seen.pop(key, None)
         if gone is None:
             return {}
-        provider = provider_of(key)
-        self._providers[provider] -= 1
-        if not self._providers[provider]:
-            del self._providers[provider]
+        count_down(self._watched, provider_of(key))
         return gone

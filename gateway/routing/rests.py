@@ -36,6 +36,7 @@ PROBE_S = 5.0
 RETRY_S = 1.0
 # After this much peace a failure counts as the first again.
 FORGET_S = 600.0
+TIDY_S = 10.0
 CAPACITY = 10_000
 SEPARATORS = re.compile("[/:#]")  # every key begins with its provider's id
 
@@ -52,12 +53,17 @@ class Rest:
 
 
 class Rests:
-    """Rests by key, in seconds of the monotonic clock. Bounded; the oldest go first."""
+    """Rests by key, in seconds of the monotonic clock. Bounded; the oldest go first.
 
-    def __init__(self, clock: Clock) -> None:
+    `providers` counts by provider what may rest there; `watched` all that a success ends, of others too.
+    """
+
+    def __init__(self, clock: Clock, watched: Counter[str] | None = None) -> None:
         self._clock = clock
         self._rests: dict[str, Rest] = {}
         self._changed: set[str] = set()
+        self._tidy_at = 0.0
+        self._watched: Counter[str] = Counter() if watched is None else watched
         self.providers: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
@@ -121,6 +127,13 @@ class Rests:
             rest.again = now + RETRY_S
             self._changed.add(key)
 
+    def tidy(self) -> None:
+        """Forget what rested long ago, so that its provider is planned with the least effort again; cheap to call."""
+        now = self._clock.monotonic()
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_S
+            self._forget(now)
+
     def export(self) -> list[list]:
         """Changes since the last export: [key, seconds left, strikes, kind ("" = works again), seconds until the next
         may try]."""
@@ -156,24 +169,32 @@ class Rests:
         if len(self._rests) >= CAPACITY:
             self._purge()
         self._rests[key] = rest
-        self.providers[provider_of(key)] += 1
+        for counts in (self.providers, self._watched):
+            counts[provider_of(key)] += 1
 
     def _drop(self, key: str) -> bool:
         if self._rests.pop(key, None) is None:
             return False
-        provider = provider_of(key)
-        self.providers[provider] -= 1
-        if not self.providers[provider]:
-            del self.providers[provider]
+        for counts in (self.providers, self._watched):
+            count_down(counts, provider_of(key))
         return True
 
     def _purge(self) -> None:
-        now = self._clock.monotonic()
-        for key in [key for key, rest in self._rests.items() if now >= rest.until + FORGET_S]:
-            self._drop(key)
+        self._forget(self._clock.monotonic())
         # A tenth at a time, so that a full table is not searched for every new key.
         for key in list(self._rests)[: max(0, len(self._rests) - CAPACITY * 9 // 10)]:
             self._drop(key)
+
+    def _forget(self, now: float) -> None:
+        for key in [key for key, rest in self._rests.items() if now >= rest.until + FORGET_S]:
+            self._drop(key)
+
+
+def count_down(counts: Counter[str], name: str) -> None:
+    """One less, and no entry for none: it is asked whether there are any at all."""
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
 
 
 def provider_of(key: str) -> str:

@@ -320,7 +320,7 @@ def test_refusals_seen_by_different_workers_add_up(health, clock, mapping, key):
     assert resting_for("three", other, clock, mapping("p"), key())
     other.sample(mapping("p"), key())
     health.merge(json.loads(json.dumps(other.export())))
-    assert not health.refusals and not health.rests.providers
+    assert not health.refusals and not health.rests.providers and not health._watched
 
 
 @pytest.mark.parametrize("error", [*[UpstreamRefused("no", upstream_status=402)], ConnectFailed("refused"), FAILED])
@@ -373,3 +373,18 @@ def test_memory_of_refusals_is_bounded(health, mapping, key):
         health.sample(mapping("p"), key(f"k{number}"), error=UNKNOWN, organization=f"o{number}")
         health.sample(mapping("p"), key("same"), error=UNKNOWN, organization=f"o{number}")
     assert len(health.refusals._seen) <= 2000 and len(health.refusals._seen["p/m#same"]) <= 3
+
+
+def test_a_refusal_that_moves_nobody_costs_nobody_the_short_way_of_planning(health, mapping, key):
+    health.sample(mapping("p"), key(), error=UNKNOWN, organization="one")
+    assert health.refusals and not health.rests.concern("p")
+    health.sample(mapping("p"), key())
+    assert not health.refusals
+
+
+def test_what_rested_long_ago_is_forgotten(health, clock, mapping, key):
+    health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow", retry_after=20))
+    for seconds, known in ((500, True), (200, False)):
+        clock.advance(seconds)
+        health.rests.tidy()
+        assert health.rests.concern("p") is known
