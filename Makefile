@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test lint architecture bench soak public-client drills browser clean requirements catalogue
+.PHONY: serve test lint architecture bench soak fuzz public-client drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -24,6 +24,12 @@ bench: .venv/test.stamp
 
 soak: .venv/test.stamp
 	$(BIN)/pytest -c tests/pytest.ini tests -m soak
+
+# Readers of what callers and providers send, on new examples for FUZZ_S seconds; `make test` tries a few of each.
+FUZZ_S ?= 600
+fuzz: .venv/test.stamp
+	end=$$(($$(date +%s) + $(FUZZ_S))); while [ $$(date +%s) -lt $$end ]; do \
+		$(BIN)/pytest -c tests/pytest.ini tests/fuzz -q --hypothesis-profile=fuzz || exit 1; done
 
 # Faults of providers, one after the other: how many requests succeed and what waiting it costs.
 drills: .venv/test.stamp

@@ -33,6 +33,8 @@ from gateway.threads import Threads  # noqa: E402
 # with --hypothesis-profile=explore.
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
+# `make fuzz`: new examples for as long as it is told.
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=3000)
 hypothesis.settings.load_profile("steady")
 
 

@@ -106,6 +106,9 @@ def name_key(name: bytes) -> str | None:
 
 def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
     """Fill `environ` (fresh, without HTTP_ keys) from one head, its blank line included. GatewayError if malformed."""
+    if data[:1] in (b"\r", b"\n"):
+        # The C parser skips it; others take it for the end of an empty line, or for a part of the method.
+        raise malformed("The request head begins with a lone line end.")
     collected = _HeadParser(environ)
     parser = httptools.HttpRequestParser(collected)
     try:

@@ -95,7 +95,8 @@ def _inflate(body: bytes, wbits: int, max_body: int) -> Iterator[bytes]:
         while not engine.eof:
             given = view[at : at + STEP_IN]
             part = engine.decompress(given, STEP_OUT)
-            at += len(given) - len(engine.unconsumed_tail) - len(engine.unused_data)
+            # After the end the tail holds what is unused once more.
+            at += len(given) - len(engine.unused_data if engine.eof else engine.unconsumed_tail)
             if not part and not given and not engine.eof:
                 raise zlib.error("cut")
             yield part

@@ -92,6 +92,15 @@ def test_a_known_head_hides_no_second_length_of_another_spelling():
     assert caught.value.status == 400
 
 
+@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n\r"])
+def test_a_lone_line_end_before_a_request_is_refused(pair, end):
+    connection, caller = pair
+    caller.sendall(end + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    with pytest.raises(GatewayError) as caught:
+        Heads(lambda environ: None).take(connection)
+    assert caught.value.status == 400
+
+
 def read_body(pair, wire: bytes) -> bytes:
     connection, caller = pair
     caller.sendall(wire)

@@ -76,3 +76,8 @@ def test_a_frame_may_not_ask_for_a_window_beyond_the_cap():
     # Magic, a descriptor without single segment, a window of 2^(10+20) bytes.
     with pytest.raises(InvalidRequest):
         decode_body(b"\x28\xb5\x2f\xfd\x00" + bytes([20 << 3]) + b"\x01\x00\x00", "zstd", 1000)
+
+
+def test_a_member_that_ends_after_a_full_step_is_followed_by_the_next():
+    packed = gzip.compress(bytes(STEP_OUT + 5000)) + gzip.compress(b"next")
+    assert decode_body(packed, "gzip", 1_000_000) == bytes(STEP_OUT + 5000) + b"next"
