@@ -22,6 +22,16 @@ decides whether another provider is tried. Statuses follow the HTTP reference of
 ATTEMPTS = "x-llmgateway-attempts"
 
 
+# Characters of a message that are shown: what a caller sent is repeated by its beginning only, and how the text ends,
+# which tells what to do, stays.
+LONGEST_MESSAGE, SHOWN_START, SHOWN_END = 2_000, 1_400, 400
+LONGEST_PARAM = 255
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:SHOWN_START]} … {text[-SHOWN_END:]}"
+
+
 class GatewayError(Exception):
     """An error that a caller may see. `message` says what to do and never holds a secret.
 
@@ -50,9 +60,10 @@ class GatewayError(Exception):
         upstream_status: int = 0,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
+        message = _cut(message)
         super().__init__(message)
         self.message = message
-        self.param = param
+        self.param = param if len(param) <= LONGEST_PARAM else f"{param[:LONGEST_PARAM]}…"
         self.retry_after = retry_after
         self.details = details
         self.upstream_status = upstream_status

@@ -1,0 +1,49 @@
+"""Errors repeat only the beginning of what they were sent, at every surface."""
+
+from typing import Any
+
+import httpx
+import pytest
+from gateways import LocalGateway
+
+LONG = "A" * 300_000
+MOST = 8_000  # bytes of an error body
+HELLO = [{"role": "user", "content": "Hello"}]
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+CASES: list[tuple[str, str, Any]] = [
+    ("POST", CHAT, {"model": LONG, "messages": HELLO}),
+    ("POST", CHAT, {"model": f"openai/{LONG}", "messages": HELLO}),
+    ("POST", CHAT, {"model": f"dynamic/{LONG}", "messages": HELLO}),
+    ("POST", CHAT, {"model": "auto", "messages": [{"role": LONG, "content": "x"}]}),
+    ("POST", CHAT, {"model": "auto", "messages": HELLO, "tool_choice": LONG}),
+    ("POST", CHAT, {"model": "auto", "messages": HELLO, "tool_choice": {"type": LONG}}),
+    ("POST", CHAT, {"model": "auto", "messages": HELLO, "response_format": {"type": LONG}}),
+    ("POST", CHAT, {"model": "auto", "messages": HELLO, "reasoning_effort": LONG}),
+    ("POST", CHAT, {"model": "auto", "messages": HELLO, "temperature": LONG}),
+    ("POST", CHAT, {"model": "auto", "messages": [{"role": "user", "content": [{"type": LONG}]}]}),
+    ("POST", CHAT, {"model": "auto", "messages": [{"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": LONG}}]}]}),
+    ("POST", MESSAGES, {"model": LONG, "max_tokens": 5, "messages": HELLO}),
+    ("POST", MESSAGES, {"model": "auto", "max_tokens": 5, "messages": HELLO, "tool_choice": {"type": LONG}}),
+    ("POST", MESSAGES, {"model": "auto", "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": LONG}]}]}),
+    ("POST", RESPONSES, {"model": LONG, "input": "x"}),
+    ("POST", RESPONSES, {"model": "auto", "input": "x", "previous_response_id": LONG}),
+    ("POST", RESPONSES, {"model": "auto", "input": [{"type": LONG}]}),
+    ("POST", RESPONSES, {"model": "auto", "input": [{"type": "item_reference", "id": LONG}]}),
+    ("POST", RESPONSES, {"model": "auto", "input": "x", "tools": [{"type": LONG}], "tool_choice": {"type": LONG}}),
+    ("POST", "/v1/route/explain", {"model": LONG, "messages": HELLO}),
+    ("POST", "/auth/sign-in/email", {"email": LONG, "password": "x"}),
+    ("POST", "/auth/sign-in/email", {LONG: 1}),
+    ("POST", "/auth/invitation", {"token": LONG}),
+    ("POST", "/auth/device/token", {"client_id": LONG, "device_code": LONG, "grant_type": LONG}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_an_error_is_short_however_long_what_it_is_about(gateway: LocalGateway, number: int) -> None:
+    method, path, body = CASES[number]
+    headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": "mine"}
+    with httpx.Client(trust_env=False, timeout=30, headers=headers) as http:
+        answer = http.request(method, gateway.address + path, json=body)
+    assert len(answer.content) < MOST and "A" * 3_000 not in answer.text, answer.text[:500]
+    assert answer.status_code < 500 or answer.json()["error"]["code"] != "internal_error"
