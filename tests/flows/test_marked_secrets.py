@@ -1,0 +1,171 @@
+"""Marked secrets go through every surface and fault; then logs, errors, metrics, database and files are searched."""
+
+import json
+import secrets as random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from fakes.openai import Answer, FakeOpenAI
+from gateways import GatewayProcess
+
+OWNER = "owner@localhost"
+CANARY = "a-label-that-is-no-secret"
+MODEL = "openai/gpt-4o-mini"
+
+
+def mark(name: str) -> str:
+    return f"MARK{name}{random.token_hex(12)}"
+
+
+class Marks:
+    """Every secret of the installation and of its people, each findable."""
+
+    def __init__(self) -> None:
+        self.hash_secret, self.encryption_key = mark("hash"), mark("encryption")
+        self.password, self.wrong_password, self.new_password = mark("password"), mark("wrong"), mark("new")
+        self.upstream_key, self.own_key = "sk-" + mark("upstream"), "sk-" + mark("own")
+        self.api_key = "llmgtwy_" + mark("key")
+        self.prompt, self.answer, self.idempotency_key = mark("prompt"), mark("answer"), mark("idempotency")
+        self.unknown_key, self.unknown_session = "llmgtwy_" + mark("unknown"), "llmgses_" + mark("unknown")
+        self.code, self.invitation = mark("code"), "llmginv_" + mark("invitation")
+        self.learnt: dict[str, str] = {}
+
+    def every(self) -> dict[str, str]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, str)} | self.learnt
+
+
+class Walk:
+    """Uses the gateway in every way that has to do with a secret, and keeps what it was told."""
+
+    def __init__(self, gateway: GatewayProcess, marks: Marks, upstream: FakeOpenAI) -> None:
+        self.gateway, self.marks, self.upstream = gateway, marks, upstream
+        self.told: list[str] = []
+        self.session = self.organization = ""
+
+    def send(self, method: str, path: str, token: str, body: Any = None, **headers: str) -> Any:
+        """The answer; errors are kept, since they must hold none of the marks."""
+        sent = {"Authorization": f"Bearer {token}", **{name.replace("_", "-"): text for name, text in headers.items()}}
+        answer = requests.request(method, self.gateway.address + path, json=body, headers=sent, timeout=30)
+        if answer.status_code >= 400:
+            self.told.append(f"{method} {path} {answer.status_code} {answer.headers} {answer.text}")
+        return answer
+
+    def manage(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self.send(method, path, self.session, body)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def accounts(self) -> None:
+        marks, learnt = self.marks, self.marks.learnt
+        self.send("POST", "/auth/sign-in/email", "", {"email": OWNER, "password": marks.wrong_password})
+        self.send("POST", "/auth/sign-in/email", "", {"email": marks.wrong_password, "password": marks.wrong_password})
+        signed = self.send("POST", "/auth/sign-in/email", "", {"email": OWNER, "password": marks.password})
+        self.session = learnt["session"] = signed.json()["token"]
+        learnt["device cookie"] = signed.cookies["llmgateway.device"]
+        organization = self.manage("GET", "/orgs")["organizations"][0]["id"]
+        self.organization = organization
+        project = self.manage("GET", f"/orgs/{organization}/projects")["projects"][0]["id"]
+        made = self.manage("POST", "/keys/api", {"description": "CI", "projectId": project})["apiKey"]
+        learnt["made key"] = made["token"]
+        learnt["rolled key"] = self.manage("POST", f"/keys/api/{made['id']}/roll")["apiKey"]["token"]
+        provider_key = {"organizationId": organization, "provider": "openai", "token": marks.own_key}
+        self.manage("POST", "/keys/provider", provider_key)
+        invitation = {"email": "guest@example.com", "role": "developer"}
+        learnt["invitation"] = self.manage("POST", f"/orgs/{organization}/invitations", invitation)["invitation"][
+            "token"
+        ]
+        callback = self.manage("POST", f"/projects/{project}/callback-secret/roll")
+        learnt["callback secret"] = next(value for value in callback.values() if isinstance(value, str))
+        grant = self.send("POST", "/auth/device/code", "", {"client_id": "llmgateway-cli"}).json()
+        learnt["device code"] = grant["device_code"]
+        factor = self.manage("POST", "/auth/second-factor", {"password": marks.password})
+        learnt["second factor"] = factor["secret"]
+        self.send("POST", "/auth/second-factor/confirm", self.session, {"code": marks.code})
+        change = {"currentPassword": marks.wrong_password, "newPassword": marks.new_password}
+        self.send("POST", "/auth/change-password", self.session, change)
+        for path, body in (
+            ("/auth/invitation", {"token": marks.invitation}),
+            ("/auth/sign-up/email", {"token": marks.invitation, "password": marks.new_password, "name": "x"}),
+            ("/auth/device/token", {"client_id": "llmgateway-cli", "device_code": marks.code, "grant_type": "x"}),
+            ("/orgs", {"name": "x"}),
+        ):
+            self.send("POST", path, marks.unknown_session, body)
+
+    def generation(self) -> None:
+        marks = self.marks
+        messages = [{"role": "user", "content": marks.prompt}]
+        bodies = [
+            ("/v1/chat/completions", {"model": MODEL, "messages": messages}),
+            ("/v1/chat/completions", {"model": MODEL, "messages": messages, "stream": True}),
+            ("/v1/messages", {"model": MODEL, "max_tokens": 50, "messages": messages}),
+            ("/v1/responses", {"model": MODEL, "input": marks.prompt}),
+        ]
+        for path, body in bodies:
+            for fault in self.faults():
+                self.upstream.script(*[fault] * 4)
+                self.send("POST", path, marks.api_key, body)
+                self.upstream._script.clear()
+            self.upstream.script(Answer(marks.answer, piece=1000))
+            key = marks.idempotency_key + path.replace("/", "-") + str(body.get("stream", ""))
+            for _ in range(2):
+                answer = self.send("POST", path, marks.api_key, body, Idempotency_Key=key, x_request_id=CANARY)
+                assert answer.status_code == 200 and marks.answer in answer.text, answer.text
+            self.send("POST", path, marks.unknown_key, body)
+            self.send("POST", path, marks.api_key, {**body, "max_tokens": -1, "max_output_tokens": -1})
+            self.send("POST", path, marks.api_key, {**body, "model": "no-such-model"})
+
+    def faults(self) -> list[Answer]:
+        """What a provider may do wrong, the key that it was sent repeated in its words."""
+        said = f"Bad key {self.marks.upstream_key} and Bearer {self.marks.own_key} for this"
+        error = {"error": {"message": said, "type": "x", "param": None, "code": "x"}}
+        return [
+            Answer(status=401, error=error),
+            Answer(status=400, error=error),
+            Answer(status=500, error=error),
+            Answer(status=429, error=error),
+            Answer("Hello.", cut=20),
+            Answer(raw=said.encode()),
+        ]
+
+
+@pytest.fixture
+def upstream() -> Iterator[FakeOpenAI]:
+    with FakeOpenAI() as fake:
+        yield fake
+
+
+def test_no_secret_is_found_outside_of_its_place(
+    process: Callable[..., GatewayProcess], upstream: FakeOpenAI, tmp_path: Path
+) -> None:
+    marks = Marks()
+    gateway = process(
+        workers=1,
+        GATEWAY_API_KEY_HASH_SECRET=marks.hash_secret,
+        GATEWAY_ENCRYPTION_KEY=marks.encryption_key,
+        GATEWAY_BOOTSTRAP_PASSWORD=marks.password,
+        GATEWAY_BOOTSTRAP_API_KEY=marks.api_key,
+        LLM_OPENAI_API_KEY=marks.upstream_key,
+        LLM_OPENAI_BASE_URL=upstream.url,
+    )
+    walk = Walk(gateway, marks, upstream)
+    walk.accounts()
+    walk.generation()
+    assert any(marks.upstream_key in json.dumps(call.headers) for call in upstream.calls)
+    shown = {
+        "errors": "\n".join(walk.told),
+        "metrics": requests.get(f"{gateway.address}/metrics", timeout=20).text,
+        "health": requests.get(gateway.address, timeout=20).text,
+        "operator": gateway.manage("audit", "list") + gateway.manage("provider-keys", "list", walk.organization),
+    }
+    gateway.stop()
+    shown["log"] = gateway.log()
+    for path in gateway.data.rglob("*"):
+        if path.is_file():
+            shown[f"file {path.relative_to(gateway.data)}"] = path.read_bytes().decode("latin-1")
+    assert len(walk.told) > 30 and any("gateway.db" in name for name in shown)
+    assert any(CANARY in text for name, text in shown.items() if name.startswith("file"))  # the search does find
+    found = [(name, where) for name, value in marks.every().items() for where, text in shown.items() if value in text]
+    assert found == []
