@@ -1,12 +1,14 @@
 """The management API over HTTP: what one worker changes, every worker knows when the answer comes."""
 
+import base64
 from collections.abc import Callable, Iterator
 
 import pytest
 import requests
-from desk import ASKS, PASSWORD, Desk
+from desk import ASKS, EMAIL, PASSWORD, Desk
 from gateways import GatewayProcess, LocalGateway, local_gateway
 
+from gateway.accounts.second_factor import code_at
 from gateway.settings import Settings
 
 
@@ -88,3 +90,26 @@ def test_the_log_of_requests_holds_no_token_of_an_invitation(process: Callable[.
     page = requests.get(made["link"], timeout=20)
     assert page.status_code == 200 and page.url == f"{running.address}/connect/invitation"
     assert "/connect/invitation" in running.log() and made["token"] not in running.log()
+
+
+def test_a_second_factor_own_sessions_and_whose_a_limit_is_work_on_both_stores(gateway: LocalGateway) -> None:
+    desk, other = Desk(gateway.address), Desk(gateway.address)
+    key = desk.make_key(usageLimit="0.5")
+    desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": "5"})
+    desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": None})
+    assert len(desk("GET", "/auth/sessions")["sessions"]) >= 2
+    secret = base64.b32decode(desk("POST", "/auth/second-factor", {"password": PASSWORD})["secret"])
+
+    def code(ahead: int = 0) -> str:
+        return code_at(secret, gateway.services.database.now_us() // 30_000_000 + ahead)
+
+    codes = desk("POST", "/auth/second-factor/confirm", {"code": code(-1)})["recoveryCodes"]
+    assert other.web.get(f"{gateway.address}/orgs", timeout=20).status_code == 401
+    statuses = []
+    for given in (None, code(), codes[0], codes[0]):
+        body = {"email": EMAIL, "password": PASSWORD} | ({"code": given} if given else {})
+        statuses.append(requests.post(f"{gateway.address}/auth/sign-in/email", json=body, timeout=20).status_code)
+    assert statuses == [401, 200, 200, 401]
+    desk("POST", "/auth/second-factor/remove", {"password": PASSWORD, "code": codes[1]})
+    desk("POST", "/auth/sign-out-everywhere", {})
+    assert desk.web.get(f"{gateway.address}/orgs", timeout=20).status_code == 401
