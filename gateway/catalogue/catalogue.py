@@ -27,6 +27,7 @@ class Catalogue:
     aliases: dict[str, str]
     version: str
     _grams: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
+    _served: dict[tuple[str, str], Mapping] = field(default_factory=dict, repr=False, compare=False)
 
     def __init__(
         self, models: Iterable[Model], providers: Iterable[Provider], aliases: dict[str, str], version: str = ""
@@ -37,6 +38,7 @@ class Catalogue:
         put(self, "aliases", {alias.lower(): ident for alias, ident in aliases.items()})
         put(self, "version", version)
         put(self, "_grams", {})
+        put(self, "_served", {})
 
     def find(self, name: str) -> Model | None:
         """The model of a canonical id or an alias, in any case of letters; None when there is none."""
@@ -48,6 +50,13 @@ class Catalogue:
 
     def provider(self, ident: str) -> Provider | None:
         return self.providers.get(ident)
+
+    def served_as(self, provider: str, external_id: str) -> Mapping | None:
+        """The mapping that `provider` itself knows by this id; None when there is none."""
+        if not self._served:
+            mappings = (mapping for model in self.models.values() for mapping in model.mappings)
+            self._served.update(((one.provider, one.external_id.lower()), one) for one in mappings)
+        return self._served.get((provider, external_id.lower()))
 
     def mappings_of(self, name: str, operation: str = "") -> tuple[Mapping, ...]:
         """Who serves the model of this id or alias, only those that offer `operation` ("" = any)."""

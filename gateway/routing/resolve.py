@@ -26,6 +26,7 @@ class Catalogue(Protocol):
     def models(self) -> "Models": ...
     def find(self, text: str) -> Model | None: ...
     def provider(self, ident: str) -> Provider | None: ...
+    def served_as(self, provider: str, external_id: str) -> Mapping | None: ...
     def suggest(self, text: str, n: int = NEAR_MATCHES) -> Iterable[str]: ...
 
 
@@ -156,6 +157,12 @@ def _resolve_pinned(provider: str, rest: str, asked: str, catalogue: Catalogue, 
     if model is None and ":" in rest:
         name, _, region = rest.rpartition(":")
         model = catalogue.find(name)
+    if model is None:
+        # As the provider itself calls it, e.g. with the maker's name or a region in front.
+        known = catalogue.served_as(provider, rest)
+        if known is None:
+            return None
+        model, region = catalogue.find(known.model), known.region
     if model is None:
         return None
     served = tuple(mapping for mapping in model.mappings if mapping.provider == provider)
