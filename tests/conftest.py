@@ -34,7 +34,9 @@ from gateway.threads import Threads  # noqa: E402
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
 # `make fuzz`: new examples for as long as it is told.
-hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=3000)
+hypothesis.settings.register_profile(
+    "fuzz", deadline=None, max_examples=3000, suppress_health_check=list(hypothesis.HealthCheck)
+)
 hypothesis.settings.load_profile("steady")
 
 
