@@ -121,7 +121,11 @@ class ChatEngine:
             request = self._veil_cache_key(context, request)
         if options.heal and healing.wanted_of(request) is not None:
             request = replace(request, native=None)
-        return self._planner.plan(context, request), request
+        planned = self._planner.plan(context, request)
+        if request.needs.json_object and planned.tells_json and not request.options.heal:
+            # Where the format has no word for it, what the model says around its JSON is taken off.
+            request = replace(request, native=None, options=replace(request.options, heal=True))
+        return planned, request
 
     def _maker(self, asking: Asking) -> Maker:
         return Maker(

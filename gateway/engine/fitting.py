@@ -42,6 +42,7 @@ FEWEST_BYTES_PER_TOKEN = 3
 LEAST_ROOM = 1024  # what is asked for where the prompt, by its size, leaves nothing
 TOOL_SEARCH = "tool_search"  # has a meaning at every maker: without a search all tools are simply there
 LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS))  # leave the request itself as it is
+INNER = (PENALTIES, HOSTED, OFFERED_SEARCH)
 REASONING_FIELDS = ("reasoning_effort", "reasoning")
 
 Change = Callable[[Conversation], Conversation]
@@ -161,10 +162,17 @@ class Fitting:
         for reason, text in TEXTS.items():
             if reason in lacking:
                 yield text.format(key)
-        if HOSTED in lacking or OFFERED_SEARCH in lacking:
-            kinds = dict.fromkeys(_kind(tool) for tool in request.conversation().tools if self._drops(tool))
-            for kind in kinds:
-                yield f"tools: {kind} was left out: {key} has no such tool."
+        if not lacking.isdisjoint(INNER):
+            yield from self._warn_of(request.conversation())
+
+    def _warn_of(self, talk: Conversation) -> Iterator[str]:
+        """Warnings of what the conversation alone tells by name."""
+        if PENALTIES in self._lacking:
+            for name in ("frequency_penalty", "presence_penalty"):
+                if getattr(talk.sampling, name):
+                    yield f"{name} was left out: {self._key} does not take it."
+        for kind in dict.fromkeys(_kind(tool) for tool in talk.tools if self._drops(tool)):
+            yield f"tools: {kind} was left out: {self._key} has no such tool."
 
 
 def _kind(tool: Tool) -> str:
@@ -190,6 +198,5 @@ CHANGES: dict[str, Change] = {
 TEXTS = {
     VERBOSITY: "verbosity was left out: {} does not take it.",
     PARALLEL: "parallel_tool_calls was left out: {} does not take it.",
-    PENALTIES: "frequency_penalty and presence_penalty were left out: {} does not take them.",
     MARKS: "cache_control was left out: {} has no cache marks.",
 }

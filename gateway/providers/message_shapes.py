@@ -52,6 +52,16 @@ def short_call_ids(messages: Messages) -> Messages:
     return changed
 
 
+def late_instructions_as_user(messages: Messages) -> Messages:
+    """Instructions behind the beginning, as coding agents send them, are said by the user: servers that look at the
+    order of roles refuse them, above all at the end."""
+    begun, changed = False, []
+    for message in messages:
+        begun = begun or message["role"] != "system"
+        changed.append({**message, "role": "user"} if begun and message["role"] == "system" else message)
+    return changed
+
+
 def answer_between(messages: Messages) -> Messages:
     """An answer between a tool's result and the user's next message, where there is none."""
     changed: Messages = []
@@ -156,6 +166,7 @@ MESSAGE_SHAPES: dict[str, Callable[[Messages], Messages]] = {
         answer_between,
         marked_prefix,
         thinking_parts,
+        late_instructions_as_user,
         reasoning_as_details,
         plain_media,
     )

@@ -132,8 +132,8 @@ class Protocol(Interface):
     body into a result, `read_stream` a 2xx stream into batches: first a Started, last a Finished or Failed, Silent
     for heartbeats; a stream that ends without its terminal event yields Failed(StreamTruncated). `failure` turns
     any other answer into an error with scrubbed, capped text and the right blame.
-    `marks`: the format has cache marks. `lost`: the wishes (names of Needs) that it has no field for. `waits`: `write`
-    may wait, and computes in a thread by itself what is large.
+    `marks`: the format has cache marks. `lost`: what of a request (names of Needs) it has no field for. `waits`:
+    `write` may wait, and computes in a thread by itself what is large.
     """
 
     dialect: str

@@ -100,6 +100,7 @@ class Ability:
     tiers: frozenset[str]
     tool_choices: frozenset[str]  # empty: not known
     dialect: str
+    tells_json: bool  # a bare JSON object is asked for in words, so the answer may hold more than that
     second: str = ""  # what its second protocol speaks
 
 
@@ -157,6 +158,7 @@ def read_ability(
         tiers=frozenset(mapping.service_tiers),
         tool_choices=choices,
         dialect=dialect or mapping.protocol or provider.protocol,
+        tells_json="json_object" in lost,
         second=second,
     )
 

@@ -132,7 +132,6 @@ def _configure_codex(home: Path, gateway: Gateway, model: str) -> dict[str, str]
 model = "{model}"
 model_provider = "llmgateway"
 check_for_update_on_startup = false
-web_search = "disabled"  # without a sandbox it asks for live search, which not every model has
 
 [analytics]
 enabled = false
@@ -142,7 +141,6 @@ name = "llmgateway"
 base_url = "{gateway.address}/v1"
 env_key = "LLMGATEWAY_API_KEY"
 wire_api = "responses"
-supports_websockets = false
 """
     )
     return {"LLMGATEWAY_API_KEY": gateway.key, "CODEX_HOME": str(folder)}
@@ -169,8 +167,9 @@ def _configure_opencode(home: Path, gateway: Gateway, model: str) -> dict[str, s
     }
 
 
-# The sandbox of Codex needs rights that containers seldom have.
+# Its sandbox needs rights that containers seldom have. Without one it also offers live web search to the model.
 ACCEPT_EDITS = ["--permission-mode", "acceptEdits"]
+SANDBOXED = ["--skip-git-repo-check", "--sandbox", "workspace-write"]
 UNCONFINED = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
 
 CLIENTS = {
@@ -183,6 +182,11 @@ CLIENTS = {
         _configure_codex,
         lambda prompt, model: ["exec", *UNCONFINED, prompt],
         lambda prompt, model: ["exec", "resume", "--last", *UNCONFINED, "--model", model, prompt],
+    ),
+    "codex in its sandbox": Client(
+        _configure_codex,
+        lambda prompt, model: ["exec", *SANDBOXED, prompt],
+        lambda prompt, model: ["exec", "resume", "--last", *SANDBOXED, "--model", model, prompt],
     ),
     "opencode": Client(
         _configure_opencode,

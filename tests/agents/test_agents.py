@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agents.clients import CLIENTS, Gateway, Run
-from agents.upstreams import DONE, PLACES, Job, Model
+from agents.clients import CLIENTS, PACKAGES, Gateway, Run
+from agents.upstreams import DONE, LESSER_PLACES, PLACES, Job, Model
 from gateways import GatewayProcess
 
+ALL_PLACES = PLACES | LESSER_PLACES
 Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
 
 
@@ -27,15 +28,16 @@ def account(models: list[Model], run: Run, gateway: GatewayProcess) -> str:
     return "\n".join([f"exit {run.code}", run.out[-2000:], run.err[-3000:], *calls, gateway.log()[-2000:]])
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("place", ALL_PLACES)
+@pytest.mark.parametrize("client", PACKAGES)
 def test_a_client_writes_a_file_with_its_own_tools(
     client: str, place: str, programs: dict[str, Path], job: Job, serve: Serve
 ) -> None:
-    gateway, (model,) = serve(PLACES[place])
+    where = ALL_PLACES[place]
+    gateway, (model,) = serve(where)
     user = Gateway(gateway.address, gateway.key)
     prompt = f"Write the file {job.name} with this text: {job.text}"
-    run = CLIENTS[client].run(programs[client], Path(job.folder), user, PLACES[place].model, prompt, False)
+    run = CLIENTS[client].run(programs[client], Path(job.folder), user, where.model, prompt, False)
     told = account([model], run, gateway)
     assert run.code == 0, told
     assert Path(job.path).is_file() and Path(job.path).read_text().strip() == job.text, told
@@ -43,7 +45,7 @@ def test_a_client_writes_a_file_with_its_own_tools(
     assert not [call.problem for call in model.calls if call.status != 200], told
     rows = usage_of(gateway)
     assert len(rows) == len(model.calls) >= 2, (rows, told)
-    assert all(row[0] == PLACES[place].provider and row[1] > 0 and row[2] > 0 for row in rows), rows
+    assert all(row[0] == where.provider and row[1] > 0 and row[2] > 0 for row in rows), rows
 
 
 MOVES = [
@@ -55,15 +57,16 @@ MOVES = [
     ("messages", "generate"),
     ("generate", "responses"),
     ("responses", "messages"),
+    *((place, place) for place in LESSER_PLACES),
 ]
 
 
 @pytest.mark.parametrize(("first", "second"), MOVES)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PACKAGES)
 def test_a_session_goes_on_with_the_same_model_and_with_another_makers(
     client: str, first: str, second: str, programs: dict[str, Path], job: Job, serve: Serve
 ) -> None:
-    places = [PLACES[first], PLACES[second]]
+    places = [ALL_PLACES[first], ALL_PLACES[second]]
     gateway, models = serve(*places)
     user, work = Gateway(gateway.address, gateway.key), Path(job.folder)
     for number, (place, prompt) in enumerate(zip(places, ["Write the file.", "Is it well written?"], strict=True)):
@@ -76,7 +79,7 @@ def test_a_session_goes_on_with_the_same_model_and_with_another_makers(
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PACKAGES)
 def test_a_client_gets_over_a_provider_that_is_busy_for_a_moment(
     client: str, place: str, programs: dict[str, Path], job: Job, serve: Serve
 ) -> None:
@@ -93,7 +96,7 @@ def test_a_client_gets_over_a_provider_that_is_busy_for_a_moment(
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PACKAGES)
 def test_a_client_never_takes_half_an_answer_for_a_whole_one(
     client: str, place: str, programs: dict[str, Path], job: Job, serve: Serve
 ) -> None:
@@ -106,6 +109,17 @@ def test_a_client_never_takes_half_an_answer_for_a_whole_one(
     told = account([model], run, gateway)
     assert model.calls[0].sent > 0, told
     assert run.code != 0 or Path(job.path).is_file(), told
+
+
+@pytest.mark.parametrize("place", ["chat", "messages", "small"])
+def test_codex_within_its_sandbox_is_understood(place: str, programs: dict[str, Path], job: Job, serve: Serve) -> None:
+    """Where the machine gives it no sandbox its command fails, and it says so; what it sends is taken all the same."""
+    gateway, (model,) = serve(ALL_PLACES[place])
+    user, name = Gateway(gateway.address, gateway.key), ALL_PLACES[place].model
+    run = CLIENTS["codex in its sandbox"].run(programs["codex"], Path(job.folder), user, name, "Write the file.", False)
+    told = account([model], run, gateway)
+    assert run.code == 0 and len(model.calls) >= 2, told
+    assert not [call.problem for call in model.calls if call.status != 200], told
 
 
 def test_claude_code_finds_the_gateways_claude_models(programs: dict[str, Path], job: Job, serve: Serve) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fakes import anthropic, google, openai, responses
+from fakes import anthropic, google, mistral, openai, responses
 from fakes.anthropic import FakeAnthropic
 from fakes.google import FakeGoogle
+from fakes.mistral import FakeMistral
 from fakes.openai import FakeOpenAI
+from fakes.openai_checks import Refused, check_request
 from fakes.responses import FakeResponses
 
 
@@ -92,6 +94,23 @@ class ModelAtOpenAI(FakeOpenAI):
         return openai.Answer("" if calls else DONE, tools=calls, prompt=1000, completion=20)
 
 
+class ModelAtCompatible(ModelAtOpenAI):
+    """A server of that format that is not OpenAI's own: the limit has its older name, reasoning a switch, and comes
+    back under the name that it had."""
+
+    def check(self, environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
+        body = json.loads(payload)
+        if "max_completion_tokens" in body or "developer" in {message["role"] for message in body["messages"]}:
+            raise Refused("Only OpenAI knows that.")
+        known = {name: value for name, value in body.items() if name not in ("max_tokens", "thinking")}
+        known["messages"] = [
+            {name: value for name, value in message.items() if name != "reasoning_content"}
+            for message in body["messages"]
+        ]
+        check_request(environ, headers, json.dumps(known).encode())
+        return body
+
+
 class ModelAtResponses(FakeResponses):
     """POST /v1/responses. Writes by a free-text tool where one is offered, and reasons before it calls."""
 
@@ -151,7 +170,22 @@ class ModelAtGoogle(FakeGoogle):
         return google.Answer("" if calls else DONE, tools=calls, prompt=1000)
 
 
-Model = ModelAtOpenAI | ModelAtResponses | ModelAtAnthropic | ModelAtGoogle
+class ModelAtMistral(FakeMistral):
+    """POST /v1/chat/completions with Mistral's own rules: unknown members are refused, ids have nine letters."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._job = job
+        self._script = Endless(self._work, self.calls)
+
+    def _work(self, body: dict[str, Any]) -> mistral.Answer:
+        tools = [tool["function"]["name"] for tool in body.get("tools") or ()]
+        worked = any(message["role"] == "tool" for message in body["messages"])
+        calls = call(tools, self._job, worked)
+        return mistral.Answer("" if calls else DONE, tools=calls)
+
+
+Model = ModelAtMistral | ModelAtOpenAI | ModelAtResponses | ModelAtAnthropic | ModelAtGoogle
 
 
 def _blocks(messages: list[dict[str, Any]], member: str) -> Iterator[dict[str, Any]]:
@@ -167,20 +201,21 @@ class Place:
     model: str
     provider: str
     kind: Callable[[Job], Model]
-    busy: Any  # what the service answers when it has too much to do
-    half: Any  # an answer whose connection breaks on the way
+    busy: Any = None  # what the service answers when it has too much to do
+    half: Any = None  # an answer whose connection breaks on the way
+    key: str = "sk-upstream"
 
     def environment(self, address: str) -> dict[str, str]:
         """What tells a gateway that the provider is at `address`."""
         stem = "LLM_" + self.provider.upper().replace("-", "_")
-        return {f"{stem}_BASE_URL": address, f"{stem}_API_KEY": "sk-upstream"}
+        return {f"{stem}_BASE_URL": address, f"{stem}_API_KEY": self.key}
 
 
 PLACES = {
     "chat": Place(
-        "openai/gpt-5-mini",
-        "openai",
-        ModelAtOpenAI,
+        "groq/gpt-oss-120b",
+        "groq",
+        ModelAtCompatible,
         busy=openai.Answer(status=503),
         half=openai.Answer(LONG, cut=1500),
     ),
@@ -205,4 +240,16 @@ PLACES = {
         busy=google.Answer(status=503),
         half=google.Answer(LONG, cut=1500),
     ),
+}
+
+# Where agents meet models that can do less than they ask for: small output limits, no reasoning, no web search; named
+# with and without a provider.
+LESSER_PLACES = {
+    "small": Place("groq/llama-4-scout-17b-16e-instruct", "groq", ModelAtCompatible),
+    "unpinned": Place("kimi-k2-0905", "groq", ModelAtCompatible),
+    "deepseek": Place("deepseek/deepseek-v4-flash", "deepseek", ModelAtCompatible),
+    "deepseek reasons": Place("deepseek-v4-pro", "deepseek", ModelAtCompatible),
+    "mistral": Place("mistral/codestral-latest", "mistral", ModelAtMistral, key=mistral.KEY),
+    "claude unpinned": Place("claude-sonnet-4-5", "anthropic", ModelAtAnthropic),
+    "gemini unpinned": Place("gemini-2.5-flash", "google-ai-studio", ModelAtGoogle),
 }

@@ -28,10 +28,18 @@ min_cacheable_tokens = 1024
 max_n = 8
 prices = { prompt = "0.000001", completion = "0.000002" }
 """
+# A model that can do next to nothing: all that it lacks is a wish or a need of the matrix in test_wishes.
+LEAST = """context_length = 8000
+max_output = 1000
+supported_parameters = ["temperature", "max_tokens", "tools", "tool_choice"]
+supported_tool_choices = ["auto", "none"]
+prices = { prompt = "0.000001", completion = "0.000002" }
+"""
 
 
 def write_catalogue(folder: Path) -> Path:
-    """A provider with one able model for each maker: `<maker>-able`."""
+    """A provider for each maker with one able model, `<maker>-able`, and two that can do little: `<maker>-plain` can
+    call tools, `<maker>-bare` cannot."""
     (folder / "providers").mkdir(parents=True)
     (folder / "models").mkdir()
     abilities = "".join(f"{name} = true\n" for name in ABILITIES)
@@ -39,6 +47,11 @@ def write_catalogue(folder: Path) -> Path:
     for name, maker in MAKERS.items():
         head = f'name = "{name}"\nprotocol = "{maker.protocol}"\naddress = "https://{name}.invalid"\n'
         mapping = f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{maker.model}"\n{LIMITS}{abilities}{maker.more}'
+        for least, tools in (("plain", "true"), ("bare", "false")):
+            mapping += (
+                f'[[mappings]]\nmodel = "{name}-{least}"\nexternal_id = "{maker.model}"\n{LEAST}tools = {tools}\n'
+            )
+            models += f'[[models]]\nid = "{name}-{least}"\n'
         (folder / "providers" / f"fake-{name}.toml").write_text(head + mapping)
         models += f'[[models]]\nid = "{name}-able"\ninput_modalities = ["text", "image", "audio", "file"]\n'
     (folder / "models" / "able.toml").write_text(models)
@@ -51,6 +64,7 @@ class Stage:
     def __init__(self, gateway: LocalGateway, fakes: dict[str, Any]) -> None:
         self.gateway = gateway
         self.fakes = fakes
+        self.headers: dict[str, str] = {}  # of the last answer
         self._handlers = {
             name: guard(gateway.services, operation)
             for name, path in PATHS.items()
@@ -75,6 +89,7 @@ class Stage:
         given = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json", **headers}
         path = PATHS[surface]
         outbound = self._handlers[surface](Inbound("POST", path, given, json.dumps(body).encode()))
+        self.headers = dict(outbound.headers)
         if isinstance(outbound.body, bytes):
             return outbound.status, outbound.body
         try:

@@ -85,13 +85,17 @@ class FakeOpenAI(FakeServer):
 
     base = "/v1"
 
+    def check(self, environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
+        """The body, when the real service would take it. Refused otherwise."""
+        return check_request(environ, headers, payload)
+
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         headers = headers_of(environ)
         payload = environ["wsgi.input"].read()
         call = Recorded(environ["PATH_INFO"], headers, None)
         self.calls.append(call)
         try:
-            call.body = check_request(environ, headers, payload)
+            call.body = self.check(environ, headers, payload)
         except Refused as refused:
             call.status, call.problem = refused.status, str(refused)
             return _respond(start, environ, call, Answer(), json.dumps(refused.body).encode(), "application/json")

@@ -1,5 +1,6 @@
 """The Anthropic format upstream through the whole gateway: from its own surface and from OpenAI's."""
 
+import json
 from collections.abc import Callable, Iterator
 
 import anthropic
@@ -170,3 +171,25 @@ def set_policy(house: LocalGateway, policy: str) -> None:
     change = ProjectChange(cache_markers=policy)
     for project in list_projects(database):
         update_project(database, house.services.control, project.id, change, actor="test")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_json_object_is_nothing_but_json_where_it_is_asked_for_in_words(
+    openai: OpenAI, maker: FakeAnthropic, stream: bool
+) -> None:
+    maker.script(Answer('Here you are:\n```json\n{"city": "Oslo"}\n```'))
+    wish = {"type": "json_object"}
+    answer = openai.chat.completions.create(model=MODEL, messages=HELLO, response_format=wish, stream=stream)
+    text = "".join(c.choices[0].delta.content or "" for c in answer) if stream else answer.choices[0].message.content
+    assert json.loads(text) == {"city": "Oslo"}
+    assert "JSON object" in str(maker.calls[0].body["system"])
+
+
+def test_messages_answers_with_the_model_as_it_was_asked_for(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
+    """Coding agents drop signed thinking that another name wrote, and the provider then refuses the next turn."""
+    for name in ("claude-sonnet-4-5", MODEL):
+        whole = claude.messages.create(model=name, messages=HELLO, max_tokens=100)
+        with claude.messages.stream(model=name, messages=HELLO, max_tokens=100) as stream:
+            streamed = stream.get_final_message()
+        assert (whole.model, streamed.model) == (name, name)
+        assert whole.metadata["used_provider"] == "anthropic"

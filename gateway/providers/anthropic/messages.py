@@ -37,7 +37,7 @@ class AnthropicMessages:
 
     dialect = dialect.NAME
     marks = True
-    lost = frozenset(("penalties",))
+    lost = frozenset(("penalties", "json_object"))
     waits = False
 
     def __init__(self, tokens: hosts.Tokens | None = None) -> None:

@@ -31,7 +31,7 @@ class BedrockConverse:
 
     dialect = DIALECT
     marks = True
-    lost = frozenset(("penalties",))
+    lost = frozenset(("penalties", "json_object"))
     waits = False
 
     def __init__(self, clock: Clock) -> None:

@@ -1,0 +1,258 @@
+"""Wishes and needs on every surface and protocol, asked of models that can do next to nothing.
+
+A wish is left out or lowered: the answer comes, names it, and the maker never sees it. A need is refused: the error
+names it and its field in the words of the caller's own dialect, and the maker hears nothing.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from contract import views
+from contract.cases import PDF, PNG, WAV
+from contract.makers import MAKERS, Say
+from contract.stage import Stage
+
+Json = dict[str, Any]
+
+SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
+STRICT = {"name": "a", "schema": SCHEMA, "strict": True}
+SOUND = {"data": WAV, "format": "wav"}
+CHAT_TOOL = {"type": "function", "function": {"name": "clock", "parameters": SCHEMA}}
+MESSAGES_TOOL = {"name": "clock", "input_schema": SCHEMA}
+RESPONSES_TOOL = {"type": "function", "name": "clock", "parameters": SCHEMA}
+MARK = {"type": "ephemeral"}
+HELLO: dict[str, Json] = {
+    "chat": {"messages": [{"role": "user", "content": "Hello"}]},
+    "messages": {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 500},
+    "responses": {"input": "Hello"},
+}
+REASONING = ('"reasoning', '"thinking', "includeThoughts", "additionalModelRequestFields")
+LARGE = "word " * 20_000
+
+
+@dataclass(frozen=True)
+class Wish:
+    """`fields` join the body; a warning names `field`; none of `words` reaches the maker. `carried`: makers that have
+    a form for it whatever the model."""
+
+    fields: Json
+    field: str
+    words: tuple[str, ...]
+    carried: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Need:
+    """`fields` join the body; the refusal names `param` and `word`."""
+
+    fields: Json
+    param: str
+    word: str
+    model: str = "bare"
+    code: str = "model_not_supported"
+
+
+def user(part: Json) -> Json:
+    return {"messages": [{"role": "user", "content": [{"type": "text", "text": "See:"}, part]}]}
+
+
+def item(part: Json) -> Json:
+    return {"input": [{"role": "user", "content": [{"type": "input_text", "text": "See:"}, part]}]}
+
+
+MARKED = user({"type": "text", "text": "Long.", "cache_control": MARK})
+WITH_MARKS = ("anthropic", "bedrock")
+WISHES: dict[str, dict[str, Wish]] = {
+    "chat": {
+        "max_tokens": Wish({"max_tokens": 7777}, "max_tokens", ("7777",)),
+        "max_completion_tokens": Wish({"max_completion_tokens": 7777}, "max_tokens", ("7777",)),
+        "more than the context": Wish({"max_tokens": 10**9}, "max_tokens", (str(10**9),)),
+        "reasoning_effort": Wish({"reasoning_effort": "high"}, "reasoning_effort", REASONING),
+        "reasoning": Wish({"reasoning": {"max_tokens": 2000}}, "reasoning", REASONING),
+        "verbosity": Wish({"verbosity": "low"}, "verbosity", ("verbosity",)),
+        "service_tier": Wish({"service_tier": "flex"}, "service_tier", ("flex", "ervice_tier", "serviceTier")),
+        "parallel_tool_calls": Wish(
+            {"tools": [CHAT_TOOL], "parallel_tool_calls": False}, "parallel_tool_calls", ("arallel",)
+        ),
+        "frequency_penalty": Wish({"frequency_penalty": 0.5}, "frequency_penalty", ("enalty",)),
+        "presence_penalty": Wish({"presence_penalty": 0.5}, "presence_penalty", ("enalty",)),
+        "cache marks": Wish(MARKED, "cache_control", ("cache",), WITH_MARKS),
+    },
+    "messages": {
+        "max_tokens": Wish({"max_tokens": 7777}, "max_tokens", ("7777",)),
+        "thinking": Wish({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking", REASONING),
+        "adaptive thinking": Wish({"thinking": {"type": "adaptive"}}, "thinking", REASONING),
+        "effort": Wish({"output_config": {"effort": "high"}}, "output_config.effort", (*REASONING, "effort")),
+        "one call at a time": Wish(
+            {"tools": [MESSAGES_TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+            "tool_choice.disable_parallel_tool_use",
+            ("arallel",),
+        ),
+        "search beside a function": Wish(
+            {"tools": [MESSAGES_TOOL, {"type": "web_search_20250305", "name": "web_search"}]}, "tools", ("search",)
+        ),
+        "search alone": Wish({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools", ("search",)),
+        "hosted tool": Wish(
+            {"tools": [MESSAGES_TOOL, {"type": "code_execution_20250825", "name": "code_execution"}]},
+            "tools",
+            ("code_execution",),
+            ("anthropic",),
+        ),
+        "cache marks": Wish(MARKED, "cache_control", ("cache",), WITH_MARKS),
+    },
+    "responses": {
+        "max_output_tokens": Wish({"max_output_tokens": 7777}, "max_output_tokens", ("7777",)),
+        "reasoning.effort": Wish({"reasoning": {"effort": "high"}}, "reasoning.effort", REASONING),
+        "text.verbosity": Wish({"text": {"verbosity": "low"}}, "text.verbosity", ("verbosity",)),
+        "service_tier": Wish({"service_tier": "flex"}, "service_tier", ("flex", "ervice_tier", "serviceTier")),
+        "parallel_tool_calls": Wish(
+            {"tools": [RESPONSES_TOOL], "parallel_tool_calls": False}, "parallel_tool_calls", ("arallel",)
+        ),
+        "search beside a function": Wish({"tools": [RESPONSES_TOOL, {"type": "web_search"}]}, "tools", ("search",)),
+        "search alone": Wish({"tools": [{"type": "web_search"}]}, "tools", ("search",)),
+        "hosted tool": Wish(
+            {"tools": [RESPONSES_TOOL, {"type": "code_interpreter", "container": {"type": "auto"}}]},
+            "tools",
+            ("code_interpreter",),
+            ("responses", "both"),
+        ),
+    },
+}
+NEEDS: dict[str, dict[str, Need]] = {
+    "chat": {
+        "image": Need(
+            user({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}), "messages", "vision"
+        ),
+        "sound": Need(user({"type": "input_audio", "input_audio": SOUND}), "messages", "audio"),
+        "document": Need(
+            user({"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}}),
+            "messages",
+            "documents",
+        ),
+        "functions": Need({"tools": [CHAT_TOOL]}, "tools", "tools"),
+        "any tool": Need({"tools": [CHAT_TOOL], "tool_choice": "required"}, "tool_choice", "tool choice", "plain"),
+        "one tool": Need(
+            {"tools": [CHAT_TOOL], "tool_choice": {"type": "function", "function": {"name": "clock"}}},
+            "tool_choice",
+            "tool choice",
+            "plain",
+        ),
+        "schema": Need(
+            {"response_format": {"type": "json_schema", "json_schema": STRICT}},
+            "response_format",
+            "json schema",
+        ),
+        "search": Need({"web_search": True}, "tools", "web search"),
+        "size": Need({"messages": [{"role": "user", "content": LARGE}]}, "messages", "context", "bare",
+                     "context_length_exceeded"),
+    },
+    "messages": {
+        "image": Need(
+            user({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}),
+            "messages",
+            "vision",
+        ),
+        "document": Need(
+            user({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": PDF}}),
+            "messages",
+            "documents",
+        ),
+        "functions": Need({"tools": [MESSAGES_TOOL]}, "tools", "tools"),
+        "any tool": Need(
+            {"tools": [MESSAGES_TOOL], "tool_choice": {"type": "any"}}, "tool_choice", "tool choice", "plain"
+        ),
+        "forced search": Need(
+            {
+                "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+                "tool_choice": {"type": "tool", "name": "web_search"},
+            },
+            "",
+            "web search",
+        ),
+        "schema": Need(
+            {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+            "output_config.format",
+            "json schema",
+        ),
+        "size": Need({"messages": [{"role": "user", "content": LARGE}]}, "messages", "context", "bare",
+                     "context_length_exceeded"),
+    },
+    "responses": {
+        "image": Need(
+            item({"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"}), "input", "vision"
+        ),
+        "document": Need(
+            item({"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}),
+            "input",
+            "documents",
+        ),
+        "functions": Need({"tools": [RESPONSES_TOOL]}, "tools", "tools"),
+        "any tool": Need({"tools": [RESPONSES_TOOL], "tool_choice": "required"}, "tool_choice", "tool choice", "plain"),
+        "forced search": Need(
+            {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "", "web search"
+        ),
+        "schema": Need(
+            {"text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": True}}},
+            "text.format",
+            "json schema",
+        ),
+        "size": Need({"input": LARGE}, "input", "context", "bare", "context_length_exceeded"),
+    },
+}  # fmt: skip
+
+
+def ask(stage: Stage, surface: str, maker: str, fields: Json, model: str, **more: Any) -> tuple[int, Json]:
+    stage.script(maker, Say("Good day to you."))
+    body = HELLO[surface] | fields | {"model": f"fake-{maker}/{maker}-{model}"} | more
+    status, raw = stage.ask(surface, body)
+    return status, views.fold(surface, raw)
+
+
+def warnings_of(surface: str, reply: Json) -> list[str]:
+    return reply["llmgateway" if surface == "responses" else "metadata"].get("warnings", [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(("surface", "name"), [(surface, name) for surface in WISHES for name in WISHES[surface]])
+def test_a_wish_that_the_model_lacks_is_named_and_never_sent(
+    stage: Stage, surface: str, name: str, maker: str, stream: bool
+) -> None:
+    wish = WISHES[surface][name]
+    if maker in wish.carried:
+        pytest.skip("this maker has a form for it")
+    status, reply = ask(stage, surface, maker, wish.fields, "plain", stream=stream)
+    assert status == 200, reply
+    told = [text for text in warnings_of(surface, reply) if text.split()[0].rstrip(":") == wish.field]
+    assert told, (wish.field, warnings_of(surface, reply))
+    assert told[0] in stage.headers["x-llmgateway-warnings"]
+    (call,) = stage.heard(maker)
+    assert not call.problem
+    assert [word for word in wish.words if word in json.dumps(call.body)] == []
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(("surface", "name"), [(surface, name) for surface in NEEDS for name in NEEDS[surface]])
+def test_a_need_that_the_model_lacks_is_refused_in_the_callers_words(
+    stage: Stage, surface: str, name: str, maker: str
+) -> None:
+    need = NEEDS[surface][name]
+    status, reply = ask(stage, surface, maker, need.fields, need.model)
+    assert status == 400, reply
+    error = reply["error"]
+    assert need.word in error["message"] and error["code"] == need.code
+    if need.param:
+        assert error["param"] == need.param and f"`{need.param}`" in error["message"]
+    assert stage.heard(maker) == []
+
+
+@pytest.mark.parametrize("surface", HELLO)
+def test_what_has_no_effect_brings_no_warning_and_goes_nowhere(stage: Stage, surface: str) -> None:
+    fields: Json = {"n": 1, "seed": 1, "logprobs": True, "logit_bias": {}} if surface == "chat" else {}
+    status, reply = ask(stage, surface, "openai", fields, "plain")
+    assert status == 200 and warnings_of(surface, reply) == []
+    assert "x-llmgateway-warnings" not in stage.headers
+    (call,) = stage.heard("openai")
+    assert not {"n", "seed", "logprobs", "logit_bias"} & set(call.body)
