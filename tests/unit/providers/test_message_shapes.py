@@ -81,3 +81,9 @@ def test_reasoning_goes_back_as_details_and_own_details_as_they_came():
     )
     assert found[0]["reasoning_details"][0]["text"] == "Hm." and "reasoning_content" not in found[0]
     assert found[1]["reasoning_details"] == own and found[2] == {"role": "user", "content": "y"}
+
+
+def test_instructions_behind_the_beginning_are_said_by_the_user():
+    roles = ("system", "system", "user", "system", "assistant", "system")
+    found = shaped("late_instructions_as_user", *[{"role": role, "content": "x"} for role in roles])
+    assert [message["role"] for message in found] == ["system", "system", "user", "user", "assistant", "user"]
