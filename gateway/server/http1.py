@@ -28,6 +28,7 @@ _QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
 CHUNK_LINE = re.compile(
     rb"([0-9a-fA-F]{1,15})(?:[ \t]*+;[ \t]*+%b(?:[ \t]*+=[ \t]*+(?:%b|%b))?)*+[ \t]*" % (_TOKEN, _TOKEN, _QUOTED)
 )
+REQUEST_LINE = re.compile(rb"%b [!-~\x80-\xff]++ HTTP/[0-9]\.[0-9]\r\n" % _TOKEN)
 TRAILER = re.compile(rb"%b:[\t -~\x80-\xff]*" % _TOKEN)
 ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_ENCODING", "HTTP_AUTHORIZATION"})
 PLAIN_KEYS = {
@@ -106,9 +107,9 @@ def name_key(name: bytes) -> str | None:
 
 def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
     """Fill `environ` (fresh, without HTTP_ keys) from one head, its blank line included. GatewayError if malformed."""
-    if data[:1] in (b"\r", b"\n"):
-        # The C parser skips it; others take it for the end of an empty line, or for a part of the method.
-        raise malformed("The request head begins with a lone line end.")
+    if not REQUEST_LINE.match(data):
+        # The C parser skips a lone line end before the method and takes several spaces for one; others do not.
+        raise malformed("The request line is not a method, a target and a version, with one space between them.")
     collected = _HeadParser(environ)
     parser = httptools.HttpRequestParser(collected)
     try:

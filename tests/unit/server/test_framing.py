@@ -94,8 +94,19 @@ def test_a_known_head_hides_no_second_length_of_another_spelling():
 
 @pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n\r"])
 def test_a_lone_line_end_before_a_request_is_refused(pair, end):
+    refuse(pair, end + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET  / HTTP/1.1", b"GET /  HTTP/1.1", b"GET / HTTP/1.1 ", b" GET / HTTP/1.1", b"GET /"]
+)
+def test_a_request_line_has_three_words_and_two_spaces(pair, line):
+    refuse(pair, line + b"\r\nHost: a\r\n\r\n")
+
+
+def refuse(pair, wire: bytes) -> None:
     connection, caller = pair
-    caller.sendall(end + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    caller.sendall(wire)
     with pytest.raises(GatewayError) as caught:
         Heads(lambda environ: None).take(connection)
     assert caught.value.status == 400
