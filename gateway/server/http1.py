@@ -18,7 +18,7 @@ MOST_DIGITS = 18  # of a length that needs no second look
 CHUNK_LINE_BYTES = 1024
 TRAILER_LINES = 64
 # A body in crumbs costs steps and not bytes: so many chunks are free, above them each must bring this many bytes.
-FREE_CHUNKS = 4096
+FREE_CHUNKS = 512
 LEAST_CHUNK_BYTES = 16
 CHUNKS_PER_TURN = 256
 # RFC 9112, 7.1.1 and 5: what may stand after a chunk's size, and a line after the last chunk. A line end or a null
