@@ -196,7 +196,8 @@ def test_a_failure_before_the_first_byte_is_a_json_error(gateway: LocalGateway, 
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "all_providers_failed")
 
 
-CHAT_ONLY = "nanogpt/gpt-4o-mini"
+SHELL = {"type": "local_shell"}
+FORCED_SHELL = {"model": "nanogpt/gpt-4o-mini", "input": "x", "tools": [SHELL], "tool_choice": "required"}
 ORPHAN = {"type": "function_call_output", "call_id": "c", "output": "x"}
 BAD = [
     ({"input": "x"}, 400, "invalid_parameters", "model"),
@@ -211,7 +212,7 @@ BAD = [
     ({"model": MODEL, "previous_response_id": "resp_no"}, 404, "previous_response_not_found", "previous_response_id"),
     ({"model": MODEL, "input": [{"type": "item_reference", "id": "msg_1"}]}, 404, "not_found", "input.0.id"),
     ({"model": MODEL, "input": [ORPHAN]}, 400, "invalid_parameters", "input.0.call_id"),
-    ({"model": CHAT_ONLY, "input": "x", "tools": [{"type": "local_shell"}]}, 400, "model_not_supported", "messages"),
+    (FORCED_SHELL, 400, "model_not_supported", "input"),
 ]  # fmt: skip
 
 
