@@ -92,6 +92,10 @@ class NotSupported(InvalidRequest):
     code = "model_not_supported"
 
 
+class ContentNeeded(NotSupported):
+    """The target loads nothing by address: it can be asked once the content is there."""
+
+
 class RequestTooLarge(InvalidRequest):
     kind, status, code = "too_large", 413, "request_too_large"
 

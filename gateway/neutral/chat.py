@@ -194,7 +194,8 @@ class Completion(Struct, frozen=True):
 class ChatRequest(Struct, eq=False):
     """`asked` is the model as the caller wrote it. `decode` builds the conversation; call `conversation()`.
 
-    `completion` is set where a text is to be completed: the conversation is the same task for a chat model.
+    `completion` is set where a text is to be completed: the conversation is the same task for a chat model. `inlined`
+    is kept once somebody made it: the same request with the bytes of all that it names by address.
     `warnings` tell what of the caller's own request this one lacks.
     `large`: its body is so large that a thread works on it.
     """
@@ -207,6 +208,7 @@ class ChatRequest(Struct, eq=False):
     user: str = ""
     completion: Completion | None = None
     large: bool = False
+    inlined: "ChatRequest | None" = None
     _decoded: Conversation | None = None
     warnings: tuple[str, ...] = ()
 

@@ -10,7 +10,9 @@ from typing import Any
 import orjson
 from msgspec import json
 
+from gateway.errors import ContentNeeded
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest
+from gateway.providers.inline import addressed
 from gateway.providers.message_shapes import MESSAGE_SHAPES
 
 Body = dict[str, Any]
@@ -32,6 +34,19 @@ BASIC_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
 THREE_EFFORTS = {"minimal": "low", "low": "low", "medium": "high", "high": "high", "xhigh": "max", "max": "max"}
 
 
+def _without(name: str) -> Quirk:
+    """A quirk that leaves one field out."""
+
+    def quirk(body: Body, request: ChatRequest) -> None:
+        body.pop(name, None)
+
+    quirk.__name__ = f"no_{name}"
+    return quirk
+
+
+no_service_tier, no_user, no_verbosity, no_n = map(_without, ("service_tier", "user", "verbosity", "n"))
+
+
 def max_tokens_old_name(body: Body, request: ChatRequest) -> None:
     """The limit under the name it had before max_completion_tokens."""
     if "max_completion_tokens" in body:
@@ -45,22 +60,6 @@ def no_stream_options(body: Body, request: ChatRequest) -> None:
 
 def no_parallel_tool_calls(body: Body, request: ChatRequest) -> None:
     body.pop("parallel_tool_calls", None)
-
-
-def no_service_tier(body: Body, request: ChatRequest) -> None:
-    body.pop("service_tier", None)
-
-
-def no_user(body: Body, request: ChatRequest) -> None:
-    body.pop("user", None)
-
-
-def no_verbosity(body: Body, request: ChatRequest) -> None:
-    body.pop("verbosity", None)
-
-
-def no_n(body: Body, request: ChatRequest) -> None:
-    body.pop("n", None)
 
 
 def drop_penalties(body: Body, request: ChatRequest) -> None:
@@ -198,6 +197,12 @@ def tool_choice_auto(body: Body, request: ChatRequest) -> None:
     """Servers whose only tool choices are auto and none."""
     if body.get("tool_choice") not in (None, "auto", "none"):
         body["tool_choice"] = "auto"
+
+
+def inline_media(body: Body, request: ChatRequest) -> None:
+    """Servers that load nothing by address. ContentNeeded when something lies at one."""
+    if request.needs.media and addressed(request):
+        raise ContentNeeded("This provider loads nothing by address; send the content as base64.", param="messages")
 
 
 def no_strict(body: Body, request: ChatRequest) -> None:
@@ -349,6 +354,7 @@ QUIRKS: dict[str, Quirk] = {
         enable_thinking,
         required_as_any,
         tool_choice_auto,
+        inline_media,
         no_strict,
         no_cache_breakpoints,
         content_null_required,
@@ -377,8 +383,7 @@ QUIRKS: dict[str, Quirk] = {
 } | {"no_usage_in_stream": no_stream_options}
 QUIRKS |= {name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()}
 OF_ADDRESS = frozenset((API_VERSION_QUERY, DEPLOYMENT_PATH))
-NAMES = frozenset(QUIRKS) | OF_ADDRESS | {REPLAY_REASONING, THINK_TAGS, DETAILS_BY_SHOW, DETAILS_BY_LIST}
-NAMES |= COMPLETES
+NAMES = frozenset(QUIRKS) | OF_ADDRESS | COMPLETES | {REPLAY_REASONING, THINK_TAGS, DETAILS_BY_SHOW, DETAILS_BY_LIST}
 
 
 def find_quirks(names: Iterable[str]) -> tuple[Quirk, ...]:

@@ -34,4 +34,4 @@ def make_protocols(transport: Transport, clock: Clock) -> dict[str, Protocol]:
 def make_upstreams(protocols: dict[str, Protocol], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
     """Calls go over the network, but for the sandbox's, which is in this process."""
     sandbox = Local(SandboxServer(clock, pause), timeouts.wake_s)
-    return Upstreams(protocols, Network(transport), {"sandbox": sandbox}, timeouts.wake_s)
+    return Upstreams(protocols, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)

@@ -8,10 +8,11 @@ from typing import Protocol as Interface
 from msgspec import Struct
 
 from gateway.clock import Clock
-from gateway.errors import GatewayError, NotSupported
+from gateway.errors import ContentNeeded, GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Silent, Started, Warned
 from gateway.providers import apart
+from gateway.providers.inline import Fetcher, bring
 from gateway.providers.offered import without_offers
 from gateway.providers.protocol import Call, Protocol, Reply, Target
 from gateway.providers.quirks import THINK_TAGS
@@ -200,9 +201,15 @@ class Upstreams:
     """Every protocol by name, and where its calls go (`openers` names exceptions from the network)."""
 
     def __init__(
-        self, protocols: dict[str, Protocol], network: Opener, openers: dict[str, Opener], heartbeat_s: float
+        self,
+        protocols: dict[str, Protocol],
+        network: Opener,
+        openers: dict[str, Opener],
+        heartbeat_s: float,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self._protocols = protocols
+        self._fetcher = fetcher
         self._network = network
         self._openers = openers
         self._heartbeat_s = heartbeat_s
@@ -260,14 +267,14 @@ class Upstreams:
         protocol = served.protocol
         # The one place that decides between the relay lane and a rebuild.
         relayed = native is not None and native.dialect == protocol.dialect and not served.tagged
-        if relayed:
-            try:
+        try:
+            if relayed:
                 call = apart.relay(protocol, native, request, target)
-            except NotSupported as error:
-                relayed = False
-                served, call = self._write_anew(served, request, target, error)
-        else:
-            served, call = self._write(served, request, target)
+            else:
+                served, call = self._write(served, request, target)
+        except NotSupported as error:
+            served, call = self._write_anew(served, request, target, error, relayed, deadline)
+            relayed = False
         if request.warnings:
             call.warnings = (*request.warnings, *call.warnings)
         if tap is None:
@@ -290,12 +297,26 @@ class Upstreams:
                 return first, _write_bare(first.protocol, request, target, error)
 
     def _write_anew(
-        self, served: Served, request: ChatRequest, target: Target, error: NotSupported
+        self,
+        served: Served,
+        request: ChatRequest,
+        target: Target,
+        error: NotSupported,
+        relayed: bool,
+        deadline: float,
     ) -> tuple[Served, Call]:
-        """The call built anew where it cannot be relayed; `error` says why not, and is raised where that fails too."""
+        """The call built anew where it could not be made (`error` says why not, and is raised where this fails too):
+        with the bytes of what lies at addresses, or not relayed."""
+        if isinstance(error, ContentNeeded) and self._fetcher is not None:
+            return self._write(served, bring(self._fetcher, request, deadline - Clock.monotonic()), target)
+        if not relayed:
+            raise error
         first = target.kept[self]
+        served = served if first.needs_second(request, served) else first
         try:
-            return self._write(served if first.needs_second(request, served) else first, request, target)
+            return self._write(served, request, target)
+        except ContentNeeded as needed:
+            return self._write_anew(served, request, target, needed, False, deadline)
         except NotSupported:
             raise error from None
 

@@ -131,14 +131,16 @@ class Transport:
         reply = self.open(method, url, headers, body, deadline=deadline, trusted=trusted)
         return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
 
-    def fetch(self, url: str, max_bytes: int, *, timeout_s: float = 30.0) -> Answer:
+    def fetch(
+        self, url: str, max_bytes: int, *, timeout_s: float = 30.0, headers: Mapping[str, str] = NOTHING
+    ) -> Answer:
         """GET what a user's URL names; each of at most five redirects passes the address guard anew.
 
         Raises as `open`; UpstreamFailed for too many redirects (too_many_redirects) or bytes (response_too_large).
         """
         deadline = self._now() + timeout_s
         for _ in range(REDIRECTS + 1):
-            reply = self.open("GET", url, NOTHING, deadline=deadline)
+            reply = self.open("GET", url, headers, deadline=deadline)
             if reply.status not in REDIRECT_STATUSES or "location" not in reply.headers:
                 _refuse_announced(reply, max_bytes)
                 return Answer(reply.status, reply.headers, reply.read_all(max_bytes))

@@ -2,11 +2,13 @@
 
 import json
 import socket
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from contract.cases import PDF, PNG
 from contract.makers import MAKERS, Say
 from gateways import LocalGateway, local_gateway
 
@@ -15,6 +17,7 @@ from gateway.settings import Settings
 from gateway.surfaces import table
 from gateway.surfaces.blueprints import guard
 from gateway.surfaces.exchange import Inbound
+from gateway.transport.replies import Answer
 
 Json = dict[str, Any]
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
@@ -56,6 +59,11 @@ def write_catalogue(folder: Path) -> Path:
         models += f'[[models]]\nid = "{name}-able"\ninput_modalities = ["text", "image", "audio", "file"]\n'
     (folder / "models" / "able.toml").write_text(models)
     return folder
+
+
+def fetch(url: str, max_bytes: int, **more: Any) -> Answer:
+    """What the addresses of the cases lead to."""
+    return Answer(200, {}, b64decode(PDF if url.endswith(".pdf") else PNG))
 
 
 class Stage:
@@ -117,4 +125,5 @@ def open_stage(folder: Path, **environment: str) -> Iterator[Stage]:
         keys = {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in MAKERS.items()}
         catalogue = {"GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue"))}
         gateway = stack.enter_context(local_gateway(settings, **places, **keys, **catalogue, **environment))
+        gateway.services.transport.fetch = fetch
         yield Stage(gateway, fakes)

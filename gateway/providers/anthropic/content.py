@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from gateway.dialects.anthropic import NAME
-from gateway.errors import NotSupported
+from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.parts import (
     CacheMark,
     File,
@@ -137,8 +137,8 @@ def _write_address(media: Media, addresses: bool) -> dict[str, str]:
         raise NotSupported(
             "This provider does not know files uploaded elsewhere; send their content.", param="messages"
         )
-    if not addresses:
-        raise NotSupported("This provider loads nothing by address; send the content as base64.", param="messages")
+    if not addresses or not media.url.lower().startswith("https://"):
+        raise ContentNeeded("This provider loads nothing by address; send the content as base64.", param="messages")
     return {"type": "url", "url": media.url}
 
 

@@ -8,7 +8,7 @@ import binascii
 import re
 from typing import Any
 
-from gateway.errors import NotSupported
+from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.parts import (
     Audio,
     CacheMark,
@@ -177,7 +177,8 @@ def _source(media: Media) -> Block:
         return {"bytes": media.data}
     if media.url.startswith("s3://"):
         return {"s3Location": {"uri": media.url}}
-    raise NotSupported("This provider loads nothing by address; send the content as base64.", param="messages")
+    needed = ContentNeeded if media.url else NotSupported
+    raise needed("This provider loads nothing by address; send the content as base64.", param="messages")
 
 
 def _write_image(media: Media) -> Block:

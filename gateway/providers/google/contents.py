@@ -4,7 +4,7 @@ import mimetypes
 from typing import Any
 
 from gateway.dialects.google import NAME
-from gateway.errors import InvalidRequest, NotSupported
+from gateway.errors import ContentNeeded, InvalidRequest, NotSupported
 from gateway.neutral.parts import (
     Audio,
     File,
@@ -20,7 +20,7 @@ from gateway.neutral.parts import (
     ToolResult,
     Video,
 )
-from gateway.providers.google.traits import Traits
+from gateway.providers.google.traits import OLDEST, Traits
 from gateway.providers.tool_arguments import read_arguments
 from gateway.providers.tool_names import plain_name
 
@@ -35,6 +35,8 @@ FALLBACKS = {Image: "image/jpeg", Audio: "audio/wav", Video: "video/mp4", File: 
 AUDIO_TYPES = {"mp3": "audio/mp3", "mpeg": "audio/mpeg", "mpga": "audio/mpeg", "m4a": "audio/m4a", "mp4": "audio/mp4"}
 # Guide, multimodal function responses: what a function's response may hold inline.
 RESULT_TYPES = frozenset(("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"))
+READABLE = (FALLBACKS[Image], FALLBACKS[File])  # what can be brought as bytes instead
+WEB = ("https://", "http://")
 ADDRESSES = ("https://", "http://", "gs://")
 OWN_FILES = "files/"
 
@@ -192,7 +194,16 @@ class Contents:
         if not uri.startswith(ADDRESSES):
             raise NotSupported("This provider does not know this file.", param="messages")
         guessed = mimetypes.guess_type(uri.partition("?")[0])[0]
+        if fallback in READABLE and media.url and self._must_bring(uri, media.media_type or guessed):
+            raise ContentNeeded("This model does not load this address; send the content as base64.", param="messages")
         return {"fileData": {"fileUri": uri, "mimeType": media.media_type or guessed or fallback}}
+
+    def _must_bring(self, uri: str, kind: str | None) -> bool:
+        """Whether an address of the web is not loaded there: only what is https and says its type, and not by the
+        oldest models (guide, file input methods)."""
+        if not uri.startswith(WEB):
+            return False
+        return not kind or not uri.startswith("https://") or self._traits.generation <= OLDEST
 
     def _warn(self, text: str) -> None:
         if text not in self._warnings:

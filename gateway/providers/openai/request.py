@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from gateway.errors import NotSupported
+from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
@@ -28,6 +28,7 @@ from gateway.neutral.parts import (
     ToolCall,
     ToolResult,
 )
+from gateway.providers.inline import is_addressed
 from gateway.providers.losses import spell_out, warn_of_mode
 
 USER_LIMIT = 64  # what the service takes of a user's name
@@ -269,6 +270,8 @@ def write_part(part: Part) -> dict[str, Any]:
             return {"type": "input_audio", "input_audio": {"data": media.data, "format": sound}}
         case File(media=media) if media.file_id:
             return {"type": "file", "file": {"file_id": media.file_id}}
+        case File(media=media) if is_addressed(media):
+            raise ContentNeeded("This provider loads no files by address; send the content.", param="messages")
         case File(media=media) if media.data:
             name = part.filename or part.title or "file"
             return {"type": "file", "file": {"filename": name, "file_data": media.inline("application/pdf")}}

@@ -1,0 +1,143 @@
+"""Images and files that a request names by address, as bytes, for targets that load nothing themselves.
+
+The address comes from a caller, so the transport's guard stands before it and before each redirect; what comes back is
+told by its first bytes, never by what the server calls it.
+"""
+
+import dataclasses
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Protocol as Interface
+
+from msgspec.structs import replace
+
+from gateway.errors import GatewayError, NotSupported, UpstreamFailed
+from gateway.neutral.chat import ChatRequest, Conversation
+from gateway.neutral.parts import File, Image, Media, Message, Part, ToolResult
+from gateway.threads import Job, compute
+
+ADDRESSES = ("https://", "http://")
+MOST_BYTES = 20 << 20  # of one image or file
+MOST_IN_ALL = 40 << 20
+MOST_ADDRESSES = 20
+PATIENCE_S = 20.0
+LARGE = 1 << 20
+# Servers refuse who does not say what it is.
+HEADERS = {"user-agent": "llmgateway", "accept": "image/*, application/pdf, */*;q=0.1"}
+# First bytes of what models take (the formats' own specifications); WebP has its name behind the length.
+SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"BM", "image/bmp"),
+    (b"%PDF-", "application/pdf"),
+)
+BRANDS = {b"avif": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif"}
+
+
+class Answer(Interface):
+    """What a fetch brings."""
+
+    status: int
+    body: bytes
+
+
+class Fetcher(Interface):
+    """GETs an address that a caller chose, guarded and capped. Raises GatewayError."""
+
+    def fetch(self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str]) -> Answer: ...
+
+
+def is_addressed(media: Media) -> bool:
+    """Whether it lies at an address of the web."""
+    return not media.data and media.url.lower().startswith(ADDRESSES)
+
+
+def addressed(request: ChatRequest) -> tuple[Media, ...]:
+    """All images and files of a request that lie at addresses, each once."""
+    found = (part.media for message in request.conversation().messages for part in _flat(message.parts))
+    return tuple(dict.fromkeys(media for media in found if is_addressed(media)))
+
+
+def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
+    """The request with the bytes of all that it names by address, loaded at once and within `seconds`.
+
+    NotSupported for what cannot be loaded, is too much, or is neither an image nor a PDF: another target may load it.
+    """
+    if request.inlined is None:
+        wanted = addressed(request)
+        if len(wanted) > MOST_ADDRESSES:
+            raise _unreadable(f"more than {MOST_ADDRESSES} images and files are named by address")
+        jobs = [Job(_load, fetcher, media, min(seconds, PATIENCE_S)) for media in wanted]
+        try:
+            loaded = {media: job.result(seconds) for media, job in zip(wanted, jobs, strict=True)}
+        except TimeoutError:
+            raise _unreadable("loading took too long") from None
+        finally:
+            for job in jobs:
+                job.stop()
+        size = sum(len(media.data) for media in loaded.values())
+        if size * 3 // 4 > MOST_IN_ALL:
+            raise _unreadable(f"together they have more than {MOST_IN_ALL >> 20} MB")
+        talk = _filled(request.conversation(), loaded)
+        request.inlined = replace(
+            request, decode=lambda: talk, native=None, _decoded=talk, large=request.large or size > LARGE
+        )
+    return request.inlined
+
+
+def type_of(data: bytes) -> str:
+    """The media type that the first bytes tell; "" for none that models take."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    if data[4:8] == b"ftyp":
+        return BRANDS.get(data[8:12], "")
+    return next((kind for start, kind in SIGNATURES if data.startswith(start)), "")
+
+
+def _load(fetcher: Fetcher, media: Media, seconds: float) -> Media:
+    try:
+        answer = fetcher.fetch(media.url, MOST_BYTES, timeout_s=seconds, headers=HEADERS)
+    except UpstreamFailed as error:
+        reasons = {"address_not_allowed": "it leads to no public address", "response_too_large": "it is too large"}
+        raise _unreadable(reasons.get(error.code, "it cannot be reached"), media) from None
+    except GatewayError:
+        raise _unreadable("it cannot be reached", media) from None
+    if answer.status != 200:
+        raise _unreadable(f"its server answers {answer.status}", media)
+    kind = type_of(answer.body)
+    if not kind:
+        raise _unreadable("it is neither an image nor a PDF", media)
+    packed = compute(b64encode, answer.body) if len(answer.body) > LARGE else b64encode(answer.body)
+    return Media(media_type=kind, data=packed.decode())
+
+
+def _unreadable(why: str, media: Media | None = None) -> NotSupported:
+    what = f"What {media.url.partition('?')[0][:200]} names" if media is not None else "What the messages name"
+    return NotSupported(f"{what} could not be loaded: {why}.", param="messages", code="media_not_loaded")
+
+
+def _flat(parts: tuple[Part, ...]) -> Iterator[Image | File]:
+    for part in parts:
+        if isinstance(part, ToolResult):
+            yield from _flat(part.parts)
+        elif isinstance(part, Image | File):
+            yield part
+
+
+def _filled(talk: Conversation, loaded: dict[Media, Media]) -> Conversation:
+    messages = tuple(_fill_message(message, loaded) for message in talk.messages)
+    return dataclasses.replace(talk, messages=messages)
+
+
+def _fill_message(message: Message, loaded: dict[Media, Media]) -> Message:
+    return dataclasses.replace(message, parts=tuple(_fill(part, loaded) for part in message.parts))
+
+
+def _fill(part: Part, loaded: dict[Media, Media]) -> Part:
+    if isinstance(part, ToolResult):
+        return dataclasses.replace(part, parts=tuple(_fill(inner, loaded) for inner in part.parts))
+    if isinstance(part, Image | File) and part.media in loaded:
+        return dataclasses.replace(part, media=loaded[part.media])
+    return part
