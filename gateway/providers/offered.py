@@ -4,7 +4,10 @@ import dataclasses
 
 from msgspec.structs import replace
 
+from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, ForeignTool, WebSearch
+from gateway.providers import apart
+from gateway.providers.protocol import Call, Protocol, Target
 
 SEARCH = "web_search"
 
@@ -28,6 +31,19 @@ def without_offers(request: ChatRequest, key: str) -> ChatRequest:
         user=request.user,
         warnings=(*request.warnings, *told),
     )
+
+
+def write_bare(protocol: Protocol, request: ChatRequest, target: Target, error: NotSupported) -> Call:
+    """The call without the tools that are merely offered; raises `error` where there is none or that fails too."""
+    bare = without_offers(request, target.mapping.key)
+    if bare is request:
+        raise error from None
+    try:
+        call = apart.write(protocol, bare, target)
+    except NotSupported:
+        raise error from None
+    call.warnings = (*bare.warnings[len(request.warnings) :], *call.warnings)
+    return call
 
 
 def _is_hosted(tool: object) -> bool:

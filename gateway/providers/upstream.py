@@ -13,7 +13,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Silent, Started, Warned
 from gateway.providers import apart
 from gateway.providers.inline import Fetcher, bring
-from gateway.providers.offered import without_offers
+from gateway.providers.offered import without_offers, write_bare
 from gateway.providers.protocol import Call, Protocol, Reply, Target
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
@@ -294,7 +294,7 @@ class Upstreams:
             try:
                 return other, apart.write(other.protocol, request, target)
             except NotSupported:
-                return first, _write_bare(first.protocol, request, target, error)
+                return first, write_bare(first.protocol, request, target, error)
 
     def _write_anew(
         self,
@@ -374,19 +374,6 @@ class Upstreams:
             yield [Silent()]
             reply = pending.wait(self._heartbeat_s)
         return reply
-
-
-def _write_bare(protocol: Protocol, request: ChatRequest, target: Target, error: NotSupported) -> Call:
-    """The call without the tools that are merely offered; raises `error` where there is none or that fails too."""
-    bare = without_offers(request, target.mapping.key)
-    if bare is request:
-        raise error from None
-    try:
-        call = apart.write(protocol, bare, target)
-    except NotSupported:
-        raise error from None
-    call.warnings = (*bare.warnings[len(request.warnings) :], *call.warnings)
-    return call
 
 
 def _failure(protocol: Protocol, reply: Reply, target: Target) -> GatewayError:
