@@ -1,5 +1,6 @@
 """Places that are tried last for a while, longer each time, and by one request first before all return."""
 
+import random
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ LONGEST_ASKED_S = 3600.0
 PROBE_S = 5.0
 # Where nothing answers every try costs its caller the wait for a connection, so only one in so many seconds is made.
 RETRY_S = 1.0
+# What another worker tried is known here a moment later: it goes on trying; when it does not, not all begin at once.
+LAG_S = (0.8, 2.0)
 # After this much peace a failure counts as the first again.
 FORGET_S = 600.0
 TIDY_S = 10.0
@@ -155,7 +158,7 @@ class Rests:
             self._drop(key)
             return
         now, rest = self._clock.monotonic(), self._rests.get(key)
-        again = now + min(max(0.0, again_s), RETRY_S)
+        again = now + min(again_s, RETRY_S) + random.uniform(*LAG_S)
         if kind in POLICIES and left_s > 0:
             until = now + min(left_s, LONGEST_ASKED_S)
             if rest is None or rest.until < until:

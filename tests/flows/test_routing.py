@@ -410,3 +410,15 @@ def test_a_provider_that_dies_is_avoided_by_all_four_workers_within_two_seconds(
         gevent.sleep(0.02)
     # Afterwards only probes meet it, each after a longer rest.
     assert failed and len([at for at in failed if at > 2]) <= 6
+
+
+def test_four_workers_together_try_about_once_a_second_where_nothing_answers(process, tmp_path):
+    environment = write_twins(tmp_path / "catalogue", f"http://127.0.0.1:{free_port()}/v1", "http://127.0.0.1:9/v1")
+    gateway: GatewayProcess = process(workers=4, **environment | {"SOUTH_KEYS": ""})
+    body, statuses = {"model": "twin", "messages": HELLO}, []
+    began = time.monotonic()
+    while time.monotonic() < began + 5:
+        statuses.append(gateway.post("/v1/chat/completions", body)[0])
+        gevent.sleep(0.01)
+    # Each worker meets it once by itself; afterwards they tell each other, within their exchange of 0.4 s.
+    assert set(statuses) == {502, 503} and statuses.count(502) <= 4 + 2 * 5 < len(statuses)

@@ -361,7 +361,7 @@ def test_workers_share_when_the_next_request_may_try(health, clock, mapping, key
     other = Health(clock)
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     other.merge(health.export())
-    clock.advance(1.5)
+    clock.advance(3.1)
     assert not other.is_shut(mapping("p"), key())
     health.begin(mapping("p"), key())
     other.merge(health.export())
