@@ -114,7 +114,7 @@ def _write_tools(
     if talk.sampling.parallel_tool_calls is False:
         warnings.append("parallel_tool_calls has no counterpart at this provider and was left out.")
     if choice is not None and choice.mode != "none":
-        _write_choice(choice, family, body["toolConfig"], warnings)
+        _write_choice(choice, family, body["toolConfig"])
 
 
 def _names_used(turns: list[Turn]) -> list[str]:
@@ -124,12 +124,11 @@ def _names_used(turns: list[Turn]) -> list[str]:
     return list(names) or ["tool"] * any("toolResult" in block for block in blocks)
 
 
-def _write_choice(choice: ToolChoice, family: Family, config: dict[str, Any], warnings: list[str]) -> None:
+def _write_choice(choice: ToolChoice, family: Family, config: dict[str, Any]) -> None:
     if choice.mode == "web_search":
         raise NotSupported("This provider has no web search.", param="tool_choice")
     if choice.mode in ("required", "tool") and choice.mode not in family.choices:
-        warnings.append("tool_choice was taken as auto: this model cannot be forced to that call here.")
-        return
+        raise NotSupported("This model cannot be forced to that call here (`tool_choice`).", param="tool_choice")
     config["toolChoice"] = {"tool": {"name": choice.name}} if choice.mode == "tool" else {CHOICES[choice.mode]: {}}
 
 
