@@ -132,7 +132,7 @@ def build(settings: Settings) -> Services:
     routing = _open_routing(base, accounts)
     money = _open_money(base, accounts)
     retention = _open_retention(base)
-    responses = _open_responses(base)
+    responses, idempotency = _open_responses(base), _open_idempotency(base, money)
     cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
     ledger = LedgerBook(base.database, base.control)
     return Services(
@@ -163,10 +163,14 @@ def build(settings: Settings) -> Services:
         drift=Drift(base.database, base.documents, base.clock),
         budgets=accounts.budgets,
         chat=_open_chat(base, routing, money, cache),
-        idempotency=_open_idempotency(base, money),
+        idempotency=idempotency,
         replays=Replays(base.database, routing.catalogue, base.clock),
         retention=retention,
-        exchange=Exchange(routing.health, _find_board(base), _list_chores(base, routing, cache, retention, responses)),
+        exchange=Exchange(
+            routing.health,
+            _find_board(base),
+            (cache.trim, idempotency.trim, retention.purge, responses.purge, *_list_chores(base, routing)),
+        ),
         management=_open_management(base, accounts, routing),
         sources=read_clients(loader.FOLDER / "clients.toml"),
     )
@@ -335,16 +339,11 @@ def _find_board(base: Base) -> Board | None:
     return None if alone else TableBoard(base.database)
 
 
-def _list_chores(
-    base: Base, routing: Routing, cache: ResponseCache, retention: Retention, responses: StoredResponses
-) -> tuple[Callable[[], object], ...]:
+def _list_chores(base: Base, routing: Routing) -> tuple[Callable[[], object], ...]:
     """What any worker may do from time to time: what expired goes, and the marks of journals long ended."""
     database = base.database
     return (
-        cache.trim,
         routing.decisions.purge,
-        retention.purge,
-        responses.purge,
         lambda: base.documents.sweep({}),
         lambda: forget_writers(database, database.now_us() - WRITERS_KEPT_US),
     )

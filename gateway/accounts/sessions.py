@@ -42,6 +42,9 @@ class NewSession:
     token: str = field(repr=False)
 
 
+MOST_SESSIONS = 100  # of one user
+
+
 class Sessions:
     """All sessions, in the store: a session that was closed is refused by the next request on any worker."""
 
@@ -56,7 +59,8 @@ class Sessions:
         return NewSession(self._database.write(lambda: self.insert(session_id, token, user_id, now, agent)), token)
 
     def insert(self, session_id: str, token: str, user_id: str, now: int, agent: str = "") -> SessionInfo:
-        """The part of `open` that runs within a transaction. Sessions that ended are removed on the way."""
+        """The part of `open` that runs within a transaction. Sessions that ended are removed on the way,
+        and the oldest beyond MOST_SESSIONS of the user."""
         Session.delete().where(Session.expires_at <= now).execute()
         Session.insert(
             id=session_id,
@@ -67,6 +71,13 @@ class Sessions:
             expires_at=now + LIFE_S * SECOND_US,
             agent=agent[:AGENT_LENGTH].replace("\0", ""),
         ).execute()
+        newest = (
+            Session.select(Session.id)
+            .where(Session.user == user_id)
+            .order_by(Session.created_at.desc(), Session.id.desc())
+            .limit(MOST_SESSIONS)
+        )
+        Session.delete().where(Session.user == user_id, Session.id.not_in(newest)).execute()
         audit.append("session.create", session_id, actor=user_id, at_us=now)
         return _info(_select().where(Session.id == session_id).first())
 

@@ -33,6 +33,7 @@ LONGEST_KEY = 255
 # Answers above this are not kept; the largest made of a request are pictures, a few megabytes each.
 MOST_BYTES = 48 << 20
 MOST_STREAM_BYTES = 16 << 20
+TOTAL_BYTES = 2 << 30  # of all kept answers of the installation
 TRIES = 3
 WAIT_S = 5.0
 LABEL = b"idempotency\0"
@@ -42,10 +43,11 @@ FIRST_ERROR = 400
 NOTHING_DONE = (429, 529)
 NO_RETRY = (("x-should-retry", "false"),)  # what the official clients of two large APIs obey
 # Why there is no answer to give again.
-CRASHED, TOO_LARGE, NOT_KEPT = "crashed", "too large", "not kept"
+CRASHED, TOO_LARGE, NOT_KEPT, NO_ROOM = "crashed", "too large", "not kept", "no room"
 REASONS = {
     CRASHED: "The first request under this Idempotency-Key was interrupted and its answer is lost.",
     TOO_LARGE: "The first request under this Idempotency-Key was answered; the answer was too large to be kept.",
+    NO_ROOM: "The first request under this Idempotency-Key was answered; there was no room to keep the answer.",
     NOT_KEPT: "The first request under this Idempotency-Key was answered; your organization keeps no answers.",
 }
 ANEW = "It is not done again, because it may have been billed: use another Idempotency-Key to send it anew."
@@ -95,11 +97,14 @@ class Idempotency:
         vault: Vault,
         threads: Threads,
         most_bytes: int = MOST_BYTES,
+        total_bytes: int = TOTAL_BYTES,
     ) -> None:
         self._documents, self._journal, self._settlements = documents, journal, settlements
         self._control, self._clock, self._secret = control, clock, secret
         self._vault, self._threads = vault, threads
-        self._most_bytes = most_bytes
+        self._most_bytes, self._total_bytes = most_bytes, total_bytes
+        self._database = database
+        self._room = total_bytes // 4
         self._running: set[str] = set()
         self._rows = DocumentRows(database, clock)
 
@@ -114,6 +119,13 @@ class Idempotency:
         if isinstance(found, Reply):
             return found
         return Job(self._make, found, make).result()
+
+    def trim(self) -> None:
+        """Measure what the kept answers of the installation take. Until the next time this worker adds at most a
+        quarter of what is left; nothing is forgotten for it, or a request might be done twice."""
+        sql = "SELECT coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
+        size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone()[0])
+        self._room = max(0, self._total_bytes - size) // 4
 
     def _claim(self, keyed: Keyed, check: Check) -> _Claim | Reply:
         claim = _Claim(
@@ -214,7 +226,11 @@ class Idempotency:
             self._store(claim, _write(claim, "lost", reason=NOT_KEPT))
         else:
             kept = _write(claim, "kept", status=reply.status, headers=reply.headers)
-            self._store(claim, kept + self._threads.run(pack, self._vault, body))
+            value = kept + self._threads.run(pack, self._vault, body)
+            if len(value) > self._room:
+                value = _write(claim, "lost", reason=NO_ROOM)
+            self._room -= len(value)
+            self._store(claim, value)
 
     def _lose(self, claim: _Claim, reason: str) -> None:
         self._settlements.watch.end(claim.request_id)

@@ -76,3 +76,12 @@ def _age(company, session_id: str, seconds: int) -> None:
     by = seconds * 1_000_000
     sql = "UPDATE session SET refreshed_at = refreshed_at - ?, expires_at = expires_at - ? WHERE id = ?"
     company.database.write(lambda: company.database.execute(sql, (by, by, session_id)))
+
+
+def test_a_user_who_signs_in_again_and_again_keeps_the_newest_sessions(sessions, user_id, company, monkeypatch) -> None:
+    monkeypatch.setattr("gateway.accounts.sessions.MOST_SESSIONS", 3)
+    made = [sessions.open(user_id) for _ in range(5)]
+    assert company.database.read(lambda: Session.select().count()) == 3
+    assert sessions.find(made[-1].token).id == made[-1].info.id
+    with pytest.raises(Unauthenticated):
+        sessions.find(made[0].token)

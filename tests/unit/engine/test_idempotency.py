@@ -258,3 +258,16 @@ def test_a_slow_caller_of_a_large_stream_is_waited_for(house, caller) -> None:
         next(body)
     assert endless.made >= 500
     body.close()
+
+
+def test_answers_beyond_the_room_of_the_installation_are_not_kept_and_never_made_again(house, caller) -> None:
+    shop = Shop(house(), caller, total_bytes=20_000)
+    for number in range(40):
+        body = b"x" * 50 + b"%d" % number
+        shop.ask(lambda body=body: Reply(200, [], body), key=f"k{number}")
+    with pytest.raises(Interrupted, match="no room"):
+        shop.ask(never, key="k39")
+    assert shop.ask(never, key="k0").replayed
+    shop.once.trim()
+    shop.ask(lambda: GOOD, key="later")
+    assert shop.ask(never, key="later").replayed
