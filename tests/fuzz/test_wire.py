@@ -110,7 +110,7 @@ def _read_on(connection: Connection, heads: Heads) -> list[tuple[bytes, bytes, b
             head, length = taken
             body = read_chunked(connection, MOST) if length == CHUNKED else connection.take(length)
             found.append((head.method.encode(), head.environ["RAW_URI"].encode("latin-1"), body))
-            if not head.keep_alive:
+            if not head.keep_alive or not head.modern:  # h11 keeps no connection of HTTP/1.0
                 break
             connection.wait()
     except (GatewayError, OSError):

@@ -1,6 +1,9 @@
 """What callers may take up in a worker is counted, given back, and refused above its bounds."""
 
+import time
+
 import pytest
+from unit.server.conftest import Server
 
 from gateway.errors import Overloaded, Unauthenticated
 from gateway.server.intake import Addresses, Bodies, Held
@@ -66,6 +69,26 @@ def test_addresses_of_one_ipv6_network_are_one():
     assert (
         addresses.enter("2001:db8::1") and not addresses.enter("2001:db8::2:3") and addresses.enter("2001:db8:0:1::1")
     )
+
+
+def test_one_address_cannot_shut_the_others_out(tmp_path):
+    other = "203.0.113.1"
+    server = Server(
+        tmp_path,
+        GATEWAY_SERVER_ADDRESS_CONNECTIONS="3",
+        GATEWAY_SERVER_SHARED_ADDRESSES=other,
+        TRUSTED_PROXIES=other,
+    )
+    try:
+        callers = [server.call() for _ in range(3)]
+        assert all(caller.get("/ready").reply()[0] == 200 for caller in callers)
+        status, headers, _ = server.call().reply()
+        assert (status, headers["retry-after"], headers["connection"]) == (529, "1", "close")
+        callers[0].close()
+        time.sleep(0.3)
+        assert server.call().get("/ready").reply()[0] == 200
+    finally:
+        server.stop()
 
 
 def test_nothing_is_remembered_of_who_left():
