@@ -20,7 +20,7 @@ from gateway.surfaces.responses import compact, reader, schema, store, stream, w
 
 log = logging.getLogger("gateway")
 
-SURFACE = dialect.NAME
+DIALECT = dialect.NAME
 LARGE_ITEM = 512  # bytes that an item of the conversation before counts for
 UPGRADE_REQUIRED = 426  # what coding clients take as: use HTTP at once (RFC 9110, 15.5.22)
 NO_SOCKET = "WebSockets are not offered here; send POST /v1/responses over HTTP."
@@ -32,11 +32,11 @@ def create(services: Services, inbound: Inbound) -> Outbound:
     try:
         return _create(services, inbound)
     except NotSupported as error:
-        raise restate(error, SURFACE) from error
+        raise restate(error, DIALECT) from error
 
 
 def _create(services: Services, inbound: Inbound) -> Outbound:
-    context = auth.admit(services, inbound, "chat", SURFACE)
+    context = auth.admit(services, inbound, "chat", DIALECT)
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode, raw)
     if keeps_nothing(context.caller.rules):
