@@ -74,3 +74,13 @@ def test_whole_numbers_may_have_a_fraction_of_zero_in_every_dialect(
         answer = http.post(f"{gateway.url}/{path}", json=body, headers={"x-api-key": gateway.key})
         assert answer.status_code == 200, answer.text
         assert upstream.calls[-1].body["max_completion_tokens"] == 100
+
+
+def test_allowed_tools_shorten_the_list_and_are_never_sent(client: OpenAI, upstream: FakeOpenAI) -> None:
+    tools = [{"type": "function", "function": {**SPEC, "name": name}} for name in ("add", "sub")]
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "sub"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    upstream.script(Answer(tools=(("sub", "{}"),)))
+    client.chat.completions.create(model=MODEL, messages=TALK, tools=tools, tool_choice=choice)
+    sent = upstream.calls[-1].body
+    assert sent["tool_choice"] == "required" and [tool["function"]["name"] for tool in sent["tools"]] == ["sub"]

@@ -7,7 +7,7 @@ from msgspec import Struct, json
 
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported
-from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Native
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Conversation, CustomTool, Native
 from gateway.neutral.efforts import nearest
 from gateway.neutral.events import Batch
 from gateway.providers import quirks
@@ -21,6 +21,7 @@ from gateway.providers.protocol import Call, Reply, Target, Way
 
 PATH = "/chat/completions"
 # Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
+COMPATIBLE = "compatible"  # the quirk of servers other than the format's own maker
 OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
 # What an entry calls a forced choice, by what the request calls it.
 CHOICES = {"required": ("required", "any"), "tool": ("tool", "function"), "web_search": ("web_search",)}
@@ -46,6 +47,8 @@ class OpenAIChat:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
         if request.completion is not None and target.completes:
             return write_fim(request, target, self._tokens)
+        if request.needs.tools and COMPATIBLE in target.quirks and has_custom(request.conversation()):
+            raise NotSupported("This provider has no tool of type custom.", param="tools")
         warnings: list[str] = []
         body = write_body(request, quirks.REPLAY_REASONING in target.quirks, warnings)
         mapping = target.mapping
@@ -67,6 +70,11 @@ class OpenAIChat:
 
     def failure(self, reply: Reply, target: Target) -> GatewayError:
         return upstream_failure(reply, target)
+
+
+def has_custom(talk: Conversation) -> bool:
+    """Whether tools of free text are offered, which the format's own maker alone has."""
+    return any(isinstance(tool, CustomTool) for tool in talk.tools)
 
 
 class Custom(Struct, eq=False):
