@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.clock import Clock
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 from gateway.providers.protocol import Credential
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
 from gateway.routing.record import pack
 from gateway.routing.sticky import Sticky
-from gateway.settings import Routing
+from gateway.settings import RoutingSettings
 
 CANDIDATES, ROUNDS, CALLS = 10, 15, 2000
 BUDGET_US = 15.0
@@ -31,7 +31,7 @@ def build_router(candidates: int = CANDIDATES) -> tuple[Router, Callable[[Mappin
     keys, mappings = {}, []
     for number in range(candidates):
         name = f"provider-{number}"
-        rates = Rates(prompt=10**9 + number * 10**7, completion=2 * 10**9)
+        rates = TokenRates(prompt=10**9 + number * 10**7, completion=2 * 10**9)
         able = {"tools": True, "vision": True, "reasoning": True, "context_length": 128_000, "max_output": 16_384}
         mappings.append(Mapping(name, "m", "m", prices=(Prices(rates),), **able))
         keys[name] = (Credential("secret", ident=f"key-{number}"),)
@@ -39,7 +39,7 @@ def build_router(candidates: int = CANDIDATES) -> tuple[Router, Callable[[Mappin
             health.sample(mappings[-1], keys[name][0], ttft_ms=200 + number, tokens=100, duration_ms=1000)
     providers = tuple(Provider(name, name, "openai") for name in keys)
     catalogue = Catalogue((Model("m", mappings=tuple(mappings)),), providers, {}, "1")
-    settings = Routing(3, 0.01, 3600, 90.0, 7)
+    settings = RoutingSettings(3, 0.01, 3600, 90.0, 7)
     router = Router(lambda: catalogue, health, Sticky(clock, 3600), settings, ("m",), lambda: 0.5, clock)
     return router, lambda mapping: keys[mapping.provider]
 
@@ -58,8 +58,10 @@ def measure(work: Callable[[], object]) -> float:
 def figures() -> dict[str, float]:
     """Microseconds by case."""
     router, usable = build_router()
-    plain = Needs(stream=True, prompt_bytes=400, messages=2)
-    special = Needs(stream=True, tools=True, forced_tool="required", effort="low", reasoning=True, prompt_bytes=400)
+    plain = Requirements(stream=True, prompt_bytes=400, messages=2)
+    special = Requirements(
+        stream=True, tools=True, forced_tool="required", effort="low", reasoning=True, prompt_bytes=400
+    )
     plan = router.plan("m", plain, Options(), None, usable, scope="p")
     router.served(router.plan("m", plain, Options(), None, usable, session="s", scope="p"), plan.first)
     return {

@@ -7,8 +7,8 @@ from typing import Any
 
 import greenlet
 
-from gateway.server.connection import Connection
-from gateway.server.heads import Head, Heads
+from gateway.server.connection import CallerConnection
+from gateway.server.heads import Heads, RequestHead
 
 # By then memories are filled and the interpreter has specialised what runs often.
 WARM_REQUESTS = 2_000
@@ -80,7 +80,7 @@ def install(target: Path) -> None:
     """Trace the first request of a connection that comes after the warm ones: from its head to the next one's."""
     take, seen, tracers = Heads.take, 0, {}
 
-    def traced(heads: Heads, connection: Connection) -> tuple[Head, int] | None:
+    def traced(heads: Heads, connection: CallerConnection) -> tuple[RequestHead, int] | None:
         nonlocal seen
         seen += 1
         tracer = tracers.get(connection)

@@ -18,9 +18,9 @@ from gateway.surfaces import replies, table
 from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.blueprints import blueprint, guard, make_proxies, respond
 from gateway.surfaces.browsers import Browsers
-from gateway.surfaces.exchange import Inbound, Outbound
 from gateway.surfaces.gate import Gate
 from gateway.surfaces.hosts import Hosts
+from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.wsgi import REQUEST_ID
 from gateway.wiring import build
 

@@ -11,13 +11,13 @@ from typing import Any
 from gateway import errors
 from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
-from gateway.later import Later
+from gateway.lazy_import import LazyImport
 from gateway.services import Services
 from gateway.store.database import Database
 from gateway.threads import spawn
 
 # Only the one worker that leads needs it.
-scheduling = Later("apscheduler.schedulers.gevent")
+scheduling = LazyImport("apscheduler.schedulers.gevent")
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ FIRST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RecurringJob:
     """`function(services)` every `every_s` seconds; never twice at once, missed rounds count as one."""
 
     name: str
@@ -47,7 +47,7 @@ class Jobs:
         database: Database,
         control: Control,
         clock: Clock,
-        table: Sequence[Job],
+        table: Sequence[RecurringJob],
         services: Any,
         name: str = "jobs",
     ) -> None:
@@ -165,7 +165,7 @@ class Jobs:
         scheduler.shutdown(wait=False)
         return True
 
-    def _run_led(self, job: Job) -> None:
+    def _run_led(self, job: RecurringJob) -> None:
         if not self.leading():
             return
         try:
@@ -180,4 +180,4 @@ def _examine_books(services: Services) -> None:
     services.drift.measure()
 
 
-TABLE = (Job("books", 600.0, _examine_books),)
+TABLE = (RecurringJob("books", 600.0, _examine_books),)

@@ -5,22 +5,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.accounts.authentication import Authentication
+from gateway.admin.management import Management
+from gateway.billing.ledger_close import LedgerClose
+from gateway.billing.reconciliation_gauge import ReconciliationGauge
+from gateway.billing.settlement import Settlements
 from gateway.catalogue.catalogue import Current
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.chat import ChatEngine
+from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.decisions import Decisions
-from gateway.engine.drift import Drift
-from gateway.engine.exchange import Exchange
-from gateway.engine.hours import Hours
+from gateway.engine.gossip import Gossip
 from gateway.engine.idempotency import Idempotency
-from gateway.engine.management import Management
-from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
 from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
-from gateway.engine.settlement import Settlements
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
@@ -64,16 +64,16 @@ class Services:
     credentials: Credentials
     health: Health
     planner: Planner
-    own_models: OwnModels
+    custom_catalogue: CustomCatalogue
     decisions: Decisions
-    exchange: Exchange
+    exchange: Gossip
     spending: Spending
     settlements: Settlements
     idempotency: Idempotency
     replays: Replays
     retention: Retention
-    hours: Hours
-    drift: Drift
+    hours: LedgerClose
+    drift: ReconciliationGauge
     ledger: LedgerBook
     budgets: Budgets
     chat: ChatEngine

@@ -50,7 +50,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class DatabaseSettings:
     url: str
     data_dir: str
     pool_size: int
@@ -64,7 +64,7 @@ class Database:
 
 
 @dataclass(frozen=True, slots=True)
-class Redis:
+class RedisSettings:
     url: str
     timeout_s: float
 
@@ -94,14 +94,14 @@ class Security:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class CatalogueSettings:
     path: str
     sandbox: bool
     auto_models: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class RoutingSettings:
     max_attempts: int
     exploration_rate: float
     sticky_ttl_s: float
@@ -127,7 +127,7 @@ class Metering:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LimitSettings:
     default_max_output: int
     max_keys: int
     max_member_keys: int
@@ -149,7 +149,7 @@ class Bootstrap:
 
 
 @dataclass(frozen=True, slots=True)
-class Media:
+class MediaSettings:
     upload_dir: str
     mcp_url: str
 
@@ -166,18 +166,18 @@ class Settings:
 
     environment_name: str
     server: Server
-    database: Database
-    redis: Redis
+    database: DatabaseSettings
+    redis: RedisSettings
     timeouts: Timeouts
     security: Security
-    catalogue: Catalogue
-    routing: Routing
+    catalogue: CatalogueSettings
+    routing: RoutingSettings
     cache: Cache
     responses: Responses
     metering: Metering
-    limits: Limits
+    limits: LimitSettings
     bootstrap: Bootstrap
-    media: Media
+    media: MediaSettings
     log: Log
     environment: Mapping[str, str] = field(repr=False)
 

@@ -12,32 +12,32 @@ from gateway.accounts.discounts import Discounts
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.vault import Vault
+from gateway.admin.management import Management
+from gateway.admin.provider_check import ProviderCheck
+from gateway.billing.ledger_close import LedgerClose
+from gateway.billing.reconciliation_gauge import ReconciliationGauge
+from gateway.billing.recovery import Recovery
+from gateway.billing.settlement import Settlements
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Current
 from gateway.clock import DAY_US, Clock
 from gateway.control import Control
 from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache, SealedShelf, Shelf
 from gateway.engine.chat import ChatEngine
+from gateway.engine.custom_catalogue import CustomCatalogue
+from gateway.engine.custom_models import CustomModels
 from gateway.engine.decisions import Decisions
-from gateway.engine.drift import Drift
-from gateway.engine.exchange import Board, Exchange, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
-from gateway.engine.hours import Hours
+from gateway.engine.gossip import Board, Gossip, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
-from gateway.engine.management import Management
-from gateway.engine.offers import Offers
-from gateway.engine.own_models import OwnModels
 from gateway.engine.planning import Planner
-from gateway.engine.provider_check import ProviderCheck
-from gateway.engine.recovery import Recovery
 from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
-from gateway.engine.settlement import Settlements
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
-from gateway.limits.rates import RateLimits, Rates
+from gateway.limits.rates import RateLimiter, RateLimits
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
@@ -67,7 +67,7 @@ WRITERS_KEPT_US = 7 * DAY_US
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class StoreParts:
     """What all else stands on: the settings, the store and what is kept in it, the way out."""
 
     settings: Settings
@@ -92,19 +92,19 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
+class AccountParts:
     """Who calls, and what organizations brought along."""
 
     authentication: Authentication
     provider_keys: ProviderKeys
     custom_providers: CustomProviders
     discounts: Discounts
-    offers: Offers
+    offers: CustomModels
     budgets: Budgets
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class RoutingParts:
     """Where a request may go, and how it gets there."""
 
     catalogue: Current
@@ -118,7 +118,7 @@ class Routing:
 
 
 @dataclass(frozen=True, slots=True)
-class Money:
+class BillingParts:
     """What requests cost and who pays."""
 
     spending: Spending
@@ -148,7 +148,7 @@ def build(settings: Settings) -> Services:
         transport=base.transport,
         secrets=base.secrets,
         authentication=accounts.authentication,
-        own_models=OwnModels(accounts.offers, base.threads),
+        custom_catalogue=CustomCatalogue(accounts.offers, base.threads),
         catalogue=routing.catalogue,
         discovery=routing.discovery,
         credentials=routing.credentials,
@@ -159,14 +159,14 @@ def build(settings: Settings) -> Services:
         spending=money.spending,
         settlements=money.settlements,
         ledger=ledger,
-        hours=Hours(base.database, base.documents, ledger),
-        drift=Drift(base.database, base.documents, base.clock),
+        hours=LedgerClose(base.database, base.documents, ledger),
+        drift=ReconciliationGauge(base.database, base.documents, base.clock),
         budgets=accounts.budgets,
         chat=_open_chat(base, routing, money, cache),
         idempotency=idempotency,
         replays=Replays(base.database, routing.catalogue, base.clock),
         retention=retention,
-        exchange=Exchange(
+        exchange=Gossip(
             routing.health,
             _find_board(base),
             (cache.trim, idempotency.trim, retention.purge, responses.purge, *_list_chores(base, routing)),
@@ -176,7 +176,7 @@ def build(settings: Settings) -> Services:
     )
 
 
-def _open_base(settings: Settings) -> Base:
+def _open_base(settings: Settings) -> StoreParts:
     clock, threads = Clock(), Threads()
     database = open_database(settings.database, clock, threads)
     database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
@@ -185,7 +185,7 @@ def _open_base(settings: Settings) -> Base:
         raise SettingsError(
             "The database does not fit this code; run: python -m gateway.manage migrate\n" + problems[0]
         )
-    return Base(
+    return StoreParts(
         settings=settings,
         clock=clock,
         threads=threads,
@@ -199,22 +199,22 @@ def _open_base(settings: Settings) -> Base:
     )
 
 
-def _open_accounts(base: Base) -> Accounts:
+def _open_accounts(base: StoreParts) -> AccountParts:
     database, control = base.database, base.control
     budgets = Budgets(database, control)
     provider_keys = ProviderKeys(database, control, base.secrets, budgets.write_bound)
     custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
-    return Accounts(
+    return AccountParts(
         authentication=Authentication(database, control, base.secrets, base.clock),
         provider_keys=provider_keys,
         custom_providers=custom_providers,
         discounts=Discounts(database, control),
         budgets=budgets,
-        offers=Offers(custom_providers, provider_keys),
+        offers=CustomModels(custom_providers, provider_keys),
     )
 
 
-def _open_routing(base: Base, accounts: Accounts) -> Routing:
+def _open_routing(base: StoreParts, accounts: AccountParts) -> RoutingParts:
     settings, clock = base.settings, base.clock
     catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
@@ -232,7 +232,7 @@ def _open_routing(base: Base, accounts: Accounts) -> Routing:
         {name: protocol.dialect for name, protocol in protocols.items()},
         {name: protocol.lost for name, protocol in protocols.items()},
     )
-    return Routing(
+    return RoutingParts(
         catalogue=catalogue,
         discovery=Discovery(base.transport, catalogue, settings.environment),
         credentials=credentials,
@@ -244,19 +244,19 @@ def _open_routing(base: Base, accounts: Accounts) -> Routing:
     )
 
 
-def _open_money(base: Base, accounts: Accounts) -> Money:
+def _open_money(base: StoreParts, accounts: AccountParts) -> BillingParts:
     database, control, clock, journal = base.database, base.control, base.clock, base.journal
     folder = base.data / "journal"
     intents = Intents(folder, control.node)
     recovery = Recovery(database, folder, control, clock, base.settings.timeouts.request_s)
     spending = Spending(database, journal, control, clock, intents.claim)
-    rates = Rates(RateLimits(database, control), clock, base.redis)
+    rates = RateLimiter(RateLimits(database, control), clock, base.redis)
     chores = (recovery.run, rates.exchange)
     settlements = Settlements(spending, rates, journal, intents, clock, accounts.discounts, SETTLE_S, chores)
-    return Money(spending, settlements)
+    return BillingParts(spending, settlements)
 
 
-def _open_chat(base: Base, routing: Routing, money: Money, cache: ResponseCache) -> ChatEngine:
+def _open_chat(base: StoreParts, routing: RoutingParts, money: BillingParts, cache: ResponseCache) -> ChatEngine:
     return ChatEngine(
         routing.planner,
         money.settlements,
@@ -269,7 +269,7 @@ def _open_chat(base: Base, routing: Routing, money: Money, cache: ResponseCache)
     )
 
 
-def _open_idempotency(base: Base, money: Money) -> Idempotency:
+def _open_idempotency(base: StoreParts, money: BillingParts) -> Idempotency:
     return Idempotency(
         base.documents,
         base.database,
@@ -283,18 +283,18 @@ def _open_idempotency(base: Base, money: Money) -> Idempotency:
     )
 
 
-def _open_retention(base: Base) -> Retention:
+def _open_retention(base: StoreParts) -> Retention:
     return Retention(base.database, base.journal, Vault(base.secrets.encryption_keys), base.threads, SETTLE_S)
 
 
-def _open_responses(base: Base) -> StoredResponses:
+def _open_responses(base: StoreParts) -> StoredResponses:
     vault = Vault(base.secrets.encryption_keys)
     return StoredResponses(
         Turns(base.database), base.documents, vault, base.hash_key, base.threads, base.settings.responses
     )
 
 
-def _open_management(base: Base, accounts: Accounts, routing: Routing) -> Management:
+def _open_management(base: StoreParts, accounts: AccountParts, routing: RoutingParts) -> Management:
     check = ProviderCheck(
         routing.catalogue.current,
         routing.credentials,
@@ -316,14 +316,14 @@ def _open_management(base: Base, accounts: Accounts, routing: Routing) -> Manage
     )
 
 
-def _open_pins(base: Base) -> Pins:
+def _open_pins(base: StoreParts) -> Pins:
     """Where sessions are remembered for all workers."""
     if base.redis is not None:
         return Pins(RedisPins(base.redis), base.clock)
     return Pins(JournalPins(base.documents, base.database, base.journal, base.clock), base.clock)
 
 
-def _open_shelf(base: Base) -> Shelf:
+def _open_shelf(base: StoreParts) -> Shelf:
     """Where cached answers are kept, encrypted."""
     shelf: Shelf = DocumentShelf(base.documents, base.database, base.settings.cache.max_bytes)
     if base.redis is not None:
@@ -331,7 +331,7 @@ def _open_shelf(base: Base) -> Shelf:
     return SealedShelf(shelf, Vault(base.secrets.encryption_keys))
 
 
-def _find_board(base: Base) -> Board | None:
+def _find_board(base: StoreParts) -> Board | None:
     """Where workers tell each other of providers; a worker that is surely alone has nobody to tell."""
     if base.redis is not None:
         return RedisBoard(base.redis)
@@ -339,7 +339,7 @@ def _find_board(base: Base) -> Board | None:
     return None if alone else TableBoard(base.database)
 
 
-def _list_chores(base: Base, routing: Routing) -> tuple[Callable[[], object], ...]:
+def _list_chores(base: StoreParts, routing: RoutingParts) -> tuple[Callable[[], object], ...]:
     """What any worker may do from time to time: what expired goes, and the marks of journals long ended."""
     database = base.database
     return (

@@ -150,7 +150,7 @@ def open_store(clock: FakeClock, threads: Threads) -> Iterator[Callable[..., Dat
     opened: list[Database] = []
 
     def make(url: str, pool_size: int = 5, pool_wait_s: float = 3.0) -> Database:
-        config = settings_module.Database(url, "", pool_size, pool_wait_s)
+        config = settings_module.DatabaseSettings(url, "", pool_size, pool_wait_s)
         opened.append(open_database(config, clock, threads))
         return opened[-1]
 
@@ -171,7 +171,7 @@ def sqlite_database(sqlite_url: str, open_store: Callable[..., Database]) -> Dat
 
 def _migrate(url: str) -> None:
     threads = Threads()
-    database = open_database(settings_module.Database(url, "", 2, 10.0), Clock(), threads)
+    database = open_database(settings_module.DatabaseSettings(url, "", 2, 10.0), Clock(), threads)
     migrate(database)
     database.close()
     threads.close()

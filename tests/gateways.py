@@ -21,8 +21,8 @@ from gateway.accounts import keys
 from gateway.accounts.members import add_member
 from gateway.accounts.organizations import create_organization
 from gateway.accounts.projects import create_project
+from gateway.admin.bootstrap import Administration
 from gateway.app import Application, create_app
-from gateway.engine.administration import Administration
 from gateway.settings import Settings
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate

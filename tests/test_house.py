@@ -19,7 +19,7 @@ RANKS = {
     "gateway.ids": -2,
     "gateway.money": -2,
     "gateway.threads": -2,
-    "gateway.later": -2,
+    "gateway.lazy_import": -2,
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,
     "gateway.store": -1,
@@ -32,10 +32,12 @@ RANKS = {
     "gateway.limits": 4,
     "gateway.metering": 4,
     "gateway.providers": 4,
+    "gateway.billing": 4.5,
     "gateway.engine": 5,
+    "gateway.admin": 5.5,
     "gateway.services": 6,
     "gateway.wiring": 6.1,
-    "gateway.surfaces.exchange": 6.5,
+    "gateway.surfaces.http": 6.5,
     "gateway.surfaces.policy": 6.5,
     "gateway.surfaces.codings": 6.55,
     "gateway.surfaces.hosts": 6.55,
@@ -44,8 +46,8 @@ RANKS = {
     "gateway.surfaces.replies": 6.6,
     "gateway.surfaces.auth": 6.7,
     "gateway.surfaces.facts": 6.7,
-    "gateway.surfaces.retained": 6.7,
-    "gateway.surfaces.complaints": 6.7,
+    "gateway.surfaces.payload_log": 6.7,
+    "gateway.surfaces.validation_errors": 6.7,
     "gateway.surfaces.caps": 6.7,
     "gateway.surfaces.loose": 6.7,
     "gateway.surfaces.estimates": 6.7,
@@ -78,6 +80,8 @@ FORBIDDEN = {
     "gateway.limits": ("gateway.dialects",),
     "gateway.metering": ("gateway.dialects",),
     "gateway.engine": ("gateway.dialects",),
+    "gateway.billing": ("gateway.dialects",),
+    "gateway.admin": ("gateway.dialects",),
 }
 
 # Library → the rooms that may import it.
@@ -91,7 +95,8 @@ LIBRARIES = {
         "gateway.providers",
         "gateway.transport",
         "gateway.store",
-        "gateway.engine",  # here and below: what is made for each request, as structs
+        "gateway.engine",
+        "gateway.billing",  # here and below: what is made for each request, as structs
         "gateway.neutral",
         "gateway.limits",
         "gateway.catalogue",
@@ -104,6 +109,8 @@ LIBRARIES = {
         "gateway.catalogue",
         "gateway.metering",
         "gateway.engine",
+        "gateway.billing",
+        "gateway.admin",
         "gateway.accounts",
         "gateway.logs",
     ),
@@ -154,7 +161,7 @@ def imports_of(path: Path) -> list[tuple[str, int]]:
     for node in ast.walk(tree):
         if id(node) in typing_only:
             continue
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Later":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyImport":
             found.append((ast.literal_eval(node.args[0]), node.lineno))
         elif isinstance(node, ast.Import):
             found += [(alias.name, node.lineno) for alias in node.names]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Literal
 
-from gateway.accounts.compliance import Policy, violation
-from gateway.catalogue.entries import Mapping, Provider, Rates
+from gateway.accounts.compliance import CompliancePolicy, violation
+from gateway.catalogue.entries import Mapping, Provider, TokenRates
 from gateway.catalogue.rates import prices_at
 from gateway.errors import Forbidden
 
@@ -51,7 +51,7 @@ class Level:
     deny_pricing: tuple[PriceRule, ...] = ()
     allow_networks: tuple[Network, ...] | None = None
     deny_networks: tuple[Network, ...] = ()
-    policy: Policy | None = None
+    policy: CompliancePolicy | None = None
 
 
 def predicate(levels: tuple[Level, ...], at_us: int) -> Predicate | None:
@@ -170,21 +170,21 @@ def _refuse_price(level: Level, mapping: Mapping, at_us: int) -> str | None:
     return None
 
 
-def _fits(rule: PriceRule, rates: Rates) -> bool:
+def _fits(rule: PriceRule, rates: TokenRates) -> bool:
     return _of_kind(rule, rates) and not _above(rule, rates)
 
 
-def _denies(rule: PriceRule, rates: Rates) -> bool:
+def _denies(rule: PriceRule, rates: TokenRates) -> bool:
     """A denied price is one of the named kind and, where the rule has bounds, above one of them."""
     bounded = rule.max_input is not None or rule.max_output is not None
     return _of_kind(rule, rates) and (not bounded or _above(rule, rates))
 
 
-def _of_kind(rule: PriceRule, rates: Rates) -> bool:
+def _of_kind(rule: PriceRule, rates: TokenRates) -> bool:
     return not rule.kind or (rule.kind == "free") == _free(rates)
 
 
-def _above(rule: PriceRule, rates: Rates) -> bool:
+def _above(rule: PriceRule, rates: TokenRates) -> bool:
     """Whether a bound is passed. An unpriced mapping passes every bound: what it costs is not known."""
     bounds = ((rule.max_input, rates.prompt), (rule.max_output, rates.completion))
     given = [(bound, price) for bound, price in bounds if bound is not None]
@@ -193,16 +193,16 @@ def _above(rule: PriceRule, rates: Rates) -> bool:
     return any(price is not None and price > bound for bound, price in given)
 
 
-def _free(rates: Rates) -> bool:
+def _free(rates: TokenRates) -> bool:
     if not rates.priced or any(rates.per_image.values()) or any(rates.per_second.values()):
         return False
     return not any(getattr(rates, name) for name in rates.__slots__ if not name.startswith("per_"))
 
 
-def _rates(mapping: Mapping, at_us: int) -> Rates:
+def _rates(mapping: Mapping, at_us: int) -> TokenRates:
     """The base rates in force at the time; Rates() when there are none."""
     prices = prices_at(mapping.prices, at_us)
-    return prices.base if prices else Rates()
+    return prices.base if prices else TokenRates()
 
 
 def _read_address(ip: str) -> object:

@@ -13,7 +13,7 @@ PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One change: who (`actor`: a user id, a key id or "operator") did what (`action`: "api_key.roll") to whom."""
 
     seq: int
@@ -39,7 +39,7 @@ def append(
     AuditHead.update(seq=AuditHead.seq + 1).where(AuditHead.id == 1).execute()
     head = AuditHead.get_by_id(1)
     text = json.dumps(detail or {}, sort_keys=True, separators=(",", ":"))
-    entry = Entry(head.seq, at_us, organization_id, actor, action, subject, text)
+    entry = AuditEntry(head.seq, at_us, organization_id, actor, action, subject, text)
     digest = hash_entry(entry, head.hash)
     Audit.insert(
         seq=entry.seq,
@@ -55,16 +55,18 @@ def append(
     AuditHead.update(hash=digest).where(AuditHead.id == 1).execute()
 
 
-def hash_entry(entry: Entry, previous: str) -> str:
+def hash_entry(entry: AuditEntry, previous: str) -> str:
     """SHA-256 over the previous hash and every field, as hex."""
     fields = [previous, entry.seq, entry.at_us, entry.organization_id, entry.actor, entry.action, entry.subject]
     return hashlib.sha256(json.dumps([*fields, entry.detail]).encode()).hexdigest()
 
 
-def list_entries(database: Database, organization_id: str = "", *, limit: int = 100, before: int = 0) -> list[Entry]:
+def list_entries(
+    database: Database, organization_id: str = "", *, limit: int = 100, before: int = 0
+) -> list[AuditEntry]:
     """The newest `limit` entries first, of one organization or ("") of all, older than entry `before` if given."""
 
-    def read() -> list[Entry]:
+    def read() -> list[AuditEntry]:
         query = Audit.select().order_by(Audit.seq.desc()).limit(limit)
         if organization_id:
             query = query.where(Audit.organization == organization_id)
@@ -111,5 +113,5 @@ def _read_head() -> tuple[int, str]:
     return head.seq, head.hash
 
 
-def _entry(row: Audit) -> Entry:
-    return Entry(row.seq, row.at, row.organization, row.actor, row.action, row.subject, row.detail)
+def _entry(row: Audit) -> AuditEntry:
+    return AuditEntry(row.seq, row.at, row.organization, row.actor, row.action, row.subject, row.detail)

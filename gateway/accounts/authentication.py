@@ -67,7 +67,7 @@ class Caller:
     teams: tuple[tuple[str, str], ...] = ()
     expires_at_us: int | None = None
     version: int = 0
-    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ NO_RETENTION = frozenset({"0", "0 days", "none", "zero"})
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class CompliancePolicy:
     """Flags and sets; an empty allowed set restricts nothing. Countries are upper-case codes."""
 
     require_soc2: bool = False
@@ -50,10 +50,10 @@ FIELDS = {
     "blockedModels": "blocked_models",
 }
 
-SETS = frozenset(f.name for f in fields(Policy) if f.type is not bool)
+SETS = frozenset(f.name for f in fields(CompliancePolicy) if f.type is not bool)
 
 
-def read_policy(value: Mapping[str, object]) -> Policy:
+def read_policy(value: Mapping[str, object]) -> CompliancePolicy:
     """A policy from its JSON object. InvalidRequest names an unknown member or one of the wrong type."""
     ready: dict[str, object] = {}
     for name, given in value.items():
@@ -63,15 +63,15 @@ def read_policy(value: Mapping[str, object]) -> Policy:
         ready[field] = _read_names(name, given) if field in SETS else _read_flag(name, given)
     if countries := ready.get("allowed_countries"):
         ready["allowed_countries"] = frozenset(code.upper() for code in countries)  # type: ignore[attr-defined]
-    return Policy(**ready)  # type: ignore[arg-type]
+    return CompliancePolicy(**ready)  # type: ignore[arg-type]
 
 
-def violation(policy: Policy, mapping: ModelMapping, provider: Provider) -> str | None:
+def violation(policy: CompliancePolicy, mapping: ModelMapping, provider: Provider) -> str | None:
     """What the provider or model lacks under the policy, or None."""
     return _named(policy, mapping, provider) or _uncertified(policy, provider) or _careless(policy, provider)
 
 
-def _named(policy: Policy, mapping: ModelMapping, provider: Provider) -> str | None:
+def _named(policy: CompliancePolicy, mapping: ModelMapping, provider: Provider) -> str | None:
     models = {mapping.model, f"{mapping.provider}/{mapping.model}"}
     if provider.id in policy.blocked_providers:
         return f"provider {provider.id} is blocked"
@@ -101,14 +101,14 @@ CERTIFICATES: tuple[tuple[str, Callable[[DataPolicy], bool], str], ...] = (
 )
 
 
-def _uncertified(policy: Policy, provider: Provider) -> str | None:
+def _uncertified(policy: CompliancePolicy, provider: Provider) -> str | None:
     for flag, meets, complaint in CERTIFICATES:
         if getattr(policy, flag) and not meets(provider.data_policy):
             return f"provider {provider.id} {complaint}"
     return None
 
 
-def _careless(policy: Policy, provider: Provider) -> str | None:
+def _careless(policy: CompliancePolicy, provider: Provider) -> str | None:
     if policy.allowed_countries and provider.headquarters.upper() not in policy.allowed_countries:
         return f"provider {provider.id} is not based in an allowed country"
     # A provider that tells neither its seat nor anything of its handling of data is one that hides itself.

@@ -38,7 +38,7 @@ class ProviderCaps:
 NO_CAPS = ProviderCaps()
 
 
-def read_caps(limits: settings.Limits) -> ProviderCaps:
+def read_caps(limits: settings.LimitSettings) -> ProviderCaps:
     """The installation's caps."""
     return ProviderCaps(limits.max_custom_providers, limits.max_custom_models)
 

@@ -54,7 +54,7 @@ class Room:
 NO_CAPS = KeyCaps()
 
 
-def read_caps(limits: settings.Limits) -> KeyCaps:
+def read_caps(limits: settings.LimitSettings) -> KeyCaps:
     """The installation's caps, for organizations without their own."""
     return KeyCaps(limits.max_keys, limits.max_member_keys)
 

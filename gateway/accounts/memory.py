@@ -29,7 +29,7 @@ class Memory(Generic[K, V]):
         self._version = -1
         self._values: dict[K, V] = {}
         self._minors: dict[K, V] = {}
-        self._flights: dict[tuple[int, K], Future[V]] = {}
+        self._shared_calls: dict[tuple[int, K], Future[V]] = {}
 
     def get(self, key: K, read: Callable[[int], V]) -> V:
         """The value of `key`, from memory or from `read(version)`. Unavailable when the store cannot be asked."""
@@ -49,23 +49,23 @@ class Memory(Generic[K, V]):
         self._minors = {}
 
     def _fly(self, key: K, version: int, read: Callable[[int], V]) -> V:
-        flight = self._flights.get((version, key))
-        if flight is not None:
-            return flight.result()
-        flight = self._flights[version, key] = Future()
+        shared_call = self._shared_calls.get((version, key))
+        if shared_call is not None:
+            return shared_call.result()
+        shared_call = self._shared_calls[version, key] = Future()
         try:
             value = read(version)
         except Exception as error:
-            flight.set_exception(error)
+            shared_call.set_exception(error)
             raise
         except BaseException:
             # This request was ended by its caller; those who wait on its read were not.
-            flight.set_exception(Unavailable())
+            shared_call.set_exception(Unavailable())
             raise
         finally:
-            del self._flights[version, key]
+            del self._shared_calls[version, key]
         self._keep(key, version, value)
-        flight.set_result(value)
+        shared_call.set_result(value)
         return value
 
     def _keep(self, key: K, version: int, value: V) -> None:

@@ -38,7 +38,7 @@ class ProviderKeyInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
+class StoredCredential:
     """A usable provider key: what routing and the upstream call need."""
 
     info: ProviderKeyInfo
@@ -92,9 +92,9 @@ class ProviderKeys:
         self._control = control
         self._write_bound = write_bound
         self._vault = Vault(secrets.encryption_keys)
-        self._memory: Memory[str, dict[str, tuple[Credential, ...]]] = Memory(control, REMEMBERED)
+        self._memory: Memory[str, dict[str, tuple[StoredCredential, ...]]] = Memory(control, REMEMBERED)
 
-    def keys_for(self, organization_id: str, provider: str) -> tuple[Credential, ...]:
+    def keys_for(self, organization_id: str, provider: str) -> tuple[StoredCredential, ...]:
         """The active keys in order of making; () when there are none. Unavailable when the store cannot be asked."""
         found = self._memory.get(organization_id, lambda version: self._read(organization_id))
         return found.get(provider, ())
@@ -121,14 +121,14 @@ class ProviderKeys:
 
         return self._database.read(read)
 
-    def find(self, organization_id: str, key_id: str) -> Credential:
+    def find(self, organization_id: str, key_id: str) -> StoredCredential:
         """One key with its secret, whatever its state but removed. NotFound."""
 
         def read() -> ProviderKey:
             return _load(organization_id, key_id)
 
         row = self._database.read(read)
-        return Credential(_info(row), self._vault.open(row.secret))
+        return StoredCredential(_info(row), self._vault.open(row.secret))
 
     def organization_of(self, key_id: str) -> str:
         """The organization that a key belongs to. NotFound."""
@@ -212,11 +212,11 @@ class ProviderKeys:
 
         return commit(self._database, self._control, work)
 
-    def _read(self, organization_id: str) -> dict[str, tuple[Credential, ...]]:
+    def _read(self, organization_id: str) -> dict[str, tuple[StoredCredential, ...]]:
         rows = self._database.read(lambda: list(_select(organization_id).where(ProviderKey.status == "active")))
-        found: dict[str, tuple[Credential, ...]] = {}
+        found: dict[str, tuple[StoredCredential, ...]] = {}
         for row in rows:
-            credential = Credential(_info(row), self._vault.open(row.secret))
+            credential = StoredCredential(_info(row), self._vault.open(row.secret))
             found[row.provider] = (*found.get(row.provider, ()), credential)
         return found
 

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from gateway.accounts.access import SCOPE_NAMES, Level, Network, PriceRule, Scope
-from gateway.accounts.compliance import Policy
+from gateway.accounts.compliance import CompliancePolicy
 from gateway.errors import InvalidRequest
 from gateway.money import price_per_million
 
@@ -42,10 +42,12 @@ def read_value(type: str, value: Mapping[str, Any]) -> Any:
     return read(value)
 
 
-def compile_levels(organization_id: str, policy: Policy | None, rules: Iterable[RuleInfo]) -> tuple[Level, ...]:
+def compile_levels(
+    organization_id: str, policy: CompliancePolicy | None, rules: Iterable[RuleInfo]
+) -> tuple[Level, ...]:
     """The levels of one caller, one for each place that has active rules (or a policy), in order of scope and id."""
     places: dict[tuple[Scope, str], dict[str, list[Any]]] = {}
-    if policy is not None and policy != Policy():
+    if policy is not None and policy != CompliancePolicy():
         places["organization", organization_id] = {}
     for rule in rules:
         if rule.active:
@@ -55,7 +57,7 @@ def compile_levels(organization_id: str, policy: Policy | None, rules: Iterable[
     return tuple(_level(place, places[place], policy) for place in ordered)
 
 
-def _level(place: tuple[Scope, str], values: Mapping[str, list[Any]], policy: Policy | None) -> Level:
+def _level(place: tuple[Scope, str], values: Mapping[str, list[Any]], policy: CompliancePolicy | None) -> Level:
     scope, scope_id = place
     return Level(
         scope,

@@ -37,7 +37,7 @@ class Enrolment:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FactorStatus:
     """Whether a second factor is in force, since when, and how many recovery codes are left."""
 
     active: bool = False
@@ -51,12 +51,12 @@ class SecondFactors:
     def __init__(self, database: Database, vault: Vault, hash_keys: tuple[bytes, ...]) -> None:
         self._database, self._vault, self._hash_keys = database, vault, hash_keys
 
-    def find(self, user_id: str) -> Standing:
+    def find(self, user_id: str) -> FactorStatus:
         """What a user has."""
         row = self._read(user_id)
         if row is None or row[1] is None:
-            return Standing()
-        return Standing(True, row[1], len(json.loads(row[3])))
+            return FactorStatus()
+        return FactorStatus(True, row[1], len(json.loads(row[3])))
 
     def begin(self, user_id: str, email: str) -> Enrolment:
         """A new secret, which counts once a code of it is confirmed. Conflict when one is in force."""

@@ -15,7 +15,7 @@ RETURNING count, ends_at"""
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class ThrottleGate:
     """At most `most` attempts of `subject` at `what` within a window of `span_s` seconds from the first one."""
 
     what: str
@@ -31,7 +31,7 @@ class Throttle:
         self._database = database
         self._hash_key = hash_key
 
-    def take(self, *gates: Gate) -> None:
+    def take(self, *gates: ThrottleGate) -> None:
         """Count one attempt at each of the gates. RateLimited (with the seconds to wait) when one of them is full.
 
         The count itself decides, so that no burst of attempts slips through; a full gate is only read.
@@ -45,26 +45,26 @@ class Throttle:
             if count > counted.most:
                 raise _full(counted, ends_at - now)
 
-    def forgive(self, *gates: Gate) -> None:
+    def forgive(self, *gates: ThrottleGate) -> None:
         """Take back what `take` counted: the attempt was a good one."""
         sql = "UPDATE attempt SET count = count - 1 WHERE subject = ? AND count > 0"
         self._database.write(lambda: [self._database.execute(sql, (self._name(gate),)) for gate in gates])
 
-    def _count(self, gates: Sequence[Gate], now: int) -> list[tuple[int, int]]:
+    def _count(self, gates: Sequence[ThrottleGate], now: int) -> list[tuple[int, int]]:
         """Count and end of the window of each gate, this attempt included; windows that are over are forgotten."""
         self._database.execute("DELETE FROM attempt WHERE ends_at <= ?", (now,))
         rows = [(self._name(gate), now + gate.span_s * SECOND_US, now, now) for gate in gates]
         return [self._database.execute(COUNT, row).fetchone() for row in rows]
 
-    def _read(self, gate: Gate) -> tuple[int, int]:
+    def _read(self, gate: ThrottleGate) -> tuple[int, int]:
         sql = "SELECT count, ends_at FROM attempt WHERE subject = ?"
         return self._database.execute(sql, (self._name(gate),)).fetchone() or (0, 0)
 
-    def _name(self, gate: Gate) -> str:
+    def _name(self, gate: ThrottleGate) -> str:
         return hash_token(f"{gate.what}\n{gate.subject}", self._hash_key)
 
 
-def _full(gate: Gate, wait_us: int) -> RateLimited:
+def _full(gate: ThrottleGate, wait_us: int) -> RateLimited:
     return RateLimited(
         f"Too many attempts ({gate.what}); wait and try again.",
         code="too_many_attempts",

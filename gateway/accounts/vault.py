@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from gateway.errors import Unavailable
-from gateway.later import Later
+from gateway.lazy_import import LazyImport
 
-fernet = Later("cryptography.fernet")
+fernet = LazyImport("cryptography.fernet")
 VERSION = b"\x80"  # of a token (Fernet specification, token format)
 
 

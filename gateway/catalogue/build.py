@@ -18,7 +18,7 @@ from typing import Any
 
 from genai_prices.data import providers as price_providers
 
-from gateway.catalogue.joins import Offer, join_offers, keep_known, keep_one, normalise, other_names
+from gateway.catalogue.joins import ListedModel, join_offers, keep_known, keep_one, normalise, other_names
 from gateway.catalogue.layers import Fields, Layer, read_folder
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
 
@@ -80,7 +80,7 @@ def build(folder: Path = FOLDER) -> tuple[bytes, list[str]]:
     return gzip.compress(text.encode(), compresslevel=9, mtime=0), problems
 
 
-def _offers_of(provider: str, rules: Layer) -> Iterable[Offer]:
+def _offers_of(provider: str, rules: Layer) -> Iterable[ListedModel]:
     sources = rules.providers[provider].get("sources", {})
     listed = _data()[sources["models_dev"]]["models"] if sources.get("models_dev") else {}
     regions = dict(pair.split("=") for pair in sources.get("regions", "").split())
@@ -93,7 +93,7 @@ def _offers_of(provider: str, rules: Layer) -> Iterable[Offer]:
         endpoint = regions.get(prefix, "")
         ident = normalise(rest if prefix in regions else external_id, sources.get("strip", ""))
         maker = _maker(external_id, ident, rules) or sources.get("maker", "")
-        yield Offer(
+        yield ListedModel(
             provider=provider,
             external_id=external_id,
             ident=ident,
@@ -196,14 +196,14 @@ def _operations(ident: str, makes: list[str]) -> list[str]:
     return next(([kind] for pattern, kind in KINDS if pattern.search(ident)), ["chat"])
 
 
-def _models(offers: list[Offer], names: dict[str, list[str]], rules: Layer) -> list[Fields]:
-    groups: dict[str, list[Offer]] = {}
+def _models(offers: list[ListedModel], names: dict[str, list[str]], rules: Layer) -> list[Fields]:
+    groups: dict[str, list[ListedModel]] = {}
     for offer in offers:
         groups.setdefault(offer.model, []).append(offer)
     return [_model(ident, group, names.get(ident, []), rules) for ident, group in sorted(groups.items())]
 
 
-def _model(ident: str, group: list[Offer], aliases: list[str], rules: Layer) -> Fields:
+def _model(ident: str, group: list[ListedModel], aliases: list[str], rules: Layer) -> Fields:
     """A model's own fields: its maker's entry tells most, all entries together what it takes in."""
     best = min(group, key=lambda o: (not o.first_party, o.ident != ident, o.join_only, o.provider)).entry["raw"]
     takes = {kind for offer in group for kind in offer.entry["raw"]["modalities"]["input"]}
@@ -221,14 +221,14 @@ def _model(ident: str, group: list[Offer], aliases: list[str], rules: Layer) -> 
     }
 
 
-def _outputs(group: list[Offer], best: dict[str, Any]) -> list[str]:
+def _outputs(group: list[ListedModel], best: dict[str, Any]) -> list[str]:
     """What a model makes, in the words of the model list."""
     word = {"embeddings": "embedding", "rerank": "rerank", "transcriptions": "transcription", "speech": "audio"}
     kind = group[0].entry.get("operations", ["chat"])[0]
     return [word[kind]] if kind in word else list(best["modalities"]["output"])
 
 
-def _mapping(offer: Offer, rules: Layer) -> Fields:
+def _mapping(offer: ListedModel, rules: Layer) -> Fields:
     fields = {name: value for name, value in offer.entry.items() if name != "raw"}
     fields |= {"provider": offer.provider, "model": offer.model, "external_id": offer.external_id}
     if offer.region:
@@ -236,7 +236,7 @@ def _mapping(offer: Offer, rules: Layer) -> Fields:
     return fields | _price(offer.provider, (offer.external_id, offer.ident), offer.entry["raw"].get("cost"), rules)
 
 
-def _prices_for_files(chosen: list[Offer], rules: Layer) -> list[Fields]:
+def _prices_for_files(chosen: list[ListedModel], rules: Layer) -> list[Fields]:
     """Prices for mappings that our TOML adds without one."""
     built = {(offer.provider, offer.model, offer.region) for offer in chosen}
     found = []

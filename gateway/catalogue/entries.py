@@ -11,7 +11,7 @@ Stability = Literal["stable", "beta", "unstable", "experimental"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class TokenRates:
     """Prices of one tier, nano-dollars per million units; None = unpriced. Keys of the maps: `quality/size`,
     `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second).
 
@@ -51,7 +51,7 @@ class Tier:
     """Rates for a whole request of at most `up_to` input tokens (None: no end)."""
 
     up_to: int | None
-    rates: Rates
+    rates: TokenRates
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class Peak:
 
     start: int
     end: int
-    rates: Rates
+    rates: TokenRates
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
     """Prices in force from `from_date` ("YYYY-MM-DD", "" = always): base, tiers in rising order, daily peaks."""
 
-    base: Rates
+    base: TokenRates
     tiers: tuple[Tier, ...] = ()
     peaks: tuple[Peak, ...] = ()
     from_date: str = ""
@@ -179,7 +179,7 @@ class Mapping:
     price_version: str = ""
     checked: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
-    steady: Rates | None = field(init=False, repr=False, compare=False)
+    steady: TokenRates | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Here and not when asked for: each request asks for its rates several times.

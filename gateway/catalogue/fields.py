@@ -7,7 +7,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, get_args
 
-from gateway.catalogue.entries import DataPolicy, Mapping, Model, Peak, Prices, Provider, Rates, Stability, Tier
+from gateway.catalogue.entries import DataPolicy, Mapping, Model, Peak, Prices, Provider, Stability, Tier, TokenRates
 from gateway.money import price_per_million
 
 PROTOCOLS = (
@@ -33,7 +33,7 @@ MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._:@+-]*")
 PROVIDER_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 DATES = frozenset(("released", "deprecated", "deactivated", "checked"))
-RATE_NAMES = tuple(f.name for f in dataclasses.fields(Rates))
+RATE_NAMES = tuple(f.name for f in dataclasses.fields(TokenRates))
 TABLE_RATES = frozenset(("per_image", "per_second"))
 
 Convert = Callable[[Any], Any]
@@ -72,7 +72,7 @@ def _read_price_list(value: Any) -> Prices:
         raise ValueError("tiers and peaks in one price list")
     base = _read_rates(raw)
     return Prices(
-        base=Rates(**base),
+        base=TokenRates(**base),
         tiers=_read_tiers(tiers, base),
         peaks=tuple(_read_peak(item, base) for item in peaks),
         from_date=from_date,
@@ -97,7 +97,7 @@ def _read_tiers(items: list[Any], base: dict[str, Any]) -> tuple[Tier, ...]:
     for item in items:
         raw = dict(_table(item))
         up_to = raw.pop("up_to", None)
-        tiers.append(Tier(None if up_to is None else _integer(up_to), Rates(**(base | _read_rates(raw)))))
+        tiers.append(Tier(None if up_to is None else _integer(up_to), TokenRates(**(base | _read_rates(raw)))))
     ends = [tier.up_to for tier in tiers]
     if any(end is None for end in ends[:-1]) or sorted(end for end in ends if end is not None) != [
         end for end in ends if end is not None
@@ -112,7 +112,7 @@ def _read_peak(item: Any, base: dict[str, Any]) -> Peak:
     if found is None:
         raise ValueError('a peak needs utc = "HH:MM-HH:MM"')
     hours = [int(part) for part in found.groups()]
-    return Peak(hours[0] * 60 + hours[1], hours[2] * 60 + hours[3], Rates(**(base | _read_rates(raw))))
+    return Peak(hours[0] * 60 + hours[1], hours[2] * 60 + hours[3], TokenRates(**(base | _read_rates(raw))))
 
 
 def _text(value: Any) -> str:

@@ -15,9 +15,9 @@ ANY = "*"
 
 
 @dataclass(slots=True)
-class Offer:
+class ListedModel:
     """One model at one provider, as an open data set lists it. `ident` is its id after the rules above, `model` the
-    canonical id once it is known, `maker` who made it ("" = unknown), `first_party` whether the provider did."""
+    canonical id once it is known, `vendor` who made it ("" = unknown), `first_party` whether the provider did."""
 
     provider: str
     external_id: str
@@ -43,9 +43,9 @@ def fingerprint(ident: str) -> str:
     return re.sub(r"[^a-z0-9]", "", ident)
 
 
-def join_offers(offers: list[Offer], rules: Mapping[str, str]) -> list[str]:
+def join_offers(offers: list[ListedModel], rules: Mapping[str, str]) -> list[str]:
     """Give every offer its model. Returns the conflicts that a [join] rule has to decide, one line each."""
-    loose: dict[str, list[Offer]] = {}
+    loose: dict[str, list[ListedModel]] = {}
     for offer in offers:
         ruled = rules.get(f"{offer.provider}/{offer.external_id}") or rules.get(f"{ANY}/{offer.ident}")
         if ruled:
@@ -60,14 +60,14 @@ def join_offers(offers: list[Offer], rules: Mapping[str, str]) -> list[str]:
     return problems
 
 
-def spell(group: list[Offer]) -> str:
+def spell(group: list[ListedModel]) -> str:
     """The spelling of the maker's own provider, else the commonest, the shortest of those, the first by letters."""
     own = [offer.ident for offer in group if offer.first_party]
     counts = Counter(own or [offer.ident for offer in group])
     return min(counts, key=lambda ident: (-counts[ident], len(ident), ident))
 
 
-def conflicts(ident: str, group: Iterable[Offer], rules: Mapping[str, str]) -> list[str]:
+def conflicts(ident: str, group: Iterable[ListedModel], rules: Mapping[str, str]) -> list[str]:
     """Two makers, or two kinds of output, under one id; an id that a rule names is taken as decided."""
     if ident in rules.values():
         return []
@@ -82,21 +82,21 @@ def conflicts(ident: str, group: Iterable[Offer], rules: Mapping[str, str]) -> l
     return told
 
 
-def keep_known(offers: list[Offer]) -> list[Offer]:
+def keep_known(offers: list[ListedModel]) -> list[ListedModel]:
     """Without the offers of join-only providers whose model no other provider has."""
     known = {offer.model for offer in offers if not offer.join_only}
     return [offer for offer in offers if offer.model in known]
 
 
-def keep_one(offers: list[Offer]) -> list[Offer]:
+def keep_one(offers: list[ListedModel]) -> list[ListedModel]:
     """One offer a provider, model and region: the one spelled like the model, else the shortest external id."""
-    best: dict[tuple[str, str, str], Offer] = {}
+    best: dict[tuple[str, str, str], ListedModel] = {}
     for offer in sorted(offers, key=lambda o: (o.ident != o.model, len(o.external_id), o.external_id)):
         best.setdefault((offer.provider, offer.model, offer.region), offer)
     return sorted(best.values(), key=lambda o: (o.model, o.provider, o.region))
 
 
-def other_names(offers: Iterable[Offer]) -> dict[str, list[str]]:
+def other_names(offers: Iterable[ListedModel]) -> dict[str, list[str]]:
     """Model → the further ids under which providers list it and that are no model of their own."""
     offers = list(offers)
     models = {offer.model for offer in offers}
@@ -111,5 +111,5 @@ def other_names(offers: Iterable[Offer]) -> dict[str, list[str]]:
     return found
 
 
-def _names(group: Iterable[Offer]) -> str:
+def _names(group: Iterable[ListedModel]) -> str:
     return ", ".join(sorted(f"{offer.provider}/{offer.external_id}" for offer in group))

@@ -21,7 +21,7 @@ REMOVED = "remove"
 class Layer:
     """Fields as far as they are stated; an entry with only REMOVED drops what lower layers say of it.
 
-    `join` and `makers` are rules of the builder. `digest` changes with any byte that was read.
+    `join` and `vendors` are rules of the builder. `digest` changes with any byte that was read.
     """
 
     providers: dict[str, Fields] = field(default_factory=dict)

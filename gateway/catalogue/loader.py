@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates, Tier
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
 from gateway.catalogue.fields import DEFAULT_AUTH
 from gateway.catalogue.layers import Layer, overlay, read_folder, read_snapshot
 from gateway.settings import CONFIG
@@ -158,7 +158,7 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, prob
 def _with_search(prices: Prices, price: int) -> Prices:
     """The prices with that of a web search where they name none."""
 
-    def fill(rates: Rates) -> Rates:
+    def fill(rates: TokenRates) -> TokenRates:
         return rates if rates.web_search is not None else dataclasses.replace(rates, web_search=price)
 
     return dataclasses.replace(

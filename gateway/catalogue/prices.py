@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from gateway.catalogue.entries import Mapping, Rates
+from gateway.catalogue.entries import Mapping, TokenRates
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at, reachable_rates
 from gateway.money import MILLION, MOST_CALL_NUSD
 from gateway.neutral.usage import Usage
@@ -200,7 +200,7 @@ def dearest(mapping: Mapping, at_us: int, service_tier: str = "", media: bool = 
     return Dearest(fixed + ROUNDING_ROOM if fixed or into or out else 0, into, out)
 
 
-def _cache_buckets(usage: Usage, rates: Rates, prompt: int) -> list[tuple[str, int, int]]:
+def _cache_buckets(usage: Usage, rates: TokenRates, prompt: int) -> list[tuple[str, int, int]]:
     """What was read from a cache and written to it: component, tokens, rate."""
     write = _first(rates.input_cache_write, prompt)
     return [
@@ -210,7 +210,7 @@ def _cache_buckets(usage: Usage, rates: Rates, prompt: int) -> list[tuple[str, i
     ]
 
 
-def _media_buckets(usage: Usage, rates: Rates, prompt: int, completion: int) -> list[tuple[str, int, int]]:
+def _media_buckets(usage: Usage, rates: TokenRates, prompt: int, completion: int) -> list[tuple[str, int, int]]:
     buckets = []
     if usage.input_audio or usage.input_audio_cached:
         # Sound priced by the hour is billed by its length; its tokens then only tell how long the prompt was.
@@ -227,7 +227,7 @@ def _media_buckets(usage: Usage, rates: Rates, prompt: int, completion: int) -> 
     return buckets
 
 
-def _unit_parts(usage: Usage, rates: Rates, image_key: str, video_key: str) -> dict[str, int]:
+def _unit_parts(usage: Usage, rates: TokenRates, image_key: str, video_key: str) -> dict[str, int]:
     """Components priced by units; service tiers leave them alone."""
     parts: dict[str, int] = {}
     if rates.request:
@@ -254,12 +254,12 @@ def _keyed(table: dict[str, int], key: str) -> int:
     return table["default"] if "default" in table else max(table.values())
 
 
-def _dearest_input(rates: Rates, media: bool) -> int:
+def _dearest_input(rates: TokenRates, media: bool) -> int:
     rest = (rates.image, rates.input_audio, rates.input_audio_cache_read) if media else ()
     return max(_known(rates.prompt, rates.input_cache_read, rates.input_cache_write, rates.input_cache_write_1h, *rest))
 
 
-def _dearest_output(rates: Rates, media: bool) -> int:
+def _dearest_output(rates: TokenRates, media: bool) -> int:
     rest = (rates.output_audio, rates.output_image) if media else ()
     return max(_known(rates.completion, rates.internal_reasoning, *rest))
 

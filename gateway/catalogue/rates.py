@@ -5,17 +5,17 @@ from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal
 
-from gateway.catalogue.entries import Mapping, Prices, Rates
+from gateway.catalogue.entries import Mapping, Prices, TokenRates
 from gateway.clock import DAY_US, MINUTE_US
 
 EPOCH = date(1970, 1, 1).toordinal()
-UNPRICED = Rates()
+UNPRICED = TokenRates()
 
 # Names that mean the ordinary tier, in the words of the providers that echo one.
 ORDINARY_TIERS = frozenset(("", "auto", "default", "standard", "standard_only", "on_demand"))
 
 
-def rates_at(mapping: Mapping, at_us: int, input_tokens: int) -> Rates:
+def rates_at(mapping: Mapping, at_us: int, input_tokens: int) -> TokenRates:
     """The rates of a request made at `at_us` with `input_tokens` tokens in, cached ones included."""
     if mapping.steady is not None:
         return mapping.steady
@@ -45,7 +45,7 @@ def prices_at(lists: tuple[Prices, ...], at_us: int) -> Prices | None:
     return found
 
 
-def reachable_rates(mapping: Mapping, at_us: int, input_tokens: int) -> Iterable[Rates]:
+def reachable_rates(mapping: Mapping, at_us: int, input_tokens: int) -> Iterable[TokenRates]:
     """All rates that a request of at most `input_tokens` may be billed at when it begins at `at_us`.
 
     A list that begins within the next day counts too: a long request may end under it.
@@ -64,7 +64,7 @@ def multiplier(mapping: Mapping, service_tier: str) -> tuple[int, int]:
     return _fraction(text) if text else (1, 1)
 
 
-def _rates_of(prices: Prices, input_tokens: int) -> Iterable[Rates]:
+def _rates_of(prices: Prices, input_tokens: int) -> Iterable[TokenRates]:
     for peak in prices.peaks:
         yield peak.rates
     for tier in prices.tiers:

@@ -5,7 +5,7 @@ from gateway.console.connect import as_page, check_csrf, find_visitor, make_csrf
 from gateway.console.pages import page, read_form, redirect
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.services import Services
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, check_origin, write_cookie
 
 TITLE, PATH, LOGIN = "Your account", "/connect", "/connect/login"

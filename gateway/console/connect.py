@@ -4,11 +4,11 @@ import hmac
 from urllib.parse import quote, urlencode
 
 from gateway.accounts.tokens import hash_token
+from gateway.admin.sign_in import Pending
 from gateway.console.pages import own_path, page, read_form, redirect
-from gateway.engine.sign_in import Pending
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.services import Services
-from gateway.surfaces.exchange import Handler, Inbound, Operation, Outbound
+from gateway.surfaces.http import Handler, Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, check_origin, device_cookie, place_of, token_of, visit, write_cookie
 
 LONGEST_CODE = 64

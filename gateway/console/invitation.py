@@ -13,7 +13,7 @@ from gateway.console.connect import as_page, find_visitor, make_csrf
 from gateway.console.pages import page, read_form, redirect
 from gateway.errors import Forbidden, GatewayError, Gone, NotFound
 from gateway.services import Services
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, check_origin, read_cookie, write_cookie
 
 PATH = "/connect/invitation"

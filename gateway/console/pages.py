@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.http import Inbound, Outbound
 
 HTML = ("Content-Type", "text/html; charset=utf-8")
 FORM = "application/x-www-form-urlencoded"

@@ -1,7 +1,7 @@
 """Every page."""
 
 from gateway.console import account, connect, invitation
-from gateway.surfaces.exchange import Surface
+from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 
 SURFACE = Surface(

@@ -5,7 +5,7 @@ Wire facts: Anthropic API reference, "Messages", text block citations; documenta
 
 from typing import Any
 
-from gateway.neutral.parts import Place, Source
+from gateway.neutral.parts import Source, SourceRange
 
 WEB, RESULT = "web_search_result_location", "search_result_location"
 # What a citation of a document counts, by its type: our word, and the names of the first and the last there.
@@ -25,7 +25,7 @@ def read_citation(wire: Any) -> Source | None:
     kind, quote = wire.get("type"), _word(wire.get("cited_text"))
     if kind in LOCATIONS:
         counted, first, last = LOCATIONS[kind]
-        place = Place(
+        place = SourceRange(
             counted, _count(wire.get("document_index"), 0), _count(wire.get(first)), _count(wire.get(last)),
             _word(wire.get("file_id")),
         )  # fmt: skip
@@ -34,7 +34,7 @@ def read_citation(wire: Any) -> Source | None:
     if not address:
         return None
     index = _count(wire.get("search_result_index"), 0)
-    found = Place("result", index, *(_count(wire.get(name)) for name in BLOCKS)) if kind == RESULT else None
+    found = SourceRange("result", index, *(_count(wire.get(name)) for name in BLOCKS)) if kind == RESULT else None
     return Source(address, _word(wire.get("title")), quote, place=found)
 
 

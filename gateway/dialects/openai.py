@@ -46,7 +46,7 @@ REASONING_FORMATS = {
     "responses": "openai-responses-v1",
     "openai": "openai-chat-v1",
 }
-REASONING_MAKERS = {name: maker for maker, name in REASONING_FORMATS.items()}
+REASONING_VENDORS = {name: vendor for vendor, name in REASONING_FORMATS.items()}
 
 # `error.type` by kind of error; BY_CODE wins. Types of OpenAI's API reference where it has one.
 ERROR_TYPES = {

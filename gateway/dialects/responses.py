@@ -116,25 +116,25 @@ COMPACTOR = "gateway"  # the maker of compactions made here
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class SealedContent:
     """Opaque content with who made it. `origin` names the account that alone can open it, "" when any can."""
 
-    maker: str
+    vendor: str
     origin: str
     payload: str
 
 
-def write_seal(maker: str, origin: str, payload: str) -> str:
+def write_seal(vendor: str, origin: str, payload: str) -> str:
     """The text that stands for the content on the wire; `payload` is in it byte for byte."""
-    return f"{SEAL}.{maker}.{origin}.{payload}"
+    return f"{SEAL}.{vendor}.{origin}.{payload}"
 
 
-def read_seal(text: Any) -> Seal | None:
+def read_seal(text: Any) -> SealedContent | None:
     """The seal in a wire text, None when it is none of ours."""
     pieces = text.split(".", 3) if isinstance(text, str) else ()
     if len(pieces) != 4 or pieces[0] != SEAL or not pieces[1]:
         return None
-    return Seal(*pieces[1:])
+    return SealedContent(*pieces[1:])
 
 
 def origin_of(provider: str, account: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from gateway.engine.outcome import Attempt, Outcome
+from gateway.billing.outcome import Attempt, Outcome
 from gateway.errors import (
     ATTEMPTS,
     GatewayError,
@@ -157,7 +157,7 @@ def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
     """The diagnostics of a provider's answer, with the model as the caller wrote it."""
     if not error.details:
         return error.details
-    asked = {"requestedModel": outcome.request.asked, "requestedProvider": outcome.requested_provider or ""}
+    asked = {"requestedModel": outcome.request.requested_model, "requestedProvider": outcome.requested_provider or ""}
     return {**error.details, **{name: text for name, text in asked.items() if name in error.details}}
 
 

@@ -9,8 +9,8 @@ import orjson
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.vault import Vault, is_sealed
-from gateway.engine.context import RequestContext
-from gateway.engine.recording import build, flatten
+from gateway.billing.context import RequestContext
+from gateway.engine.codec import build, flatten
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
@@ -29,7 +29,7 @@ LABEL = b"response-cache\0"
 LOCK_S = 30.0
 
 
-class Origin(NamedTuple):
+class AnswerOrigin(NamedTuple):
     """What is told of the answer when it is given again. `request` is the id of the request that it was made for,
     `mapping` the key of the mapping that served it."""
 
@@ -42,10 +42,10 @@ class Origin(NamedTuple):
     upstream_id: str
 
 
-class Entry(NamedTuple):
+class CachedAnswer(NamedTuple):
     """An answer: its frames as (milliseconds after the frame before, bytes). A whole answer has one."""
 
-    origin: Origin
+    origin: AnswerOrigin
     frames: list[tuple[int, bytes]]
 
     @property
@@ -87,7 +87,7 @@ class ResponseCache:
             FORM,
             (context.surface, context.operation, request.native.dialect if request.native else ""),
             (model, resolution.provider, resolution.region),
-            request.needs.stream,
+            request.requirements.stream,
             flatten(request.conversation()),
             (options.service_tier, options.prompt_cache_key, options.prompt_cache_retention, options.heal),
             (options.image_config, options.extra),
@@ -99,7 +99,7 @@ class ResponseCache:
         own = hmac.digest(self._secret, LABEL + context.caller.project_id.encode(), "sha256")
         return hmac.new(own, text, hashlib.sha256).hexdigest()
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> CachedAnswer | None:
         """The entry, None for a miss."""
         try:
             payload = self._shelf.get(key)
@@ -110,7 +110,7 @@ class ResponseCache:
             log.warning("an entry of the response cache could not be read; it counts as absent")
             return None
 
-    def put(self, key: str, entry: Entry, ttl_s: float) -> None:
+    def put(self, key: str, entry: CachedAnswer, ttl_s: float) -> None:
         """Keep an entry, unless it is too large or the store is away."""
         if entry.size > self._most_bytes:
             return
@@ -143,17 +143,17 @@ def is_cacheable(context: RequestContext) -> bool:
     return caller.cache_enabled and not context.no_cache and not keeps_nothing(caller.rules)
 
 
-def write_entry(entry: Entry) -> bytes:
+def write_entry(entry: CachedAnswer) -> bytes:
     frames = [(gap_ms, orjson.Fragment(frame)) for gap_ms, frame in entry.frames]
     return orjson.dumps((FORM, flatten(tuple(entry.origin)), frames))
 
 
-def read_entry(payload: bytes) -> Entry | None:
+def read_entry(payload: bytes) -> CachedAnswer | None:
     """None for an entry of another release; ValueError, KeyError or TypeError for none at all."""
     form, origin, frames = orjson.loads(payload)
     if form != FORM:
         return None
-    return Entry(Origin(*build(origin)), [(gap_ms, orjson.dumps(frame)) for gap_ms, frame in frames])
+    return CachedAnswer(AnswerOrigin(*build(origin)), [(gap_ms, orjson.dumps(frame)) for gap_ms, frame in frames])
 
 
 class SealedShelf:

@@ -8,31 +8,31 @@ from itertools import chain
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Outcome
+from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
-from gateway.engine import healing, streaming, whole
+from gateway.engine import healing, streaming, unary
 from gateway.engine.attempts import Walk
 from gateway.engine.cache import ResponseCache
-from gateway.engine.context import RequestContext
+from gateway.engine.coalescing import AnswerSource, RequestCoalescing, SharedRequest
 from gateway.engine.decisions import Decisions
-from gateway.engine.outcome import Outcome
-from gateway.engine.planning import Planned, Planner
+from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.run import Run
-from gateway.engine.settlement import Settlements
-from gateway.engine.sharing import Asking, Maker, Sharing
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch
 from gateway.providers.upstream import Upstreams
 from gateway.settings import Settings
 
 
-class Answer(Struct, frozen=True, eq=False):
+class ChatAnswer(Struct, frozen=True, eq=False):
     """A whole answer and what became of the request."""
 
     result: ChatResult
     outcome: Outcome
 
 
-class Stream:
+class ChatStream:
     """A streamed answer: iterate over its batches; `close()` ends the upstream call and settles.
 
     The first batch was already fetched, so that an error before it was raised where it can still be the answer.
@@ -76,80 +76,80 @@ class ChatEngine:
         self._fingerprint_key = fingerprint_key
         self._decisions = decisions
         self._cache = cache
-        self._sharing = Sharing(cache, settlements, decisions, clock, settings.timeouts.heartbeat_s)
+        self._sharing = RequestCoalescing(cache, settlements, decisions, clock, settings.timeouts.heartbeat_s)
 
-    def generate(self, context: RequestContext, request: ChatRequest) -> Answer:
+    def generate(self, context: RequestContext, request: ChatRequest) -> ChatAnswer:
         """The whole answer, settled. Raises what the caller must be told."""
-        planned, request = self._plan(context, request)
+        route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
-        if key := self._cache.key_of(context, request, planned.plan):
-            asking = Asking(context, request, planned, key, deadline)
-            return Answer(*self._sharing.generate(asking, self._maker(asking)))
-        run = self._admit(context, request, planned, deadline)
+        if key := self._cache.key_of(context, request, route_plan.plan):
+            asking = SharedRequest(context, request, route_plan, key, deadline)
+            return ChatAnswer(*self._sharing.generate(asking, self._source(asking)))
+        run = self._admit(context, request, route_plan, deadline)
         try:
-            return Answer(_whole(run), run.outcome)
+            return ChatAnswer(_whole(run), run.outcome)
         finally:
             run.settlement.close()
 
-    def stream(self, context: RequestContext, request: ChatRequest) -> Stream:
+    def stream(self, context: RequestContext, request: ChatRequest) -> ChatStream:
         """A streamed answer that has begun: providers that failed before the first content were passed over.
 
         Errors before the first batch are raised here; later ones come as a Failed event. A batch of Silent comes
         whenever nothing did for the heartbeat time; after one, failures come as events too.
         """
-        planned, request = self._plan(context, request)
+        route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.stream_s)
-        if key := self._cache.key_of(context, request, planned.plan):
-            asking = Asking(context, request, planned, key, deadline)
-            batches, outcome = self._sharing.stream(asking, self._maker(asking))
+        if key := self._cache.key_of(context, request, route_plan.plan):
+            asking = SharedRequest(context, request, route_plan, key, deadline)
+            batches, outcome = self._sharing.stream(asking, self._source(asking))
         else:
-            run = self._admit(context, request, planned, deadline)
+            run = self._admit(context, request, route_plan, deadline)
             batches, outcome = _stream(run), run.outcome
         try:
             first = next(batches)
         except BaseException:
             batches.close()
             raise
-        return Stream(first, batches, outcome)
+        return ChatStream(first, batches, outcome)
 
-    def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[Planned, ChatRequest]:
+    def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
         """Where the request may go, and the request as it goes there."""
         if context.payload is not None:
-            context.payload.asks(request.asked, request.needs.stream)
+            context.payload.asks(request.requested_model, request.requirements.stream)
         options = request.options
         if options.prompt_cache_key:
             request = self._veil_cache_key(context, request)
         if options.heal and healing.wanted_of(request) is not None:
             request = replace(request, native=None)
-        planned = self._planner.plan(context, request)
-        if request.needs.json_object and planned.tells_json and not request.options.heal:
+        route_plan = self._planner.plan(context, request)
+        if request.requirements.json_object and route_plan.tells_json and not request.options.heal:
             # Where the format has no word for it, what the model says around its JSON is taken off.
             request = replace(request, native=None, options=replace(request.options, heal=True))
-        return planned, request
+        return route_plan, request
 
-    def _maker(self, asking: Asking) -> Maker:
-        return Maker(
-            admit=lambda: self._admit(asking.context, asking.request, asking.planned, asking.deadline),
-            whole=_whole,
+    def _source(self, asking: SharedRequest) -> AnswerSource:
+        return AnswerSource(
+            admit=lambda: self._admit(asking.context, asking.request, asking.route_plan, asking.deadline),
+            unary=_whole,
             stream=_stream,
         )
 
-    def _admit(self, context: RequestContext, request: ChatRequest, planned: Planned, deadline: float) -> Run:
-        ask = planned.bounds.ask(request, self._default_output, context.at_us)
-        needs = request.needs
+    def _admit(self, context: RequestContext, request: ChatRequest, route_plan: RoutePlan, deadline: float) -> Run:
+        ask = route_plan.bounds.ask(request, self._default_output, context.at_us)
+        needs = request.requirements
         settlement = self._settlements.admit(
-            context, ask, planned.platform_paid, needs.prompt_bytes, request.asked, needs.stream
+            context, ask, route_plan.platform_paid, needs.prompt_bytes, request.requested_model, needs.stream
         )
         return Run(
             context=context,
             request=request,
             outcome=Outcome(
                 request,
-                planned.plan.resolution.provider or None,
-                standings=settlement.standings,
+                route_plan.plan.resolution.provider or None,
+                rate_limits=settlement.rate_limits,
             ),
-            planned=planned,
-            walk=Walk(planned.groups, self._max_attempts),
+            route_plan=route_plan,
+            walk=Walk(route_plan.groups, self._max_attempts),
             settlement=settlement,
             planner=self._planner,
             upstreams=self._upstreams,
@@ -169,7 +169,7 @@ class ChatEngine:
 
 
 def _whole(run: Run) -> ChatResult:
-    result = whole.answer(run)
+    result = unary.answer(run)
     return healing.heal_result(run, result) if run.request.options.heal else result
 
 

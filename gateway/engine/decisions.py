@@ -8,7 +8,7 @@ import orjson
 from gateway.clock import Clock
 from gateway.errors import NotFound, Unavailable
 from gateway.metering.models import CACHED
-from gateway.metering.recorder import UsageRecord, find, raw_id
+from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.routing.decision import Plan
 from gateway.routing.record import pack, unpack
 from gateway.store.database import Database

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
-    ForeignTool,
-    Needs,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     Tool,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.efforts import nearest
@@ -65,12 +65,12 @@ class Fitting:
 
     def limit(self, request: ChatRequest) -> int | None:
         """The output limit to send instead of a higher one of the caller; None where theirs will do."""
-        wanted = request.needs.max_tokens
+        wanted = request.requirements.max_tokens
         if wanted is None or not (OUTPUT in self._lacking or ROOM in self._lacking):
             return None
         limit = min(wanted, self._ability.max_output)
         if ROOM in self._lacking:
-            room = self._ability.context - request.needs.prompt_bytes // FEWEST_BYTES_PER_TOKEN
+            room = self._ability.context - request.requirements.prompt_bytes // FEWEST_BYTES_PER_TOKEN
             limit = min(limit, max(room, LEAST_ROOM))
         return limit if limit < wanted else None
 
@@ -82,8 +82,8 @@ class Fitting:
         read = request.conversation
         options = replace(request.options, service_tier="") if TIER in self._lacking else request.options
         return ChatRequest(
-            request.asked,
-            self._change_needs(request.needs),
+            request.requested_model,
+            self._change_needs(request.requirements),
             lambda: self._change(read()),
             options,
             user=request.user,
@@ -94,7 +94,7 @@ class Fitting:
     def _effort_for(self, effort: str) -> str:
         return nearest(effort, self._offered)
 
-    def _change_needs(self, needs: Needs) -> Needs:
+    def _change_needs(self, needs: Requirements) -> Requirements:
         changes: dict[str, Any] = {}
         if REASONING in self._lacking:
             changes |= {"reasoning": False, "effort": ""}
@@ -108,7 +108,7 @@ class Fitting:
     def _change(self, talk: Conversation) -> Conversation:
         lacking = self._lacking
         if REASONING in lacking:
-            talk = dataclasses.replace(talk, reasoning=ReasoningAsk())
+            talk = dataclasses.replace(talk, reasoning=ReasoningOptions())
             talk = _sampled(talk, output_effort="")
         elif self._effort:
             talk = dataclasses.replace(talk, reasoning=dataclasses.replace(talk.reasoning, effort=self._effort))
@@ -139,9 +139,9 @@ class Fitting:
             return OFFERED_SEARCH in self._lacking
         return (
             HOSTED in self._lacking
-            and isinstance(tool, ForeignTool)
+            and isinstance(tool, VendorTool)
             and tool.kind != TOOL_SEARCH
-            and tool.maker not in (self._ability.dialect, self._ability.second)
+            and tool.vendor not in (self._ability.dialect, self._ability.second)
         )
 
     def _warn(self, request: ChatRequest) -> Iterator[str]:
@@ -152,10 +152,10 @@ class Fitting:
             why = "the most that it gives" if limit == self._ability.max_output else "what its context has left"
             yield f"max_tokens was lowered to {limit} for {key}: {why}."
         if REASONING in lacking:
-            field = REASONING_FIELDS[0 if request.needs.effort else 1]
+            field = REASONING_FIELDS[0 if request.requirements.effort else 1]
             yield f"{field} was left out: {key} does not reason."
         elif EFFORT in lacking:
-            asked = request.needs.effort
+            asked = request.requirements.effort
             yield f"reasoning_effort {asked} was taken as {self._effort_for(asked)}: {key} has no other near it."
         if TIER in lacking:
             yield f"service_tier {request.options.service_tier} was left out: {key} does not offer it."
@@ -176,7 +176,7 @@ class Fitting:
 
 
 def _kind(tool: Tool) -> str:
-    return tool.kind if isinstance(tool, ForeignTool) else "web_search"
+    return tool.kind if isinstance(tool, VendorTool) else "web_search"
 
 
 def _sampled(talk: Conversation, **changes: Any) -> Conversation:

@@ -16,21 +16,21 @@ from gateway.neutral.events import (
     Event,
     Failed,
     Finished,
+    Heartbeat,
+    Notice,
     Progress,
     RefusalDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
     ToolCallDelta,
-    Warned,
 )
 from gateway.neutral.healing import MAX_LENGTH, Healed, heal
 from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
 
 QUIET_S = 2.0  # a caller who waits for held text hears of it this often
 REFUSED: tuple[FinishReason, ...] = ("content_filter", "refusal")
-PASSING = (Started, Warned, Progress, Silent)
+PASSING = (Started, Notice, Progress, Heartbeat)
 
 
 def wanted_of(request: ChatRequest) -> ResponseFormat | None:
@@ -38,7 +38,7 @@ def wanted_of(request: ChatRequest) -> ResponseFormat | None:
     streamed answers would have to be held back at once. Raises InvalidRequest for what is wrong in the conversation."""
     if not request.options.heal:
         return None
-    needs = request.needs
+    needs = request.requirements
     if not (needs.json_object or needs.json_schema) or (needs.stream and needs.n > 1):
         return None
     return request.conversation().response_format
@@ -111,7 +111,7 @@ def _heal_batches(run: Run, batches: Iterator[Batch], wanted: ResponseFormat) ->
                 else:
                     sent.append(event)
             if not sent and run.clock.monotonic() - heard >= QUIET_S:
-                sent.append(Silent())
+                sent.append(Heartbeat())
             if sent:
                 heard = run.clock.monotonic()
                 yield sent
@@ -155,7 +155,7 @@ def _join(deltas: list[TextDelta]) -> TextDelta:
         deltas[0],
         text="".join([delta.text for delta in deltas]),
         signature="".join([delta.signature for delta in deltas]),
-        maker=next((delta.maker for delta in deltas if delta.maker), ""),
+        vendor=next((delta.vendor for delta in deltas if delta.vendor), ""),
     )
 
 

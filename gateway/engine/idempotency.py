@@ -14,12 +14,12 @@ import orjson
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault, is_sealed
+from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
 from gateway.control import Control
-from gateway.engine.settlement import Settlements
 from gateway.engine.spool import Spool
 from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
-from gateway.metering.payloads import pack, unpack
+from gateway.metering.payload_table import pack, unpack
 from gateway.store.database import Database
 from gateway.store.documents import DocumentRows, Documents
 from gateway.store.journal import Journal, Row
@@ -56,7 +56,7 @@ Headers = list[tuple[str, str]]
 Check = Callable[[str], object]  # of the id of the request that an answer was made for
 
 
-class Reply(NamedTuple):
+class StoredReply(NamedTuple):
     """An answer of any surface. `replayed`: it was made for an earlier request under the same key."""
 
     status: int
@@ -108,7 +108,9 @@ class Idempotency:
         self._running: set[str] = set()
         self._rows = DocumentRows(database, clock)
 
-    def answer(self, keyed: Keyed, make: Callable[[], Reply], check: Check = lambda request_id: None) -> Reply:
+    def answer(
+        self, keyed: Keyed, make: Callable[[], StoredReply], check: Check = lambda request_id: None
+    ) -> StoredReply:
         """What `make` answers, or what it answered to the first request under this key. `check` raises when an answer
         that was made for a request may not be given to this caller any more.
 
@@ -116,7 +118,7 @@ class Idempotency:
         worker died, or the answer could not be kept), Unavailable. `make` turns its own errors into replies.
         """
         found = self._claim(keyed, check)
-        if isinstance(found, Reply):
+        if isinstance(found, StoredReply):
             return found
         return Job(self._make, found, make).result()
 
@@ -127,7 +129,7 @@ class Idempotency:
         size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone()[0])
         self._room = max(0, self._total_bytes - size) // 4
 
-    def _claim(self, keyed: Keyed, check: Check) -> _Claim | Reply:
+    def _claim(self, keyed: Keyed, check: Check) -> _Claim | StoredReply:
         claim = _Claim(
             self._digest(keyed.caller.key_id.encode(), keyed.route.encode(), _check(keyed.key).encode()),
             self._digest(*keyed.content),
@@ -155,7 +157,7 @@ class Idempotency:
                 break
         raise IdempotencyInFlight(_in_flight(), retry_after=1.0)
 
-    def _read(self, claim: _Claim, value: bytes, check: Check) -> Reply:
+    def _read(self, claim: _Claim, value: bytes, check: Check) -> StoredReply:
         head, body = _split(value)
         if head["print"] != claim.print:
             raise IdempotencyKeyReused(
@@ -171,7 +173,7 @@ class Idempotency:
             raise Interrupted(f"{REASONS[reason]} {ANEW}", headers=NO_RETRY)
         check(head["request"])
         answer = self._threads.run(self._unpack, body)
-        return Reply(head["status"], [tuple(pair) for pair in head["headers"]], answer, replayed=True)
+        return StoredReply(head["status"], [tuple(pair) for pair in head["headers"]], answer, replayed=True)
 
     def _unpack(self, body: bytes) -> bytes:
         """An earlier release kept the bytes compressed and in plain text."""
@@ -182,7 +184,7 @@ class Idempotency:
             return True
         return owner != self._control.epoch and owner in self._control.live_epochs()
 
-    def _make(self, claim: _Claim, make: Callable[[], Reply]) -> Reply:
+    def _make(self, claim: _Claim, make: Callable[[], StoredReply]) -> StoredReply:
         self._settlements.watch.begin(claim.request_id)
         try:
             reply = make()
@@ -196,7 +198,7 @@ class Idempotency:
         spawn(self._record, claim, reply, reply.body, spool)
         return reply._replace(body=spool.read())
 
-    def _record(self, claim: _Claim, reply: Reply, pieces: Iterator[bytes], spool: Spool) -> None:
+    def _record(self, claim: _Claim, reply: StoredReply, pieces: Iterator[bytes], spool: Spool) -> None:
         """Read a stream to its end, for its caller and for those who ask again; one that is too large to be kept ends
         with its caller, and so does the upstream call."""
         failure: Exception | None = None
@@ -215,7 +217,7 @@ class Idempotency:
                 close()
             spool.end(failure)
 
-    def _end(self, claim: _Claim, reply: Reply, body: bytes | None) -> None:
+    def _end(self, claim: _Claim, reply: StoredReply, body: bytes | None) -> None:
         """Keep the answer (None: it was too large), unless it is a refusal and nothing was done upstream for it."""
         calls = self._settlements.watch.end(claim.request_id)
         if reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls):

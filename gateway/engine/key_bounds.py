@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.engine.bounds import ask_for
+from gateway.billing.bounds import ask_for
 from gateway.errors import GatewayError
-from gateway.limits.asks import Shortage, fit
 from gateway.limits.budgets import Budgets
+from gateway.limits.cost_bound import Shortage, fit
 from gateway.limits.models import PROVIDER_KEY, TOTAL
 from gateway.neutral.chat import ChatRequest
+from gateway.routing.candidate_filter import BUDGET, Excluded
 from gateway.routing.decision import Plan
 from gateway.routing.score import Scored
-from gateway.routing.sieve import BUDGET, Excluded
 
 
 class Passed(NamedTuple):

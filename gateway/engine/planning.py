@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from gateway.accounts.access import check_address, predicate
 from gateway.accounts.authentication import Caller
+from gateway.billing.bounds import Bounds
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt, error_type
 from gateway.catalogue.entries import Mapping
-from gateway.engine.bounds import Bounds
-from gateway.engine.context import RequestContext
+from gateway.engine.custom_models import CustomModels
 from gateway.engine.fitting import Fitting
 from gateway.engine.key_bounds import KeyBounds
-from gateway.engine.offers import Offers
-from gateway.engine.outcome import Attempt, error_type
 from gateway.engine.recent import Recent, key_of
 from gateway.errors import GatewayError
 from gateway.metering.counters import Count, Counters, Durations, provider_label
@@ -23,16 +23,16 @@ from gateway.neutral.chat import ChatRequest
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.auto import SANDBOX
+from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.decision import Plan
 from gateway.routing.health import Health
 from gateway.routing.plan import Router, chance_of, remembers
 from gateway.routing.record import write_record
-from gateway.routing.sieve import NoCredential
 from gateway.routing.windows import Tally
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class Planned:
+class RoutePlan:
     """`groups`: for each mapping, best first, its targets (one a key). `plan` is routing's own decision.
 
     `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
@@ -67,7 +67,7 @@ class Planned:
         self.adapts = bool(self.fittings)
         self.tells_json = any(scored.candidate.ability.tells_json for scored in self.plan.order)
 
-    def rests(self, target: Target) -> bool:
+    def cooldowns(self, target: Target) -> bool:
         """Whether a target was at rest when the plan was made."""
         resting = self.plan.resting.get(target.mapping.key)
         return resting is not None and (resting.whole or target.credential in resting.credentials)
@@ -110,7 +110,7 @@ STRATEGY = "routing"  # of a project's settings
 def with_defaults(caller: Caller, request: ChatRequest) -> ChatRequest:
     """The request with its project's strategy, where it names none itself and leaves the provider open."""
     strategy = caller.settings.get(STRATEGY)
-    if not strategy or request.options.routing or "/" in request.asked:
+    if not strategy or request.options.routing or "/" in request.requested_model:
         return request
     return replace(request, options=replace(request.options, routing=strategy))
 
@@ -124,37 +124,37 @@ class Planner:
         credentials: Credentials,
         health: Health,
         counters: Counters,
-        offers: Offers,
+        offers: CustomModels,
         bounds: KeyBounds,
     ) -> None:
         self._router = router
         self._credentials = credentials
         self._health = health
-        self._rests = health.rests
+        self._rests = health.cooldowns
         self._counters = counters
         self._offers = offers
         self._bounds = bounds
         self._turns: dict[str, int] = {}
         self._tolls: dict[str, _Toll] = {}
-        self._recent: Recent[Planned] = Recent()
+        self._recent: Recent[RoutePlan] = Recent()
 
-    def plan(self, context: RequestContext, request: ChatRequest) -> Planned:
+    def plan(self, context: RequestContext, request: ChatRequest) -> RoutePlan:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
         if STRATEGY in context.caller.settings:
             request = with_defaults(context.caller, request)
         key = key_of(context, request)
         if key is None:
             return self._plan(context, request)
-        catalogue, size = self._router.catalogue(), request.needs.prompt_bytes
-        planned = self._recent.find(key, catalogue, size, context.started)
-        if planned is not None and not (self._rests.providers and self._may_rest(planned.plan)):
-            if planned.chance and self._router.explores(planned.chance):
+        catalogue, size = self._router.catalogue(), request.requirements.prompt_bytes
+        route_plan = self._recent.find(key, catalogue, size, context.started)
+        if route_plan is not None and not (self._rests.providers and self._may_rest(route_plan.plan)):
+            if route_plan.chance and self._router.explores(route_plan.chance):
                 return self._plan(context, request, explore=1.0)
-            return planned
-        planned = self._plan(context, request)
-        if not self._may_rest(planned.plan):
-            self._recent.keep(key, planned, planned.plan, catalogue, size, context.started)
-        return planned
+            return route_plan
+        route_plan = self._plan(context, request)
+        if not self._may_rest(route_plan.plan):
+            self._recent.keep(key, route_plan, route_plan.plan, catalogue, size, context.started)
+        return route_plan
 
     def explain(self, context: RequestContext, request: ChatRequest) -> dict:
         """The decision as data, without the random choice and without calling anybody. SpendingLimitReached when the
@@ -175,7 +175,7 @@ class Planner:
     def succeeded(self, attempt: Attempt, streamed: bool) -> None:
         """Feed a good attempt into the provider's health and the operator's counters."""
         target, usage, charge = attempt.target, attempt.usage, attempt.charge
-        books = target.kept.get(self) or self._open_books(target)
+        books = target.memo.get(self) or self._open_books(target)
         toll, took_s, output = books.toll, attempt.ended - attempt.started, 0
         toll.succeeded.value += 1
         toll.seconds.observe(took_s)
@@ -193,14 +193,14 @@ class Planner:
             )
         self._health.count_good(books.tally, attempt.ended, output, took_s * 1000, first_ms)
 
-    def served(self, planned: Planned, attempt: Attempt) -> None:
+    def served(self, route_plan: RoutePlan, attempt: Attempt) -> None:
         """Remember who answered, for the session and the project."""
-        if not planned.remembered:
+        if not route_plan.remembered:
             return
         key = attempt.target.mapping.key
-        for scored in planned.plan.order:
+        for scored in route_plan.plan.order:
             if scored.key == key:
-                self._router.served(planned.plan, scored)
+                self._router.served(route_plan.plan, scored)
                 return
 
     def _open_books(self, target: Target) -> _Books:
@@ -208,7 +208,7 @@ class Planner:
         toll = self._tolls.get(provider)
         if toll is None:
             toll = self._tolls[provider] = _Toll(self._counters, provider)
-        books = target.kept[self] = _Books(toll, self._health.tally(target.mapping, target.credential))
+        books = target.memo[self] = _Books(toll, self._health.tally(target.mapping, target.credential))
         return books
 
     def failed(self, attempt: Attempt, error: GatewayError, organization: str) -> None:
@@ -223,19 +223,19 @@ class Planner:
         if target.protocol != SANDBOX:
             self._health.sample(target.mapping, target.credential, error=error, organization=organization)
 
-    def _plan(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> Planned:
+    def _plan(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> RoutePlan:
         plan = self._decide(context, request, explore)
         groups = tuple([self._targets(plan, place) for place in range(len(plan.order))])
-        return Planned(plan, _rested_last(groups, plan) if plan.resting else groups)
+        return RoutePlan(plan, _rested_last(groups, plan) if plan.resting else groups)
 
     def _may_rest(self, plan: Plan) -> bool:
         """Whether a rest of any of the plan's providers could change it."""
-        rests = self._rests
-        if not rests.providers:
+        cooldowns = self._rests
+        if not cooldowns.providers:
             return False
-        rests.tidy()
+        cooldowns.tidy()
         groups = (plan.ranked, plan.excluded)
-        return any(rests.concern(one.candidate.provider.id) for group in groups for one in group)
+        return any(cooldowns.concern(one.candidate.provider.id) for group in groups for one in group)
 
     def _decide(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> Plan:
         caller = context.caller
@@ -243,8 +243,8 @@ class Planner:
             check_address(caller.rules, context.ip)
         try:
             return self._router.plan(
-                request.asked,
-                request.needs,
+                request.requested_model,
+                request.requirements,
                 request.options,
                 predicate(caller.rules, context.at_us),
                 self._credentials.usable(caller),

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from gateway.engine.context import RequestContext
+from gateway.billing.context import RequestContext
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest
 from gateway.providers.credentials import CREDITS
 from gateway.routing.candidates import Candidate
@@ -30,17 +30,17 @@ CAPACITY = 512
 # All of Needs but the sizes, and the options, that routing looks at; sizes count through `ceiling_of`.
 READ_NEEDS = attrgetter(
     *("stream", "tools", "parallel_tools", "vision", "audio", "documents", "json_object", "json_schema", "reasoning"),
-    *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "maker_only"),
+    *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "vendor_only"),
     *("penalties", "cache_marks", "search_offered", "hosted"),
 )
 READ_OPTIONS = attrgetter("routing", "free_models_only", "no_reasoning", "service_tier")
 NO_WISHES = READ_OPTIONS(NO_OPTIONS)
 
 
-class Kept(Struct, Generic[T], frozen=True, eq=False):
+class RecentPlan(Struct, Generic[T], frozen=True, eq=False):
     """A plan, good until `until` (monotonic seconds) for prompts below `ceiling` bytes under the same catalogue."""
 
-    planned: T
+    route_plan: T
     catalogue: object
     until: float
     ceiling: int
@@ -50,23 +50,23 @@ class Recent(Generic[T]):
     """Bounded; callers choose the keys, so a full one begins anew."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, Kept[T]] = {}
+        self._kept: dict[Hashable, RecentPlan[T]] = {}
 
     def find(self, key: Hashable, catalogue: object, prompt_bytes: int, now: float) -> T | None:
         """What was kept under `key` and still holds."""
         kept = self._kept.get(key)
         if kept is None or kept.until <= now or kept.catalogue is not catalogue or prompt_bytes >= kept.ceiling:
             return None
-        return kept.planned
+        return kept.route_plan
 
-    def keep(self, key: Hashable, planned: T, plan: Plan, catalogue: object, prompt_bytes: int, now: float) -> None:
+    def keep(self, key: Hashable, route_plan: T, plan: Plan, catalogue: object, prompt_bytes: int, now: float) -> None:
         """Remember a plan if the next request like it would surely get the same."""
         ceiling = ceiling_of(plan)
         if prompt_bytes >= ceiling or not _is_steady(plan):
             return
         if len(self._kept) >= CAPACITY:
             self._kept.clear()
-        self._kept[key] = Kept(planned, catalogue, now + KEEP_S, ceiling)
+        self._kept[key] = RecentPlan(route_plan, catalogue, now + KEEP_S, ceiling)
 
     def clear(self) -> None:
         self._kept.clear()
@@ -78,18 +78,18 @@ def key_of(context: RequestContext, request: ChatRequest) -> Hashable | None:
     if caller.rules or caller.mode != CREDITS or context.session or options.session:
         return None
     return (
-        request.asked,
+        request.requested_model,
         caller.project_id,
         context.operation,
         context.no_fallback,
-        READ_NEEDS(request.needs),
+        READ_NEEDS(request.requirements),
         NO_WISHES if options is NO_OPTIONS else READ_OPTIONS(options),
     )
 
 
 def ceiling_of(plan: Plan) -> int:
     """The size in bytes from which on a prompt may be planned otherwise: a limit, a price step, large prompts' own."""
-    output = plan.ask.needs.max_tokens or 0
+    output = plan.ask.requirements.max_tokens or 0
     tokens = LARGE_PROMPT_TOKENS
     for group in (plan.ranked, plan.excluded):
         for one in group:

@@ -16,10 +16,10 @@ from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
 from gateway.engine import pieces
 from gateway.errors import InvalidRequest, NotFound, Unavailable
-from gateway.metering.payloads import pack, unpack
+from gateway.metering.payload_table import pack, unpack
 from gateway.settings import Responses
 from gateway.store.documents import Documents
-from gateway.store.turns import DIGEST_BYTES, Link, NoRoom, PiecesGone, PreviousGone, Turn, Turns
+from gateway.store.turns import DIGEST_BYTES, Link, NoRoom, PiecesGone, PreviousGone, StoredTurn, Turns
 from gateway.threads import Threads
 
 KIND = "stored_response"  # of documents: how earlier releases stored them: whole, in zlib
@@ -152,7 +152,7 @@ class StoredResponses:
         segments, parts, raw_bytes = self._threads.run(self._split, organization, stored, not previous)
         missing = parts.keys() - self._turns.known(organization, tuple(parts))
         body, values = self._threads.run(self._pack, segments, {name: parts[name] for name in missing})
-        turn = Turn(stored.response["id"], organization, scope, previous, tuple(parts), body, raw_bytes)
+        turn = StoredTurn(stored.response["id"], organization, scope, previous, tuple(parts), body, raw_bytes)
         self._turns.add(turn, values, LIFE_S, self._most_bytes)
 
     def _split(

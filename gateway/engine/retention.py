@@ -9,11 +9,11 @@ import orjson
 from gateway.accounts import audit
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault
-from gateway.engine.context import RequestContext
-from gateway.engine.payloads import Payload
+from gateway.billing.context import RequestContext
+from gateway.engine.payload_log import Payload
 from gateway.errors import NotFound
-from gateway.metering import payloads
-from gateway.metering.payloads import LogInfo
+from gateway.metering import payload_table
+from gateway.metering.payload_table import LogInfo
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Row, Ticket
 from gateway.threads import Threads
@@ -25,7 +25,7 @@ MOST_WAITING = 64 << 20
 log = logging.getLogger("gateway")
 
 
-class Bodies(NamedTuple):
+class PayloadBodies(NamedTuple):
     """A payload as it was sent and answered; `raw`: the exchanges with providers, [] unless x-debug asked for them."""
 
     sent: bytes
@@ -70,7 +70,7 @@ class Retention:
         if self._count_waiting() + row.size > self._most_waiting:
             log.warning("a payload was not kept: too much waits for the database")
             return None
-        return payloads.write_row(row)
+        return payload_table.write_row(row)
 
     def append(self, row: Row) -> Ticket:
         """Queue a payload that no settlement brings along."""
@@ -84,24 +84,24 @@ class Retention:
 
     def find(self, request_id: str) -> LogInfo | None:
         """The log of a request by its id (32 hex digits); None for an unknown one and for one that is gone."""
-        return payloads.find_log(self._database, request_id)
+        return payload_table.find_log(self._database, request_id)
 
-    def read(self, info: LogInfo) -> Bodies:
+    def read(self, info: LogInfo) -> PayloadBodies:
         """What was kept. NotFound when it has gone meanwhile; Unavailable when it cannot be read."""
-        packed = payloads.read_packed(self._database, info.request)
+        packed = payload_table.read_packed(self._database, info.request)
         if packed is None:
             raise NotFound(f"There is no log {info.request_id}.")
         sent, answer, raw = (
-            None if one is None else self._threads.run(payloads.unpack, self._vault, one) for one in packed
+            None if one is None else self._threads.run(payload_table.unpack, self._vault, one) for one in packed
         )
-        return Bodies(sent, answer, orjson.loads(raw) if raw else [])
+        return PayloadBodies(sent, answer, orjson.loads(raw) if raw else [])
 
     def delete(self, info: LogInfo, *, actor: str) -> None:
         """Forget a payload now; its usage rows and its fee stay. NotFound when it is gone already."""
         organization_id, project_id = f"org_{info.organization.hex()}", f"proj_{info.project.hex()}"
 
         def work() -> None:
-            if not payloads.delete_log(self._database, info.request):
+            if not payload_table.delete_log(self._database, info.request):
                 raise NotFound(f"There is no log {info.request_id}.")
             audit.append(
                 "request_log.delete",
@@ -116,7 +116,7 @@ class Retention:
 
     def purge(self) -> int:
         """Forget what expired; how many. Unavailable: the next round does it."""
-        return payloads.purge(self._database)
+        return payload_table.purge(self._database)
 
     def _count_waiting(self) -> int:
         waiting = self._waiting

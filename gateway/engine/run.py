@@ -4,18 +4,18 @@ import dataclasses
 
 from msgspec import Struct
 
+from gateway.billing.bounds import ask_for
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
 from gateway.engine.attempts import Walk, final_error
-from gateway.engine.bounds import ask_for
-from gateway.engine.context import RequestContext
 from gateway.engine.decisions import Decisions
 from gateway.engine.key_bounds import Passed, leave_out
-from gateway.engine.outcome import Attempt, Outcome
-from gateway.engine.planning import Planned, Planner
-from gateway.engine.settlement import Settlement
-from gateway.engine.taps import Tap
+from gateway.engine.planning import Planner, RoutePlan
+from gateway.engine.wire_capture import WireCapture
 from gateway.errors import Cancelled, GatewayError, NotSupported, SpendingLimitReached
-from gateway.limits.asks import Ask
+from gateway.limits.cost_bound import CostBound
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
@@ -36,7 +36,7 @@ class Run(Struct, eq=False):
     context: RequestContext
     request: ChatRequest
     outcome: Outcome
-    planned: Planned
+    route_plan: RoutePlan
     walk: Walk
     settlement: Settlement
     planner: Planner
@@ -51,14 +51,14 @@ class Run(Struct, eq=False):
 
     def request_for(self, target: Target) -> ChatRequest:
         """The request as `target` gets it, with cache marks by the project's policy where its format has them."""
-        planned, request = self.planned, self.request
-        if planned.adapts:
-            request = planned.adapt(request, target.mapping)
+        route_plan, request = self.route_plan, self.request
+        if route_plan.adapts:
+            request = route_plan.adapt(request, target.mapping)
         if target.protocol not in self.upstreams.marked:
             return request
         return apply_policy(request, self.context.caller.cache_markers)
 
-    def tap(self, target: Target) -> Tap | None:
+    def tap(self, target: Target) -> WireCapture | None:
         """What listens to the upstream call, for a caller who asked to see it."""
         payload = self.context.payload
         return None if payload is None else payload.tap(target)
@@ -79,7 +79,7 @@ class Run(Struct, eq=False):
         if walk.gave_up or self.clock.monotonic() - attempt.started < longest_s:
             return False
         following = walk.following()
-        if following is None or self.planned.rests(following):
+        if following is None or self.route_plan.cooldowns(following):
             return False
         walk.give_up()
         return True
@@ -97,8 +97,8 @@ class Run(Struct, eq=False):
         else:
             self.settlement.begin(number, target)
         cap, clock = self.settlement.output_cap, self.clock
-        if self.planned.adapts:
-            limit = self.planned.limit(self.request, target.mapping)
+        if self.route_plan.adapts:
+            limit = self.route_plan.limit(self.request, target.mapping)
             if limit is not None and (cap is None or limit < cap):
                 cap = limit
         if cap is not None:  # the caller's budget sets it, or the model's own limit
@@ -135,8 +135,8 @@ class Run(Struct, eq=False):
         attempt.status = OK
         self._keep_decision()  # in the settlement's commit, so before it
         self.settlement.settle(attempt)
-        self.planner.succeeded(attempt, self.request.needs.stream)
-        self.planner.served(self.planned, attempt)
+        self.planner.succeeded(attempt, self.request.requirements.stream)
+        self.planner.served(self.route_plan, attempt)
 
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
         """The answer broke after it began: append and return, never wait."""
@@ -158,7 +158,7 @@ class Run(Struct, eq=False):
     def longest_drain_s(self) -> float:
         return self.drain_s or self.timeouts.silence_s
 
-    def _ask_of(self, target: Target) -> Ask:
+    def _ask_of(self, target: Target) -> CostBound:
         """The most that this call can cost, whatever the plan's other targets may."""
         return ask_for(self.request, (target.mapping,), self.default_output, self.context.at_us)
 
@@ -176,9 +176,9 @@ class Run(Struct, eq=False):
         raise error
 
     def _keep_decision(self) -> None:
-        plan, terms = self.planned.plan, self.settlement.terms
+        plan, terms = self.route_plan.plan, self.settlement.terms
         plan = leave_out(plan, self.passed) if self.passed else plan
-        self.decisions.keep(terms.request, terms.account.project, plan)
+        self.decisions.keep(terms.request, terms.billing_identity.project, plan)
 
     def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
         attempt.ended = self.clock.monotonic()

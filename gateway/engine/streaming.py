@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from gateway.engine.outcome import Attempt
+from gateway.billing.outcome import Attempt
 from gateway.engine.run import Run
 from gateway.errors import GatewayError, StreamTruncated, UpstreamTimeout
 from gateway.neutral.events import (
     Batch,
     Failed,
     Finished,
+    Heartbeat,
     NativeChunk,
+    Notice,
     Progress,
-    Silent,
     Started,
-    Warned,
     has_content,
     text_size,
 )
@@ -112,9 +112,9 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
             continue
         if not content and run.clock.monotonic() > until:
             raise UpstreamTimeout(LATE)
-        if not held and type(batch[-1]) is Silent and run.gives_up(attempt):
+        if not held and type(batch[-1]) is Heartbeat and run.gives_up(attempt):
             raise UpstreamTimeout(MUTE)
-        held += [event for event in batch if type(event) is not Silent] if Silent in map(type, batch) else batch
+        held += [event for event in batch if type(event) is not Heartbeat] if Heartbeat in map(type, batch) else batch
         last = held[-1] if held else None
         if type(last) is Failed and not content:
             attempt.usage = last.usage or attempt.usage
@@ -122,7 +122,7 @@ def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batc
         if content or type(last) is Finished:
             attempt.first_at = run.clock.monotonic()
             yield held
-        elif len(batch) == 1 and type(batch[0]) is Silent:
+        elif len(batch) == 1 and type(batch[0]) is Heartbeat:
             yield batch
     if not attempt.first_at or type(batch[-1]) not in ENDS:
         raise StreamTruncated(TRUNCATED)
@@ -142,7 +142,7 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
             attempt.usage = event.usage or attempt.usage
         elif kind is Progress:
             attempt.usage = event.usage
-        elif kind is Warned:
+        elif kind is Notice:
             warnings.append(event.message)
         elif has_content(event):
             content = True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gateway.control import Control
 from gateway.errors import InvalidRequest
-from gateway.limits.leases import Hold, bound_of, insert_budget
+from gateway.limits.leases import LeaseRequest, bound_of, insert_budget
 from gateway.limits.models import KEY, MEMBER, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import Period, read_period
 from gateway.store.database import Database
@@ -65,7 +65,7 @@ class Budgets:
             raise InvalidRequest(f"There are no spending limits of a {scope}.")
         limits.checked()
         self._control.bump()
-        total, window = (Hold(budget_id(scope_id, kind), scope, scope_id, kind) for kind in (TOTAL, WINDOW))
+        total, window = (LeaseRequest(budget_id(scope_id, kind), scope, scope_id, kind) for kind in (TOTAL, WINDOW))
         insert_budget(self._database, total, None)
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.total_nusd, total.budget))
         known = self._database.execute(

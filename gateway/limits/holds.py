@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gateway.errors import GatewayError, NotFound
-from gateway.limits.asks import Ask, Payer, Shortage, fit
+from gateway.limits.cost_bound import CostBound, Payer, Shortage, fit
 from gateway.limits.leases import SPEND, BudgetRow, Move, fold_inside, holds_of, load, lock_budgets, shortage_of
 from gateway.limits.models import CREDITS, NOBODY
 from gateway.store.database import Database
@@ -41,7 +41,7 @@ class Holds:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def place(self, ident: str, payer: Payer, ask: Ask) -> JobHold:
+    def place(self, ident: str, payer: Payer, ask: CostBound) -> JobHold:
         """Reserve the most that `ask` can cost from every budget of `payer`, or from none. Safe to repeat: a job has
         one hold. What workers have of a budget and do not use comes back within a second, which is waited for.
         SpendingLimitReached, OutOfCredits, Unavailable."""
@@ -82,7 +82,7 @@ class Holds:
         row = self._database.execute(sql, (ident,)).fetchone()
         return None if row is None else JobHold(*row)
 
-    def _place(self, ident: str, payer: Payer, ask: Ask) -> JobHold | Shortage:
+    def _place(self, ident: str, payer: Payer, ask: CostBound) -> JobHold | Shortage:
         database, now = self._database, self._database.now_us()
         found = self._find(ident)
         if found is not None:
@@ -127,7 +127,7 @@ class Holds:
         ]
         for budget in limited:
             if rows[budget.budget].left_nusd < nusd:
-                more = Ask(nusd, 0, 0, True)
+                more = CostBound(nusd, 0, 0, True)
                 return shortage_of(database, NOBODY, more, budget, rows, database.now_us()).error(mid_stream=True)
         for budget in limited:
             lease = leases[budget.budget][0]

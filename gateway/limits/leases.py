@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.errors import Unavailable
-from gateway.limits.asks import Ask, Need, Payer, Shortage, fit
+from gateway.limits.cost_bound import CostBound, Need, Payer, Shortage, fit
 from gateway.limits.models import CREDITS, KEY, MEMBER, ORGANIZATION, PROVIDER_KEY, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import read_period
 from gateway.money import MOST_SETTLED_NUSD
@@ -25,7 +25,7 @@ MOST_COUNTER_NUSD = 1 << 62
 SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? WHERE id = ?", sums=True)
 
 
-class Hold(NamedTuple):
+class LeaseRequest(NamedTuple):
     """A budget that an ask concerns, and what the worker has of it: `free_nusd` of lease `lease` (0: none). `fresh` is
     the id of a lease to make where there is none that can be used; `wanted_nusd` what all waiting asks come to; `name`
     the team's."""
@@ -46,7 +46,7 @@ class Slice(NamedTuple):
     """What a take left the worker with. `limit_nusd` None: no limit; `rest_nusd` is still there for others;
     `ends_in_us` from now until the window ends, None without."""
 
-    hold: Hold
+    hold: LeaseRequest
     lease: int
     generation: int
     limit_nusd: int | None
@@ -98,29 +98,31 @@ class BudgetRow(NamedTuple):
         return limit_nusd - self.settled_nusd - self.leased_nusd
 
 
-def holds_of(payer: Payer) -> list[Hold]:
+def holds_of(payer: Payer) -> list[LeaseRequest]:
     """The budgets of a payer, in the order in which a shortage is told."""
     if payer.provider_key_id:
         return [bound_of(payer.provider_key_id)]
     places = [(KEY, payer.key_id, ""), (MEMBER, payer.member_id, ""), *((TEAM, *team) for team in payer.teams)]
     holds = [
-        Hold(budget_id(scope_id, kind), scope, scope_id, kind, name=name)
+        LeaseRequest(budget_id(scope_id, kind), scope, scope_id, kind, name=name)
         for scope, scope_id, name in places
         if scope_id
         for kind in (TOTAL, WINDOW)
     ]
     if payer.credits:
         organization_id = payer.organization_id
-        holds.append(Hold(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS))
+        holds.append(LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS))
     return holds
 
 
-def bound_of(provider_key_id: str) -> Hold:
+def bound_of(provider_key_id: str) -> LeaseRequest:
     """The budget of what may be spent with an own provider key."""
-    return Hold(budget_id(provider_key_id, TOTAL), PROVIDER_KEY, provider_key_id, TOTAL)
+    return LeaseRequest(budget_id(provider_key_id, TOTAL), PROVIDER_KEY, provider_key_id, TOTAL)
 
 
-def take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, running: bool = False) -> Taken | Shortage:
+def take(
+    database: Database, epoch: int, holds: Sequence[LeaseRequest], ask: CostBound, running: bool = False
+) -> Taken | Shortage:
     """Slices that make every hold suffice for `ask`, or the first budget that cannot; all of them or none.
 
     `running`: more for a request under way; it belongs to the window of its admission, so nothing is begun anew, and
@@ -142,7 +144,9 @@ def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[in
     return {row[0]: (row[1], row[2], row[3]) for row in rows if row[1] is not None or not _is_window(row[0])}
 
 
-def _take(database: Database, epoch: int, holds: Sequence[Hold], ask: Ask, running: bool) -> Taken | Shortage:
+def _take(
+    database: Database, epoch: int, holds: Sequence[LeaseRequest], ask: CostBound, running: bool
+) -> Taken | Shortage:
     _require_owner(database, epoch)
     now = database.now_us()
     rows = load(database, holds, now, running)
@@ -165,7 +169,7 @@ def _require_owner(database: Database, epoch: int) -> None:
         raise Unavailable("This worker is being registered anew; try again.")
 
 
-def load(database: Database, holds: Sequence[Hold], now: int, running: bool) -> dict[str, BudgetRow]:
+def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: bool) -> dict[str, BudgetRow]:
     """The locked budgets; totals and credits come into being here, windows that ended begin anew."""
     ids = [hold.budget for hold in holds]
     rows = lock_budgets(database, ids)
@@ -184,7 +188,7 @@ def load(database: Database, holds: Sequence[Hold], now: int, running: bool) -> 
     return rows
 
 
-def insert_budget(database: Database, hold: Hold, limit_nusd: int | None) -> None:
+def insert_budget(database: Database, hold: LeaseRequest, limit_nusd: int | None) -> None:
     """Make the row unless it is there; inside a write."""
     database.execute(
         "INSERT INTO budget (id, scope, scope_id, kind, limit_nusd, settled_nusd, leased_nusd, period, generation) "
@@ -223,14 +227,14 @@ def _begin_window(database: Database, row: BudgetRow, now: int) -> BudgetRow:
     return row._replace(window_start=now, generation=row.generation + 1, settled_nusd=0, leased_nusd=0)
 
 
-def _current(hold: Hold, row: BudgetRow, leases: dict[int, Any], running: bool) -> Hold:
+def _current(hold: LeaseRequest, row: BudgetRow, leases: dict[int, Any], running: bool) -> LeaseRequest:
     """The hold as the store sees it: a lease that is gone or of an earlier window counts for nothing."""
     if hold.lease in leases and hold.generation == row.generation:
         return hold
     return hold._replace(lease=0, free_nusd=0)
 
 
-def _grant(database: Database, epoch: int, hold: Hold, row: BudgetRow, amount: int, now: int) -> Slice:
+def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, amount: int, now: int) -> Slice:
     granted = 0 if row.limit_nusd is None else _size(hold, row, amount)
     if granted:
         changed = database.execute(
@@ -258,7 +262,7 @@ def _grant(database: Database, epoch: int, hold: Hold, row: BudgetRow, amount: i
     )
 
 
-def _size(hold: Hold, row: BudgetRow, amount: int) -> int:
+def _size(hold: LeaseRequest, row: BudgetRow, amount: int) -> int:
     """How much to take so that `amount` is free: some for the next requests, single ones near the limit."""
     short = amount - hold.free_nusd
     if short <= 0:
@@ -267,7 +271,9 @@ def _size(hold: Hold, row: BudgetRow, amount: int) -> int:
     return min(row.left_nusd, max(short, ahead, hold.wanted_nusd - hold.free_nusd))
 
 
-def shortage_of(database: Database, epoch: int, ask: Ask, hold: Hold, rows: dict[str, BudgetRow], now: int) -> Shortage:
+def shortage_of(
+    database: Database, epoch: int, ask: CostBound, hold: LeaseRequest, rows: dict[str, BudgetRow], now: int
+) -> Shortage:
     """What the budget of `hold` lacks for `ask`; `epoch` is the worker's that asks."""
     row = rows[hold.budget]
     sql = "SELECT 1 FROM lease WHERE budget = ? AND worker <> ? AND granted_nusd > spent_nusd LIMIT 1"

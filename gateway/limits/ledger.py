@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gateway import ids
 from gateway.control import Control
 from gateway.errors import Internal
-from gateway.limits.leases import Hold, insert_budget
+from gateway.limits.leases import LeaseRequest, insert_budget
 from gateway.limits.models import CREDITS, ORGANIZATION, Ledger, budget_id
 from gateway.store.database import Database
 
@@ -69,7 +69,7 @@ class LedgerBook:
     def _post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
         if not self._insert(organization_id, kind, amount_nusd, ref, note):
             return False
-        hold = Hold(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
+        hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
         self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))
         if amount_nusd < 0:

@@ -37,7 +37,7 @@ class Rule(NamedTuple):
     amount: int
 
 
-class Standing(NamedTuple):
+class RateLimitStatus(NamedTuple):
     """Where a caller stands after admission: `reset_s` until everything is free again."""
 
     kind: str
@@ -140,7 +140,7 @@ class _Window:
 class Slot(Struct, eq=False):
     """One admitted request. `release` on every path out, with the tokens that it used; safe to repeat."""
 
-    standings: tuple[Standing, ...] = ()
+    statuses: tuple[RateLimitStatus, ...] = ()
     finish: Callable[[int], object] | None = None
 
     def release(self, tokens: int = 0) -> None:
@@ -149,7 +149,7 @@ class Slot(Struct, eq=False):
             finish(tokens)
 
 
-class Rates:
+class RateLimiter:
     """Admission by rate. `Rates()` limits nothing. `exchange` must run about each second to count over workers.
 
     `limited(version)` tells whether there is any limit under the control version at hand, so that `enter` has a say.
@@ -180,10 +180,10 @@ class Rates:
             return Slot()
         now = self._clock.now_us() / SECOND_US
         guess = -(-prompt_bytes // BYTES_PER_TOKEN)
-        standings = tuple(self._check(rule, guess, now) for rule in rules)
+        rate_limits = tuple(self._check(rule, guess, now) for rule in rules)
         for rule in rules:
             self._count(rule, guess, now)
-        return Slot(standings, lambda tokens: self._leave(rules, guess, tokens))
+        return Slot(rate_limits, lambda tokens: self._leave(rules, guess, tokens))
 
     def exchange(self) -> None:
         """Tell the other workers what was counted here and learn of theirs. Never raises for redis: without it the
@@ -203,7 +203,7 @@ class Rates:
         """Slots in use, over all limits."""
         return sum(self._running.values())
 
-    def _check(self, rule: Rule, guess: int, now: float) -> Standing:
+    def _check(self, rule: Rule, guess: int, now: float) -> RateLimitStatus:
         share = self._workers if rule.kind == CONCURRENCY else self._share
         amount = -(-rule.amount // share)
         if rule.kind == CONCURRENCY:
@@ -215,7 +215,7 @@ class Rates:
         # A prompt larger than a whole minute's tokens may go when nothing else does.
         if amount == 0 or used + min(wanted, amount) > amount:
             raise _refusal(rule, reset, now)
-        return Standing(rule.kind, rule.amount, max(0, int((amount - used - wanted) * share)), reset)
+        return RateLimitStatus(rule.kind, rule.amount, max(0, int((amount - used - wanted) * share)), reset)
 
     def _count(self, rule: Rule, guess: int, now: float) -> None:
         if rule.kind == CONCURRENCY:
@@ -274,23 +274,23 @@ def _limits_nothing(version: int) -> bool:
     return False
 
 
-def tightest_of(standings: Sequence[Standing]) -> dict[str, Standing]:
+def tightest_of(rate_limits: Sequence[RateLimitStatus]) -> dict[str, RateLimitStatus]:
     """By kind, where the caller has the least left."""
-    tightest: dict[str, Standing] = {}
-    for standing in standings:
+    tightest: dict[str, RateLimitStatus] = {}
+    for standing in rate_limits:
         known = tightest.get(standing.kind)
         if known is None or standing.remaining < known.remaining:
             tightest[standing.kind] = standing
     return tightest
 
 
-def headers(standings: Sequence[Standing], now_us: int) -> list[tuple[str, str]]:
+def headers(rate_limits: Sequence[RateLimitStatus], now_us: int) -> list[tuple[str, str]]:
     """Header pairs that tell where a caller stands: the tightest of each kind. [] without limits.
 
     `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers; the others are what clients of
     the larger APIs read.
     """
-    tightest = tightest_of(standings)
+    tightest = tightest_of(rate_limits)
     pairs = [(name, value) for kind in (REQUESTS, TOKENS) if kind in tightest for name, value in _pairs(tightest[kind])]
     if not tightest:
         return pairs
@@ -308,12 +308,12 @@ def headers(standings: Sequence[Standing], now_us: int) -> list[tuple[str, str]]
     return pairs
 
 
-def _pairs(standing: Standing) -> list[tuple[str, str]]:
+def _pairs(standing: RateLimitStatus) -> list[tuple[str, str]]:
     values = (("limit", standing.amount), ("remaining", standing.remaining), ("reset", f"{standing.reset_s}s"))
     return [(f"x-ratelimit-{name}-{standing.kind}", str(value)) for name, value in values]
 
 
-def _policy(standing: Standing) -> str:
+def _policy(standing: RateLimitStatus) -> str:
     if standing.kind == CONCURRENCY:
         return f'"concurrency";q={standing.amount};qu="concurrent-requests"'
     unit = ';qu="tokens"' if standing.kind == TOKENS else ""
@@ -322,7 +322,7 @@ def _policy(standing: Standing) -> str:
 
 def _refusal(rule: Rule, reset_s: int, now_s: float) -> RateLimited:
     wait = max(1, reset_s)
-    standing = Standing(rule.kind, rule.amount, 0, wait)
+    standing = RateLimitStatus(rule.kind, rule.amount, 0, wait)
     return RateLimited(
         f"The {rule.scope} may make {rule.amount} {NAMES[rule.kind]}; try again in {wait} s.",
         retry_after=float(wait),

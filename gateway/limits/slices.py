@@ -7,8 +7,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.errors import Unavailable
-from gateway.limits.asks import Payer, Shortage
-from gateway.limits.leases import SPEND, Hold, Slice
+from gateway.limits.cost_bound import Payer, Shortage
+from gateway.limits.leases import SPEND, LeaseRequest, Slice
 from gateway.limits.models import CREDITS, team_of
 from gateway.store.journal import Row
 
@@ -18,7 +18,7 @@ FOREVER = float("inf")
 ROUNDS = 20
 
 
-class HeldSlice:
+class BudgetLease:
     """A lease in memory. What the store counts as granted and not spent is `total`, of which requests hold `reserved`,
     plus what was settled here and is not written yet; `rest` is what the store had left for others when last asked.
 
@@ -48,12 +48,12 @@ class HeldSlice:
         """What no request holds."""
         return self.total - self.reserved
 
-    def held(self, hold: Hold) -> Hold:
+    def held(self, hold: LeaseRequest) -> LeaseRequest:
         """`hold` with what is here of it."""
         return hold._replace(lease=self.lease, generation=self.generation, free_nusd=max(0, self.free))
 
 
-class Purse:
+class BudgetSet:
     """The slices that one payer's requests are reserved from, and under which control version they were read; `teams`
     are the ids of those whose budgets are among them; `leases` (lease, budget) of all, `own_leases` without credits.
     `own_slices` and `credit_slices` are those without and with credits, `limited` those of budgets with a limit."""
@@ -63,7 +63,7 @@ class Purse:
         *("own_leases", "lease_ids", "own_lease_ids"),
     )
 
-    def __init__(self, slices: tuple[HeldSlice, ...], version: int, epoch: int) -> None:
+    def __init__(self, slices: tuple[BudgetLease, ...], version: int, epoch: int) -> None:
         self.slices, self.version, self.epoch = slices, version, epoch
         self.own_slices = tuple(held for held in slices if not held.is_credits)
         self.credit_slices = tuple(held for held in slices if held.is_credits)
@@ -91,7 +91,7 @@ class Purse:
 
 
 @dataclass(slots=True)
-class Gate:
+class TakeQueue:
     """Takers of one organization or provider key go one at a time; `wanted_nusd` is what all that wait come to."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -103,8 +103,8 @@ class Books(Protocol):
     """What a reservation needs of the worker's books."""
 
     def owns(self, epoch: int) -> bool: ...
-    def enlarge(self, slices: tuple[HeldSlice, ...], nusd: int) -> Shortage | None: ...
-    def note(self, purse: Purse, reserved: int, cost: int, credits: bool) -> None: ...
+    def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None: ...
+    def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None: ...
 
 
 class Reservation(Struct, eq=False):
@@ -115,20 +115,20 @@ class Reservation(Struct, eq=False):
     """
 
     _books: Books
-    purse: Purse
+    budget_set: BudgetSet
     amount_nusd: int
     output_cap: int | None = None
     _open: bool = True
 
     def check(self) -> None:
         """Unavailable when the leases ran out; asked just before the first upstream byte."""
-        if not self._books.owns(self.purse.epoch):
+        if not self._books.owns(self.budget_set.epoch):
             raise Unavailable("This worker lost touch with the database; try again.")
 
     def leases(self, credits: bool) -> list[tuple[int, str]]:
         """(lease, budget) that a cost is spent from; `credits` False leaves the organization's credits out."""
-        purse = self.purse
-        return purse.leases if credits else purse.own_leases
+        budget_set = self.budget_set
+        return budget_set.leases if credits else budget_set.own_leases
 
     def extend(self, nusd: int) -> bool:
         """Reserve so much more; False when a budget cannot give it."""
@@ -139,11 +139,11 @@ class Reservation(Struct, eq=False):
         if not self._open or nusd <= 0:
             return None
         for _ in range(ROUNDS):
-            if all(held.free >= nusd for held in self.purse.limited):
-                self.purse.reserve(nusd)
+            if all(held.free >= nusd for held in self.budget_set.limited):
+                self.budget_set.reserve(nusd)
                 self.amount_nusd += nusd
                 return None
-            short = self._books.enlarge(self.purse.slices, nusd)
+            short = self._books.enlarge(self.budget_set.slices, nusd)
             if short is not None:
                 return short
         raise Unavailable("Too many requests change this budget at once; try again.")
@@ -152,15 +152,15 @@ class Reservation(Struct, eq=False):
         """Journal rows that count `cost_nusd` as spent, to be appended together with the usage row."""
         if not cost_nusd:
             return []
-        purse = self.purse
-        return [(SPEND, (purse.lease_ids if credits else purse.own_lease_ids, cost_nusd))]
+        budget_set = self.budget_set
+        return [(SPEND, (budget_set.lease_ids if credits else budget_set.own_lease_ids, cost_nusd))]
 
     def spend(self, cost_nusd: int, credits: bool = True) -> None:
         """A part was spent (a failed attempt that is billed) and its rows appended; the rest stays reserved."""
         if not self._open or not cost_nusd:
             return
         part = min(cost_nusd, self.amount_nusd)
-        self._books.note(self.purse, part, cost_nusd, credits)
+        self._books.note(self.budget_set, part, cost_nusd, credits)
         self.amount_nusd -= part
 
     def settle(self, cost_nusd: int, credits: bool = True) -> bool:
@@ -168,7 +168,7 @@ class Reservation(Struct, eq=False):
         if not self._open:
             return False
         self._open = False
-        self._books.note(self.purse, self.amount_nusd, cost_nusd, credits)
+        self._books.note(self.budget_set, self.amount_nusd, cost_nusd, credits)
         return cost_nusd > self.amount_nusd
 
     def release(self) -> None:

@@ -8,15 +8,15 @@ from typing import Any
 from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
 from gateway.errors import GatewayError, Unavailable
-from gateway.limits.asks import Ask, Payer, Shortage
-from gateway.limits.leases import Hold, Move, Slice, fold, holds_of, read_terms, take
-from gateway.limits.slices import FOREVER, ROUNDS, UNLIMITED, Claim, Gate, HeldSlice, Purse, Reservation
+from gateway.limits.cost_bound import CostBound, Payer, Shortage
+from gateway.limits.leases import LeaseRequest, Move, Slice, fold, holds_of, read_terms, take
+from gateway.limits.slices import FOREVER, ROUNDS, UNLIMITED, BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
 from gateway.money import NANO
 from gateway.store.database import Database
 from gateway.store.journal import Journal
 from gateway.threads import Job, pause
 
-__all__ = ["Ask", "Payer", "Reservation", "Spending"]
+__all__ = ["CostBound", "Payer", "Reservation", "Spending"]
 
 # A shortage is believed for this long, so that an exhausted key does not ask the store at each request.
 SHORT_S = 0.1
@@ -44,12 +44,12 @@ class Spending:
     ) -> None:
         self._database, self._journal, self._control, self._clock = database, journal, control, clock
         self._announce, self._announced = announce, 0
-        self._purses: dict[Payer, Purse] = {}
-        self._current: dict[str, HeldSlice] = {}
-        self._all: dict[int, HeldSlice] = {}
+        self._budget_sets: dict[Payer, BudgetSet] = {}
+        self._current: dict[str, BudgetLease] = {}
+        self._all: dict[int, BudgetLease] = {}
         self._closing: list[Move] = []
-        self._spent: dict[Purse, float] = {}  # when (monotonic), since the last tending
-        self._gates: dict[str, Gate] = {}
+        self._spent: dict[BudgetSet, float] = {}  # when (monotonic), since the last tending
+        self._gates: dict[str, TakeQueue] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
         self._tending = threading.Lock()
         # The control version that `find` takes, and whether what was leased under an epoch is surely still this
@@ -57,7 +57,7 @@ class Spending:
         self.check: Callable[[], int] = control.check
         self.owns: Callable[[int], bool] = control.owns
 
-    def reserve(self, payer: Payer, ask: Ask, patient: bool = True) -> Reservation:
+    def reserve(self, payer: Payer, ask: CostBound, patient: bool = True) -> Reservation:
         """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what
         other workers hold of it and do not use.
 
@@ -67,19 +67,19 @@ class Spending:
         found = self.find(payer, ask, self._control.check())
         return found or self._reserve_slowly(payer, ask, PATIENCE_ROUNDS if patient else 0)
 
-    def find(self, payer: Payer, ask: Ask, version: int) -> Reservation | None:
+    def find(self, payer: Payer, ask: CostBound, version: int) -> Reservation | None:
         """A reservation from memory alone under the control version at hand, None where that does not suffice."""
-        purse = self._purses.get(payer)
-        if purse is None or purse.version != version or purse.epoch != self._control.epoch:
+        budget_set = self._budget_sets.get(payer)
+        if budget_set is None or budget_set.version != version or budget_set.epoch != self._control.epoch:
             return None
         full = ask.bound_nusd
         # Where the caller set no limit, half of what remains must suffice, else the output is capped.
-        if not purse.covers(full, full if ask.explicit else 2 * full):
+        if not budget_set.covers(full, full if ask.explicit else 2 * full):
             return None
-        if purse.ends != FOREVER and purse.ends <= self._clock.monotonic():
+        if budget_set.ends != FOREVER and budget_set.ends <= self._clock.monotonic():
             return None
-        purse.reserve(full)
-        return Reservation(self, purse, full)
+        budget_set.reserve(full)
+        return Reservation(self, budget_set, full)
 
     def reserved_nusd(self) -> int:
         """What requests under way hold, summed over all budgets."""
@@ -118,18 +118,18 @@ class Spending:
             self._retire(held)
         self.tend(idle_s=-1.0, keep_s=-1.0)
 
-    def enlarge(self, slices: tuple[HeldSlice, ...], nusd: int) -> Shortage | None:
+    def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
         """Try to make `nusd` free in all of `slices`, for a request under way."""
         return _result(Job(_attempt, self._enlarge, slices, nusd))
 
-    def note(self, purse: Purse, reserved: int, cost: int, credits: bool) -> None:
+    def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None:
         """Of `reserved`, `cost` was spent (rows appended); the rest is free again."""
         now = self._clock.monotonic()
-        spared = purse.slices
+        spared = budget_set.slices
         if cost:
-            self._spent[purse] = now
-            spared = () if credits else purse.credit_slices
-            for held in purse.slices if credits else purse.own_slices:
+            self._spent[budget_set] = now
+            spared = () if credits else budget_set.credit_slices
+            for held in budget_set.slices if credits else budget_set.own_slices:
                 held.reserved -= reserved
                 held.total -= cost
         for held in spared:
@@ -141,12 +141,12 @@ class Spending:
         spent, self._spent = self._spent, {}
         journal = self._journal
         mark = journal.posted + journal.failed + journal.pending
-        for purse, at in spent.items():
-            for held in purse.slices:
+        for budget_set, at in spent.items():
+            for held in budget_set.slices:
                 held.used_at = max(held.used_at, at)
                 held.mark, held.dirty = mark, True
 
-    def _reserve_slowly(self, payer: Payer, ask: Ask, rounds: int) -> Reservation:
+    def _reserve_slowly(self, payer: Payer, ask: CostBound, rounds: int) -> Reservation:
         for left in range(rounds, -1, -1):
             outcome = self._claim(payer, ask)
             if isinstance(outcome, Reservation):
@@ -156,7 +156,7 @@ class Spending:
             pause(PATIENCE_S)
         raise outcome.error()
 
-    def _claim(self, payer: Payer, ask: Ask) -> Reservation | Shortage:
+    def _claim(self, payer: Payer, ask: CostBound) -> Reservation | Shortage:
         """In a greenlet of its own: a caller who hangs up meanwhile cannot leave a slice that nobody knows of."""
         claim = Claim()
         try:
@@ -169,9 +169,9 @@ class Spending:
                 claim.reservation.release()
             raise
 
-    def _fill(self, payer: Payer, ask: Ask, claim: Claim) -> Reservation | Shortage:
+    def _fill(self, payer: Payer, ask: CostBound, claim: Claim) -> Reservation | Shortage:
         place = payer.provider_key_id or payer.organization_id
-        gate = self._gates.setdefault(place, Gate())
+        gate = self._gates.setdefault(place, TakeQueue())
         gate.waiting += 1
         gate.wanted_nusd += ask.bound_nusd
         try:
@@ -183,7 +183,7 @@ class Spending:
             if not gate.waiting:
                 self._gates.pop(place, None)
 
-    def _fill_alone(self, payer: Payer, ask: Ask, claim: Claim, gate: Gate) -> Reservation | Shortage:
+    def _fill_alone(self, payer: Payer, ask: CostBound, claim: Claim, gate: TakeQueue) -> Reservation | Shortage:
         for _ in range(ROUNDS):
             version = self._renew(payer)
             found = self.find(payer, ask, version) or self._recall(payer, ask, version)
@@ -199,11 +199,12 @@ class Spending:
     def _renew(self, payer: Payer) -> int:
         """The control version; slices whose limits changed since they were taken are used no more."""
         version = self._control.check()
-        purse = self._purses.get(payer)
+        budget_set = self._budget_sets.get(payer)
         budgets = [hold.budget for hold in holds_of(payer)]
-        # Without a purse too: other payers may have left slices here that this one shares.
-        known = purse.slices if purse else [self._current[budget] for budget in budgets if budget in self._current]
-        if all(held.version == version for held in known) and (purse is None or purse.version == version):
+        # Without a set too: other payers may have left leases here that this one shares.
+        shared = [self._current[budget] for budget in budgets if budget in self._current]
+        known = budget_set.slices if budget_set else shared
+        if all(held.version == version for held in known) and (budget_set is None or budget_set.version == version):
             return version
         terms = read_terms(self._database, budgets)
         self._short.pop(payer, None)
@@ -212,18 +213,18 @@ class Spending:
             if terms.pop(held.hold.budget, None) != (held.limit, held.period, held.generation):
                 self._retire(held)
         if terms:  # A window was set that this purse does not know.
-            self._purses.pop(payer, None)
-        if purse is not None:
-            purse.version = version
+            self._budget_sets.pop(payer, None)
+        if budget_set is not None:
+            budget_set.version = version
         return version
 
-    def _recall(self, payer: Payer, ask: Ask, version: int) -> Shortage | None:
+    def _recall(self, payer: Payer, ask: CostBound, version: int) -> Shortage | None:
         """The shortage that was just found under the same limits, when it concerns this ask too."""
         at, known, short = self._short.get(payer, (float("-inf"), version, None))
         fresh = known == version and self._clock.monotonic() - at <= SHORT_S
         return short if short is not None and fresh and ask.least_nusd >= short.need_nusd else None
 
-    def _take(self, payer: Payer, ask: Ask, version: int, wanted: int) -> Reservation | Shortage | None:
+    def _take(self, payer: Payer, ask: CostBound, version: int, wanted: int) -> Reservation | Shortage | None:
         """Ask the store; None when others used meanwhile what was counted as free."""
         epoch = self._control.epoch
         self._claim_epoch(epoch)
@@ -240,13 +241,14 @@ class Spending:
             outcome = outcome._replace(others=outcome.others or self._gives_back(holds))
             self._remember(payer, outcome, version)
             return outcome
-        purse = Purse(tuple(self._accept(slice_, epoch, payer, version) for slice_ in outcome.slices), version, epoch)
-        self._purses[payer] = purse
-        if not purse.covers(outcome.need.amount_nusd, 0):
+        leases = tuple(self._accept(slice_, epoch, payer, version) for slice_ in outcome.slices)
+        budget_set = BudgetSet(leases, version, epoch)
+        self._budget_sets[payer] = budget_set
+        if not budget_set.covers(outcome.need.amount_nusd, 0):
             return None
         nusd, cap = outcome.need
-        purse.reserve(nusd)
-        return Reservation(self, purse, nusd, cap)
+        budget_set.reserve(nusd)
+        return Reservation(self, budget_set, nusd, cap)
 
     def _claim_epoch(self, epoch: int) -> None:
         if not epoch:
@@ -255,7 +257,7 @@ class Spending:
             self._announce(epoch)
             self._announced = epoch
 
-    def _pin(self, holds: list[Hold], epoch: int) -> list[tuple[Hold, HeldSlice | None]]:
+    def _pin(self, holds: list[LeaseRequest], epoch: int) -> list[tuple[LeaseRequest, BudgetLease | None]]:
         pinned = []
         for hold in holds:
             held = self._current.get(hold.budget)
@@ -266,19 +268,19 @@ class Spending:
             pinned.append((held.held(hold), held))
         return pinned
 
-    def _unpin(self, pinned: list[tuple[Hold, HeldSlice | None]]) -> None:
+    def _unpin(self, pinned: list[tuple[LeaseRequest, BudgetLease | None]]) -> None:
         for _, held in pinned:
             if held is not None:
                 held.pins -= 1
 
-    def _gives_back(self, holds: list[Hold]) -> bool:
+    def _gives_back(self, holds: list[LeaseRequest]) -> bool:
         """Whether slices of these budgets, used no more since their limits changed, still go back."""
         budgets = {hold.budget for hold in holds}
         return any(
             one.retired and one.limit and one.free > 0 for one in self._all.values() if one.hold.budget in budgets
         )
 
-    def _distrust(self, holds: list[Hold]) -> None:
+    def _distrust(self, holds: list[LeaseRequest]) -> None:
         """Nobody knows whether this take happened: what it may have granted goes back, whole leases at a time."""
         for hold in holds:
             held = self._all.get(hold.lease)
@@ -291,13 +293,13 @@ class Spending:
             self._short.clear()
         self._short[payer] = (self._clock.monotonic(), version, short)
 
-    def _accept(self, slice_: Slice, epoch: int, payer: Payer, version: int) -> HeldSlice:
+    def _accept(self, slice_: Slice, epoch: int, payer: Payer, version: int) -> BudgetLease:
         """Put a taken slice into the books."""
         now = self._clock.monotonic()
         held = self._all.get(slice_.lease)
         if held is None:
             ends = float("inf") if slice_.ends_in_us is None else now + slice_.ends_in_us / SECOND_US
-            held = self._all[slice_.lease] = HeldSlice(slice_, epoch, ends, now)
+            held = self._all[slice_.lease] = BudgetLease(slice_, epoch, ends, now)
             held.version = version
             before = self._current.get(slice_.hold.budget)
             if before is not None:
@@ -310,16 +312,16 @@ class Spending:
         held.payers.add(payer)
         return held
 
-    def _retire(self, held: HeldSlice) -> None:
+    def _retire(self, held: BudgetLease) -> None:
         """No new request uses it; its rest goes back with the next tending."""
         held.retired = True
         for payer in held.payers:
-            self._purses.pop(payer, None)
+            self._budget_sets.pop(payer, None)
         held.payers.clear()
         if self._current.get(held.hold.budget) is held:
             del self._current[held.hold.budget]
 
-    def _enlarge(self, slices: tuple[HeldSlice, ...], nusd: int) -> Shortage | None:
+    def _enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None:
         epoch = self._control.epoch
         if any(held.epoch != epoch for held in slices):
             raise Unavailable("This worker lost touch with the database; try again.")
@@ -327,7 +329,7 @@ class Spending:
             held.pins += 1
         holds = [held.held(held.hold) for held in slices]
         try:
-            outcome = take(self._database, epoch, holds, Ask(nusd, 0, 0, True), running=True)
+            outcome = take(self._database, epoch, holds, CostBound(nusd, 0, 0, True), running=True)
         except BaseException:
             for held in slices:
                 self._retire(held)
@@ -344,7 +346,7 @@ class Spending:
                 held.total += granted.get(held.lease, nusd)
         return None
 
-    def _move(self, held: HeldSlice, now: float, idle_s: float, keep_s: float) -> Move | None:
+    def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> Move | None:
         if held.pins:
             return None
         unused_s = now - held.used_at
@@ -364,7 +366,7 @@ class Spending:
         held.dirty = False
         return Move(held.hold.budget, held.lease, give, add)
 
-    def _written(self, held: HeldSlice) -> bool:
+    def _written(self, held: BudgetLease) -> bool:
         """Whether all that was spent of it is in the store, so that its row may go."""
         journal = self._journal
         return not journal.pending or journal.posted + journal.failed >= held.mark

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from gateway.metering.models import BYOK, CACHED, SETTLEMENT
-from gateway.metering.recorder import raw_id
+from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
 Dimension = Literal["model", "api_key", "member", "source"]
@@ -42,7 +42,7 @@ PARTS = {
 
 
 @dataclass(slots=True)
-class Figures:
+class ActivityFigures:
     """Sums; `_nusd` are nano-dollars. `byok_` is the part of what the caller's own provider keys
     served. The fee for storage and what discounts saved are no part of the cost."""
 
@@ -72,7 +72,7 @@ class Figures:
     video_output_nusd: int = 0
     discount_nusd: int = 0
 
-    def add(self, other: "Figures") -> None:
+    def add(self, other: "ActivityFigures") -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -108,7 +108,7 @@ CODES = ", ".join(f"'{code}'" for code in CLIENT_CODES)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ActivityScope:
     """Projects of which everything counts, or, with `member_id`, only what that member's keys did."""
 
     project_ids: tuple[str, ...]
@@ -130,12 +130,12 @@ class Row:
 
     step: int
     value: tuple[Any, ...]
-    figures: Figures = field(default_factory=Figures)
+    figures: ActivityFigures = field(default_factory=ActivityFigures)
     last_us: int = 0
 
 
 def measure(
-    database: Database, places: Sequence[Place], span: Span, dimension: Dimension, api_key_id: str = ""
+    database: Database, places: Sequence[ActivityScope], span: Span, dimension: Dimension, api_key_id: str = ""
 ) -> list[Row]:
     """Rows by step (number of steps since the epoch) and value of `dimension`, only those with anything in them."""
     condition, params = _condition(places, span, api_key_id)
@@ -153,7 +153,7 @@ def _read(database: Database, condition: str, params: list[Any], step_us: int, c
     sql = database.exact_sums(f"SELECT {keys}, MAX(u.at), {sums} {source} GROUP BY {keys}")
     for found in database.execute(sql, params).fetchall():
         value = tuple(_plain(cell) for cell in found[1 : 1 + width])
-        figures = Figures(**{name: int(cell) for name, cell in zip(SUMS, found[2 + width :], strict=True)})
+        figures = ActivityFigures(**{name: int(cell) for name, cell in zip(SUMS, found[2 + width :], strict=True)})
         rows[int(found[0]), value] = Row(int(found[0]), value, figures, int(found[1 + width]))
     rare = f"SELECT {keys}, u.extra FROM usage u WHERE {condition.replace('w.', 'u.')} AND u.extra IS NOT NULL"
     _add_rare(rows, database.execute(rare, params).fetchall())
@@ -178,7 +178,7 @@ def _add_rare(rows: Mapping[tuple[Any, ...], Row], found: Iterable[Sequence[Any]
                 setattr(figures, name, getattr(figures, name) + nusd)
 
 
-def _condition(places: Sequence[Place], span: Span, api_key_id: str) -> tuple[str, list[Any]]:
+def _condition(places: Sequence[ActivityScope], span: Span, api_key_id: str) -> tuple[str, list[Any]]:
     """The WHERE clause and its parameters; "" when no place is left."""
     clauses, params = [], [span.start_us, span.start_us, span.end_us]
     for place in places:

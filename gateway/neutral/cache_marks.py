@@ -33,8 +33,8 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
     options = structs.replace(request.options, cache_marks=policy)
     read = request.conversation
     return ChatRequest(
-        request.asked,
-        request.needs,
+        request.requested_model,
+        request.requirements,
         lambda: change(read()),
         options,
         native=request.native,

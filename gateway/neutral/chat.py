@@ -50,15 +50,15 @@ class WebSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignTool:
-    """A provider-defined tool that only `maker` understands; targets of other makers are skipped or refuse."""
+class VendorTool:
+    """A provider-defined tool that only `vendor` understands; targets of other makers are skipped or refuse."""
 
-    maker: str
+    vendor: str
     kind: str
     body: dict[str, Any]
 
 
-Tool = FunctionTool | CustomTool | WebSearch | ForeignTool
+Tool = FunctionTool | CustomTool | WebSearch | VendorTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ResponseFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class ReasoningAsk:
+class ReasoningOptions:
     """`budget` (tokens) wins over `effort`. `enabled` None = as the model does by itself; `adaptive` lets the
     model choose. `show`: "" default, "omitted", "summary", "full"."""
 
@@ -113,12 +113,12 @@ class Conversation:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
     response_format: ResponseFormat | None = None
-    reasoning: ReasoningAsk = ReasoningAsk()
+    reasoning: ReasoningOptions = ReasoningOptions()
     sampling: Sampling = Sampling()
 
 
 # Needs, options and requests are made for each request: a struct costs a fraction of a data class.
-class Needs(Struct, frozen=True, gc=False):
+class Requirements(Struct, frozen=True, gc=False):
     """Cheap facts for routing and admission, known without decoding the conversation.
 
     `prompt_bytes` is the size of all text in; `messages` their number; `media` the number of images and files.
@@ -145,7 +145,7 @@ class Needs(Struct, frozen=True, gc=False):
     media: int = 0
     forced_tool: str = ""  # a tool_choice mode beyond auto and none
     verbosity: bool = False
-    maker_only: str = ""  # dialect of a part that no other maker understands
+    vendor_only: str = ""  # dialect of a part that no other maker understands
     penalties: bool = False
     cache_marks: bool = False
     search_offered: bool = False
@@ -200,8 +200,8 @@ class ChatRequest(Struct, eq=False):
     `large`: its body is so large that a thread works on it.
     """
 
-    asked: str
-    needs: Needs
+    requested_model: str
+    requirements: Requirements
     decode: Callable[[], Conversation]
     options: Options = NO_OPTIONS
     native: Native | None = None

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError, StreamTruncated
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
-from gateway.neutral.parts import Foreign, Image, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 
 
@@ -27,7 +27,7 @@ class TextDelta(Struct):
     block: int = 0
     choice: int = 0
     signature: str = ""
-    maker: str = ""
+    vendor: str = ""
 
 
 class RefusalDelta(Struct):
@@ -42,7 +42,7 @@ class ReasoningDelta(Struct):
     text: str = ""
     signature: str = ""
     sealed: str = ""
-    maker: str = ""
+    vendor: str = ""
     ident: str = ""
     summary: bool = False
     block: int = 0
@@ -57,7 +57,7 @@ class ToolCallDelta(Struct):
     id: str = ""
     name: str = ""
     signature: str = ""
-    maker: str = ""
+    vendor: str = ""
     executed: str = ""
     custom: bool = False
     choice: int = 0
@@ -79,12 +79,12 @@ class SourceFound(Struct):
 class PartFound(Struct):
     """A part that comes whole: an image, a foreign block."""
 
-    part: Image | Foreign
+    part: Image | VendorPart
     block: int = 0
     choice: int = 0
 
 
-class Warned(Struct):
+class Notice(Struct):
     """Something of the request that this target does not carry, named for the caller."""
 
     message: str
@@ -105,7 +105,7 @@ class NativeChunk(Struct):
     ready: list[bytes] = []
 
 
-class Silent(Struct):
+class Heartbeat(Struct):
     """The upstream has said nothing for the heartbeat time."""
 
 
@@ -136,7 +136,7 @@ class Failed(Struct):
 
 Event = (
     Started | TextDelta | RefusalDelta | ReasoningDelta | ToolCallDelta | BlockDone | SourceFound | PartFound
-    | Warned | NativeChunk | Silent | Progress | Finished | Failed
+    | Notice | NativeChunk | Heartbeat | Progress | Finished | Failed
 )  # fmt: skip
 Batch = list[Event]
 
@@ -180,11 +180,11 @@ class Collector:
                 self._finished = event
             case Progress():
                 self._usage = event.usage
-            case Warned():
+            case Notice():
                 self._warnings.append(event.message)
             case SourceFound() if event.block < 0:
                 self._loose.setdefault(event.choice, []).append(event.source)
-            case Silent() | BlockDone():
+            case Heartbeat() | BlockDone():
                 pass
             case NativeChunk():
                 raise TypeError("a relayed chunk has no neutral form")
@@ -233,8 +233,8 @@ def fold(deltas: list[Event]) -> Part:
     match first:
         case TextDelta():
             signature = "".join(d.signature for d in own)
-            maker = next((d.maker for d in own if d.maker), "")
-            return Text("".join(d.text for d in own), sources=sources, signature=signature, maker=maker)
+            vendor = next((d.vendor for d in own if d.vendor), "")
+            return Text("".join(d.text for d in own), sources=sources, signature=signature, vendor=vendor)
         case RefusalDelta():
             return Refusal("".join(d.text for d in own))
         case ReasoningDelta():
@@ -252,7 +252,7 @@ def _fold_reasoning(deltas: list[ReasoningDelta]) -> Reasoning:
         text="".join(d.text for d in deltas),
         signature="".join(d.signature for d in deltas),
         sealed="".join(d.sealed for d in deltas),
-        maker=next((d.maker for d in deltas if d.maker), ""),
+        vendor=next((d.vendor for d in deltas if d.vendor), ""),
         ident=next((d.ident for d in deltas if d.ident), ""),
         summary=any(d.summary for d in deltas),
     )
@@ -264,7 +264,7 @@ def _fold_call(deltas: list[ToolCallDelta]) -> ToolCall:
         name=next((d.name for d in deltas if d.name), ""),
         arguments="".join(d.arguments for d in deltas),
         signature="".join(d.signature for d in deltas),
-        maker=next((d.maker for d in deltas if d.maker), ""),
+        vendor=next((d.vendor for d in deltas if d.vendor), ""),
         executed="provider" if any(d.executed for d in deltas) else "",
         custom=any(d.custom for d in deltas),
     )
@@ -275,6 +275,6 @@ def _attach(parts: list[Part], sources: tuple[Source, ...]) -> list[Part]:
     for place in range(len(parts) - 1, -1, -1):
         part = parts[place]
         if isinstance(part, Text):
-            parts[place] = Text(part.text, part.cache, part.sources + sources, part.signature, part.maker)
+            parts[place] = Text(part.text, part.cache, part.sources + sources, part.signature, part.vendor)
             return parts
     return [*parts, Text("", sources=sources)]

@@ -12,7 +12,7 @@ class CacheMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceRange:
     """Where in what the caller gave: `document` counts its documents (of kind "result": its search results) from 0.
 
     `first` and `last` are characters or blocks from 0, the last one excluded, or pages from 1; -1 when unknown.
@@ -38,7 +38,7 @@ class Source:
     quote: str = ""
     start: int = -1
     end: int = -1
-    place: Place | None = None
+    place: SourceRange | None = None
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -47,7 +47,7 @@ class Text:
     cache: CacheMark | None = None
     sources: tuple[Source, ...] = ()
     signature: str = ""  # opaque, bound to this part by its maker (Google signs text parts too)
-    maker: str = ""
+    vendor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +101,15 @@ class File:
 @dataclass(frozen=True, slots=True)
 class Reasoning:
     """A block of reasoning. `text` may be empty; `signature` (of the text) and `sealed` (encrypted or redacted
-    content) are opaque and mean something to `maker` only: another maker's are dropped on purpose, never altered.
+    content) are opaque and mean something to `vendor` only: another maker's are dropped on purpose, never altered.
 
-    `maker` is a dialect name ("anthropic", "google", "responses", "openai"); `ident` the maker's item id.
+    `vendor` is a dialect name ("anthropic", "google", "responses", "openai"); `ident` the maker's item id.
     """
 
     text: str = ""
     signature: str = ""
     sealed: str = ""
-    maker: str = ""
+    vendor: str = ""
     ident: str = ""
     summary: bool = False  # `text` is a summary, not the reasoning itself
 
@@ -118,7 +118,7 @@ class Reasoning:
 class ToolCall:
     """`arguments` is JSON text exactly as written by the model ("" counts as {}).
 
-    `signature` (with `maker`) is an opaque mark that must come back with the call. `executed` names the side that
+    `signature` (with `vendor`) is an opaque mark that must come back with the call. `executed` names the side that
     ran it: "" the caller's, "provider" a server tool. `custom` marks a free-text tool: arguments is its raw input.
     """
 
@@ -126,7 +126,7 @@ class ToolCall:
     name: str
     arguments: str
     signature: str = ""
-    maker: str = ""
+    vendor: str = ""
     executed: Literal["", "provider"] = ""
     custom: bool = False
     cache: CacheMark | None = None
@@ -143,16 +143,16 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
-    """A block that only `maker` understands (e.g. a server tool's result): kept whole for it, or the target is
+class VendorPart:
+    """A block that only `vendor` understands (e.g. a server tool's result): kept whole for it, or the target is
     skipped. `kind` is its wire type, `body` its JSON value."""
 
-    maker: str
+    vendor: str
     kind: str
     body: dict
 
 
-Part = Text | Refusal | Image | Audio | Video | File | Reasoning | ToolCall | ToolResult | Foreign
+Part = Text | Refusal | Image | Audio | Video | File | Reasoning | ToolCall | ToolResult | VendorPart
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 

@@ -4,7 +4,7 @@ import click
 
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.organizations import find_organization, list_organizations
-from gateway.engine.funding import Funding, LedgerKind, Posting
+from gateway.admin.funding import Funding, LedgerKind, Posting
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened

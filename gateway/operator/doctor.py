@@ -3,10 +3,10 @@
 import click
 
 from gateway.accounts.discounts import Discounts
+from gateway.billing import rerating
+from gateway.billing.reconciliation import doctor as examine
+from gateway.billing.rerating import Report
 from gateway.catalogue.loader import load
-from gateway.engine import rerate
-from gateway.engine.doctor import doctor as examine
-from gateway.engine.rerate import Report
 from gateway.errors import InvalidRequest
 from gateway.money import format_usd
 from gateway.operator.installation import opened
@@ -54,12 +54,12 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool) -
     catalogue = load(own.path, sandbox=own.sandbox)
     now_us = installation.database.now_us() if prices == "now" else None
     discounts = Discounts(installation.database, installation.control)
-    report = rerate.rerate(installation.database, catalogue, from_us, to_us, now_us=now_us, discounts=discounts)
+    report = rerating.rerate(installation.database, catalogue, from_us, to_us, now_us=now_us, discounts=discounts)
     _print(report)
     if not post:
         return
     reference = f"{from_us}:{to_us}:{prices}:{catalogue.version[:16]}"
-    posted = rerate.post(installation.ledger, report, reference)
+    posted = rerating.post(installation.ledger, report, reference)
     for organization, nusd in posted.items():
         click.echo(f"Posted {format_usd(nusd)} USD to {organization}.")
     if not posted:

@@ -7,10 +7,10 @@ from functools import cached_property
 from gateway import settings
 from gateway.accounts.models import MODELS
 from gateway.accounts.vault import Vault
+from gateway.admin.bootstrap import Administration, Grant
+from gateway.billing.ledger_close import LedgerClose
 from gateway.clock import Clock
 from gateway.control import Control
-from gateway.engine.administration import Administration, Grant
-from gateway.engine.hours import Hours
 from gateway.errors import Conflict
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
@@ -73,8 +73,8 @@ class Installation:
         return LedgerBook(self.database, self.control)
 
     @cached_property
-    def hours(self) -> Hours:
-        return Hours(self.database, Documents(self.database), self.ledger)
+    def hours(self) -> LedgerClose:
+        return LedgerClose(self.database, Documents(self.database), self.ledger)
 
     @property
     def grant(self) -> Grant:

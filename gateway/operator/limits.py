@@ -8,7 +8,7 @@ from gateway.accounts import keys
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.members import MemberInfo, list_members
 from gateway.accounts.teams import list_teams
-from gateway.engine.funding import Funding
+from gateway.admin.funding import Funding
 from gateway.errors import InvalidRequest, NotFound
 from gateway.limits.budgets import Limits, Status
 from gateway.limits.models import KEY, MEMBER, TEAM

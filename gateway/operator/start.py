@@ -6,7 +6,7 @@ import sys
 import click
 
 from gateway import money
-from gateway.engine.administration import KEY_NAME, FirstKey
+from gateway.admin.bootstrap import KEY_NAME, FirstKey
 from gateway.operator.installation import address_of, opened
 from gateway.settings import ROOT
 from gateway.store import migrations

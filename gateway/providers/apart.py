@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
-from gateway.providers.protocol import Call, Protocol, Reply, Target
+from gateway.providers.protocol import Call, Protocol, Target, UpstreamReply
 from gateway.threads import compute
 
 LARGE = 1 << 17  # bytes of an answer
@@ -12,7 +12,7 @@ LARGE = 1 << 17  # bytes of an answer
 class Whole(Struct):
     """A reply whose body was read already."""
 
-    reply: Reply
+    reply: UpstreamReply
     body: bytes
 
     @property
@@ -41,7 +41,7 @@ def relay(protocol: Protocol, native: Native, request: ChatRequest, target: Targ
     return protocol.relay(native, request, target)
 
 
-def read(protocol: Protocol, reply: Reply, relayed: bool) -> ChatResult:
+def read(protocol: Protocol, reply: UpstreamReply, relayed: bool) -> ChatResult:
     """As the protocol's `read`; the body is received here."""
     body = reply.read_all()
     if len(body) >= LARGE:

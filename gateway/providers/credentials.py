@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Environment
 
 from gateway.accounts.authentication import Caller
-from gateway.accounts.provider_keys import Credential as StoredKey
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.catalogue.addresses import address_of, join_base
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.credentials import base_url_for, credentials_for, settings_for, wanting

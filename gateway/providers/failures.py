@@ -19,7 +19,7 @@ from gateway.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.providers.protocol import Reply, Target
+from gateway.providers.protocol import Target, UpstreamReply
 
 TEXT_LIMIT = 2048
 RETRY_LIMIT_S = 86_400.0
@@ -87,7 +87,7 @@ class Explanation:
     shaped: bool = False
 
 
-def read_refusal(reply: Reply) -> bytes:
+def read_refusal(reply: UpstreamReply) -> bytes:
     """The body of an answer other than 2xx; empty when it broke off, for what its status says holds all the same."""
     try:
         return reply.read_all()
@@ -95,7 +95,7 @@ def read_refusal(reply: Reply) -> bytes:
         return b""
 
 
-def upstream_failure(reply: Reply, target: Target) -> GatewayError:
+def upstream_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     """The error that an answer other than 2xx stands for. Reads the body; never raises.
 
     The provider's: 401, 402, 403, 404, 405, 408, 421, 425, 429, 3xx, 5xx, and a 400 that speaks of account,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gateway.neutral.chat import ReasoningAsk
+from gateway.neutral.chat import ReasoningOptions
 from gateway.neutral.parts import File, Message, Part, Text, ToolResult
 
 Messages = tuple[Message, ...]
@@ -29,7 +29,7 @@ def warn_of_names(messages: Messages, warnings: list[str]) -> None:
         warnings.append(NO_NAMES)
 
 
-def warn_of_mode(ask: ReasoningAsk, warnings: list[str]) -> None:
+def warn_of_mode(ask: ReasoningOptions, warnings: list[str]) -> None:
     """For formats whose reasoning has no mode."""
     if ask.mode not in USUAL_MODES:
         warnings.append(f"The reasoning mode {ask.mode} has no counterpart at this provider and was left out.")

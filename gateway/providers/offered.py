@@ -5,7 +5,7 @@ import dataclasses
 from msgspec.structs import replace
 
 from gateway.errors import NotSupported
-from gateway.neutral.chat import ChatRequest, Conversation, ForeignTool, WebSearch
+from gateway.neutral.chat import ChatRequest, Conversation, VendorTool, WebSearch
 from gateway.providers import apart
 from gateway.providers.protocol import Call, Protocol, Target
 
@@ -15,16 +15,16 @@ SEARCH = "web_search"
 def without_offers(request: ChatRequest, key: str) -> ChatRequest:
     """The request without hosted tools that are offered and not forced, each named in a warning; itself when it has
     none. `key` names the mapping that lacks them."""
-    needs = request.needs
+    needs = request.requirements
     if not (needs.search_offered or needs.hosted):
         return request
     read = request.conversation
     kinds = dict.fromkeys(
-        tool.kind if isinstance(tool, ForeignTool) else SEARCH for tool in read().tools if _is_hosted(tool)
+        tool.kind if isinstance(tool, VendorTool) else SEARCH for tool in read().tools if _is_hosted(tool)
     )
     told = tuple(f"tools: {kind} was left out: {key} has no such tool." for kind in kinds)
     return ChatRequest(
-        request.asked,
+        request.requested_model,
         replace(needs, web_search=False, search_offered=False, hosted=""),
         lambda: _strip(read()),
         request.options,
@@ -47,7 +47,7 @@ def write_bare(protocol: Protocol, request: ChatRequest, target: Target, error: 
 
 
 def _is_hosted(tool: object) -> bool:
-    return isinstance(tool, WebSearch | ForeignTool)
+    return isinstance(tool, WebSearch | VendorTool)
 
 
 def _strip(talk: Conversation) -> Conversation:

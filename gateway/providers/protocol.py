@@ -13,7 +13,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers.quirks import COMPLETES
 from gateway.settings import TRUE
-from gateway.transport.messages import Head
+from gateway.transport.messages import CallHead
 
 OPENAI_PROTOCOLS = ("openai", RESPONSES_PROTOCOL)
 
@@ -55,7 +55,7 @@ class Target:
     settings: dict[str, str] = field(default_factory=dict)
     trusted: bool = False
     output_cap: int | None = None
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     protocol: str = field(init=False)
     second: str = field(init=False)
     quirks: tuple[str, ...] = field(init=False)
@@ -89,7 +89,7 @@ class Way(Struct, eq=False):
 
     url: str
     headers: dict[str, str]
-    head: Head | None = None
+    head: CallHead | None = None
 
 
 class Call(Struct, eq=False):
@@ -108,7 +108,7 @@ class Call(Struct, eq=False):
     way: Way | None = None
 
 
-class Reply(Interface):
+class UpstreamReply(Interface):
     """An upstream's answer, as the transport gives it.
 
     `read_all()` returns the whole body (capped). `chunks()` yields bytes as they come, one item a receive; b"" means
@@ -143,6 +143,6 @@ class Protocol(Interface):
 
     def write(self, request: ChatRequest, target: Target) -> Call: ...
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call: ...
-    def read(self, reply: Reply, relayed: bool) -> ChatResult: ...
-    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]: ...
-    def failure(self, reply: Reply, target: Target) -> GatewayError: ...
+    def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult: ...
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]: ...
+    def failure(self, reply: UpstreamReply, target: Target) -> GatewayError: ...

@@ -96,7 +96,7 @@ def thinking_switch(body: Body, request: ChatRequest) -> None:
 def enable_thinking(body: Body, request: ChatRequest) -> None:
     """Reasoning is switched by `enable_thinking` and bounded by `thinking_budget` instead of an effort."""
     effort = body.pop("reasoning_effort", None)
-    if effort is None and not request.needs.reasoning:
+    if effort is None and not request.requirements.reasoning:
         return
     body["enable_thinking"] = effort != "none"
     budget = request.conversation().reasoning.budget
@@ -116,7 +116,7 @@ def thinking_and_effort(body: Body, request: ChatRequest) -> None:
 def effort_alone(body: Body, request: ChatRequest) -> None:
     """A model that always reasons, at a provider whose others have a switch: low, high or max, and no switch."""
     body.pop("thinking", None)
-    effort = request.needs.effort
+    effort = request.requirements.effort
     if effort in THREE_EFFORTS:
         body["reasoning_effort"] = THREE_EFFORTS[effort]
 
@@ -201,7 +201,7 @@ def tool_choice_auto(body: Body, request: ChatRequest) -> None:
 
 def inline_media(body: Body, request: ChatRequest) -> None:
     """Servers that load nothing by address. ContentNeeded when something lies at one."""
-    if request.needs.media and addressed(request):
+    if request.requirements.media and addressed(request):
         raise ContentNeeded("This provider loads nothing by address; send the content as base64.", param="messages")
 
 

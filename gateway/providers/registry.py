@@ -8,9 +8,10 @@ from gateway.providers.google.auth import AccessTokens, fetch_over
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.responses import OpenAIResponses
+from gateway.providers.openers import Local, Network
 from gateway.providers.protocol import Protocol
 from gateway.providers.sandbox.server import SandboxServer
-from gateway.providers.upstream import Local, Network, Upstreams
+from gateway.providers.upstream import Upstreams
 from gateway.settings import Timeouts
 from gateway.threads import pause
 from gateway.transport import Transport

@@ -9,9 +9,9 @@ from typing import Protocol as Interface
 import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.neutral.events import Batch, Silent
+from gateway.neutral.events import Batch, Heartbeat
 from gateway.providers.failures import explain_object, stream_failure
-from gateway.providers.protocol import Reply
+from gateway.providers.protocol import UpstreamReply
 
 EVENT_BREAK = b"\n\ndata: "
 SEAM = 2  # bytes of a blank line that an earlier piece may have brought
@@ -25,7 +25,7 @@ class Frames(Interface):
     def finish(self) -> list[Any]: ...
 
 
-class Stream(Interface):
+class EventStream(Interface):
     """What one format makes of the pieces of one stream.
 
     `take` gives their batch (may be empty) and whether it ends with the terminal event. `finish` takes what is left
@@ -38,12 +38,12 @@ class Stream(Interface):
 
 
 @dataclass(frozen=True, slots=True)
-class Framing:
+class EventFraming:
     """A kind of stream: a part of its content type, its `Frames`, and the error in an answer of another kind."""
 
     media: str
     frames: Callable[[], Frames]
-    refuse: Callable[[Reply], GatewayError]
+    refuse: Callable[[UpstreamReply], GatewayError]
 
 
 class EventReader:
@@ -122,7 +122,7 @@ class EventReader:
             events.append((name, data[0] if len(data) == 1 else b"\n".join(data)))
 
 
-def read_failure(reply: Reply) -> GatewayError:
+def read_failure(reply: UpstreamReply) -> GatewayError:
     """A 2xx answer that is no event stream: the error that it tells of, or that it is none."""
     body = reply.read_all()
     try:
@@ -135,10 +135,10 @@ def read_failure(reply: Reply) -> GatewayError:
     return UpstreamFailed("The provider did not answer with an event stream.", upstream_status=reply.status)
 
 
-EVENTS = Framing("event-stream", EventReader, read_failure)
+EVENTS = EventFraming("event-stream", EventReader, read_failure)
 
 
-def read_batches(reply: Reply, stream: Stream, framing: Framing = EVENTS) -> Iterator[Batch]:
+def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFraming = EVENTS) -> Iterator[Batch]:
     """Batches up to and with the terminal one; [Silent] while nothing comes. Never raises a GatewayError: it comes
     as the batch that `stream.fail` makes of it. An answer without a content type is taken for a stream."""
     try:
@@ -149,7 +149,7 @@ def read_batches(reply: Reply, stream: Stream, framing: Framing = EVENTS) -> Ite
         feed, take = frames.feed, stream.take
         for piece in reply.chunks():
             if not piece:
-                yield [Silent()]
+                yield [Heartbeat()]
                 continue
             batch, done = take(feed(piece))
             if batch:

@@ -3,148 +3,38 @@
 import dataclasses
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
-from typing import Protocol as Interface
 
 from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult
-from gateway.neutral.events import Batch, Silent, Started, Warned
+from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.providers import apart
 from gateway.providers.inline import Fetcher, bring
 from gateway.providers.offered import without_offers, write_bare
-from gateway.providers.protocol import Call, Protocol, Reply, Target
+from gateway.providers.openers import CallListener, Opener, PendingCall, TappedPending
+from gateway.providers.protocol import Call, Protocol, Target, UpstreamReply
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
-from gateway.threads import Job
-from gateway.transport import Transport
 
 NOT_THERE = (404, 405, 501)
 ABSENT_S = 300.0
 TOOLS_REASON = "tools_reason_by_responses"  # of a mapping's `extra`
 
 
-class Pending(Interface):
-    """A call that was sent. `wait` gives the reply, or None when `seconds` passed first; then wait again."""
-
-    def wait(self, seconds: float | None = None) -> Reply | None: ...
-    def close(self) -> None: ...
-
-
-class Opener(Interface):
-    """Where calls go: the network, or a server inside this process. `deadline` is monotonic seconds."""
-
-    def send(self, call: Call, target: Target, deadline: float) -> Pending: ...
-
-
-class Tap(Interface):
-    """Listens to one call; `received` gets the body as it is read."""
-
-    def sent(self, method: str, url: str, body: bytes) -> None: ...
-    def answered(self, status: int) -> None: ...
-    def received(self, data: bytes) -> None: ...
-
-
-class TappedPending:
-    """A call whose answer a tap listens to."""
-
-    def __init__(self, pending: Pending, tap: Tap) -> None:
-        self._pending, self._tap = pending, tap
-
-    def wait(self, seconds: float | None = None) -> "TappedReply | None":
-        reply = self._pending.wait(seconds)
-        return None if reply is None else TappedReply(reply, self._tap)
-
-    def close(self) -> None:
-        self._pending.close()
-
-
-class TappedReply:
-    """A reply whose body a tap gets as well."""
-
-    def __init__(self, reply: Reply, tap: Tap) -> None:
-        self._reply, self._tap = reply, tap
-        self.status, self.headers = reply.status, reply.headers
-        tap.answered(reply.status)
-
-    def read_all(self) -> bytes:
-        body = self._reply.read_all()
-        self._tap.received(body)
-        return body
-
-    def chunks(self) -> Iterator[bytes]:
-        for chunk in self._reply.chunks():
-            self._tap.received(chunk)
-            yield chunk
-
-    def close(self) -> None:
-        self._reply.close()
-
-
-class Network:
-    """Calls over the transport; addresses that the operator chose may be private."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def send(self, call: Call, target: Target, deadline: float) -> Pending:
-        way = call.way
-        if way is None:
-            head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
-        else:
-            head = way.head
-            if head is None:
-                head = way.head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
-        return self._transport.transmit(head, call.body, call.stream, deadline)
-
-
-class LocalServer(Interface):
-    """A server inside this process: it answers when its headers are there."""
-
-    def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> Reply: ...
-
-
-class Local:
-    """Calls to a server inside this process, which may take as long as one on the network."""
-
-    def __init__(self, server: LocalServer, heartbeat_s: float) -> None:
-        self._server = server
-        self._heartbeat_s = heartbeat_s
-
-    def send(self, call: Call, target: Target, deadline: float) -> "LocalPending":
-        return LocalPending(Job(self._open, call, deadline))
-
-    def _open(self, call: Call, deadline: float) -> Reply:
-        return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
-
-
-class LocalPending:
-    def __init__(self, job: Job[Reply]) -> None:
-        self._job = job
-
-    def wait(self, seconds: float | None = None) -> Reply | None:
-        try:
-            return self._job.result(seconds)
-        except TimeoutError:
-            return None
-
-    def close(self) -> None:
-        self._job.stop()
-
-
 class Answering:
     """A streamed answer under way: its batches, and `close()`, which ends the upstream call."""
 
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: PendingCall) -> None:
         self.batches: Iterator[Batch] = iter(())
-        self._open: Pending | Reply = pending
+        self._open: PendingCall | UpstreamReply = pending
 
-    def answered(self, reply: Reply) -> None:
+    def answered(self, reply: UpstreamReply) -> None:
         self._open = reply
 
-    def sent(self, pending: Pending) -> None:
+    def sent(self, pending: PendingCall) -> None:
         """The call is made once more, in another way."""
         self._open = pending
 
@@ -160,10 +50,10 @@ class _Again(NamedTuple):
     request: ChatRequest
     target: Target
     deadline: float
-    tap: Tap | None
+    tap: CallListener | None
 
 
-class Served(Struct):
+class CallPath(Struct):
     """How the calls of one target are made; `tagged`: its text holds reasoning between tags.
 
     `second` is how calls are made that need what the first protocol lacks, or that came in the words of the second;
@@ -174,22 +64,22 @@ class Served(Struct):
     protocol: Protocol
     opener: Opener
     tagged: bool
-    second: "Served | None" = None
+    second: "CallPath | None" = None
     absent_until: float = 0.0
     reasons: bool = False
     tools_reason: bool = False
 
-    def needs_second(self, request: ChatRequest, second: "Served") -> bool:
+    def needs_second(self, request: ChatRequest, second: "CallPath") -> bool:
         """Whether the request asks for what only the second protocol has."""
-        needs = request.needs
-        return (needs.web_search and not needs.search_offered) or needs.maker_only == second.protocol.dialect
+        needs = request.requirements
+        return (needs.web_search and not needs.search_offered) or needs.vendor_only == second.protocol.dialect
 
-    def loses_by_first(self, request: ChatRequest, second: "Served") -> bool:
+    def loses_by_first(self, request: ChatRequest, second: "CallPath") -> bool:
         """Whether the first protocol carries the request as well, but says less of it."""
         native, dialect = request.native, second.protocol.dialect
         if native is not None and native.dialect == dialect:
             return True
-        needs = request.needs
+        needs = request.requirements
         if needs.web_search or needs.hosted == dialect:
             return True
         if not self.reasons or needs.effort == "none":
@@ -215,7 +105,9 @@ class Upstreams:
         self._heartbeat_s = heartbeat_s
         self.marked = frozenset(name for name, protocol in protocols.items() if protocol.marks)  # with cache marks
 
-    def send(self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None = None) -> ChatResult:
+    def send(
+        self, request: ChatRequest, target: Target, deadline: float, tap: CallListener | None = None
+    ) -> ChatResult:
         """The whole answer. Errors as Protocol.failure, the transport's, and NotSupported."""
         served, call, relayed, pending = self._send(request, target, deadline, tap)
         reply = pending.wait()
@@ -238,7 +130,9 @@ class Upstreams:
             return dataclasses.replace(result, warnings=(*call.warnings, *result.warnings))
         return result
 
-    def stream(self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None = None) -> Answering:
+    def stream(
+        self, request: ChatRequest, target: Target, deadline: float, tap: CallListener | None = None
+    ) -> Answering:
         """A streamed answer; batches of Silent while nothing comes, errors as in `send` out of its batches."""
         served, call, relayed, pending = self._send(request, target, deadline, tap)
         answering = Answering(pending)
@@ -247,11 +141,16 @@ class Upstreams:
         return answering
 
     def _send(
-        self, request: ChatRequest, target: Target, deadline: float, tap: Tap | None, served: Served | None = None
-    ) -> tuple[Served, Call, bool, Pending]:
+        self,
+        request: ChatRequest,
+        target: Target,
+        deadline: float,
+        tap: CallListener | None,
+        served: CallPath | None = None,
+    ) -> tuple[CallPath, Call, bool, PendingCall]:
         """What was sent and how (`served`, or as suits the request); whether it was relayed."""
         if served is None:
-            served = target.kept.get(self) or self._serve(target)
+            served = target.memo.get(self) or self._serve(target)
             second = served.second
             if second is not None:
                 if served.needs_second(request, second):
@@ -282,12 +181,12 @@ class Upstreams:
         tap.sent(call.method, call.url, call.body)
         return served, call, relayed, TappedPending(served.opener.send(call, target, deadline), tap)
 
-    def _write(self, served: Served, request: ChatRequest, target: Target) -> tuple[Served, Call]:
+    def _write(self, served: CallPath, request: ChatRequest, target: Target) -> tuple[CallPath, Call]:
         """The call built anew; over the other protocol for content that `served` cannot carry. NotSupported."""
         try:
             return served, apart.write(served.protocol, request, target)
         except NotSupported as error:
-            first = target.kept[self]
+            first = target.memo[self]
             other = first.second if served is first else first
             if other is None or (other is first and first.needs_second(request, served)):
                 raise
@@ -298,20 +197,20 @@ class Upstreams:
 
     def _write_anew(
         self,
-        served: Served,
+        served: CallPath,
         request: ChatRequest,
         target: Target,
         error: NotSupported,
         relayed: bool,
         deadline: float,
-    ) -> tuple[Served, Call]:
+    ) -> tuple[CallPath, Call]:
         """The call built anew where it could not be made (`error` says why not, and is raised where this fails too):
         with the bytes of what lies at addresses, or not relayed."""
         if isinstance(error, ContentNeeded) and self._fetcher is not None:
             return self._write(served, bring(self._fetcher, request, deadline - Clock.monotonic()), target)
         if not relayed:
             raise error
-        first = target.kept[self]
+        first = target.memo[self]
         served = served if first.needs_second(request, served) else first
         try:
             return self._write(served, request, target)
@@ -320,34 +219,34 @@ class Upstreams:
         except NotSupported:
             raise error from None
 
-    def _serve(self, target: Target) -> Served:
+    def _serve(self, target: Target) -> CallPath:
         protocol = self._protocols.get(target.protocol)
         if protocol is None:
             raise NotSupported(f"The protocol of provider {target.provider.id} is not available.")
         opener = self._openers.get(target.protocol, self._network)
-        served = target.kept[self] = Served(protocol, opener, THINK_TAGS in target.quirks)
+        served = target.memo[self] = CallPath(protocol, opener, THINK_TAGS in target.quirks)
         other = self._protocols.get(target.second) if target.second else None
         if other is not None:
-            served.second = Served(other, self._network, served.tagged)
+            served.second = CallPath(other, self._network, served.tagged)
             served.reasons = target.mapping.reasoning
             served.tools_reason = bool(target.mapping.extra.get(TOOLS_REASON))
         return served
 
-    def _first_of(self, served: Served, request: ChatRequest, target: Target) -> Served | None:
+    def _first_of(self, served: CallPath, request: ChatRequest, target: Target) -> CallPath | None:
         """How to make a call instead that found nothing at the second protocol's address (an operator's base URL may
         lead to a server without it); None when it must not be made in another way."""
-        first = target.kept[self]
+        first = target.memo[self]
         if served is first or served is not first.second or first.needs_second(request, served):
             return None
         return first
 
-    def _note_absence(self, first: Served, reply: Reply) -> None:
+    def _note_absence(self, first: CallPath, reply: UpstreamReply) -> None:
         """The first protocol answered where the second was not there: the next requests need not look for it."""
         if 200 <= reply.status < 300:
             first.absent_until = Clock.monotonic() + ABSENT_S
 
     def _read(
-        self, answering: Answering, pending: Pending, served: Served, call: Call, relayed: bool, again: "_Again"
+        self, answering: Answering, pending: PendingCall, served: CallPath, call: Call, relayed: bool, again: "_Again"
     ) -> Iterator[Batch]:
         reply = yield from self._await(pending)
         answering.answered(reply)
@@ -368,15 +267,15 @@ class Upstreams:
             batches = restore_batches(batches, call.renamed)
         yield from _with_warnings(batches, call.warnings) if call.warnings else batches
 
-    def _await(self, pending: Pending) -> Generator[Batch, None, Reply]:
+    def _await(self, pending: PendingCall) -> Generator[Batch, None, UpstreamReply]:
         reply = pending.wait(self._heartbeat_s)
         while reply is None:
-            yield [Silent()]
+            yield [Heartbeat()]
             reply = pending.wait(self._heartbeat_s)
         return reply
 
 
-def _failure(protocol: Protocol, reply: Reply, target: Target) -> GatewayError:
+def _failure(protocol: Protocol, reply: UpstreamReply, target: Target) -> GatewayError:
     error = protocol.failure(reply, target)
     error.upstream_status = reply.status
     return error
@@ -386,7 +285,7 @@ def _with_warnings(batches: Iterator[Batch], warnings: tuple[str, ...]) -> Itera
     """Warnings go right behind the Started event."""
     for batch in batches:
         if warnings and type(batch[0]) is Started:
-            yield [batch[0], *(Warned(text) for text in warnings), *batch[1:]]
+            yield [batch[0], *(Notice(text) for text in warnings), *batch[1:]]
             warnings = ()
         else:
             yield batch

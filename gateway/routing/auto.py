@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from gateway.catalogue.entries import Mapping
 from gateway.errors import GatewayError, NotSupported
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
+from gateway.routing.candidate_filter import CandidateFilter
 from gateway.routing.candidates import Candidate
-from gateway.routing.score import Entry
-from gateway.routing.sieve import Sieve
+from gateway.routing.score import ScoreEntry
 from gateway.routing.tables import Tables
 
 SANDBOX = "sandbox"  # protocol of the built-in provider
@@ -19,24 +19,24 @@ FREE_ONLY, NO_REASONING, AGING, NO_TEXT = "is not free", "reasons", "is deprecat
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AutoChoice:
     """Entries of the chosen model, then of those that follow when its providers fail. `fallback`: it is not from the
     configured list."""
 
-    models: list[list[Entry]]
+    models: list[list[ScoreEntry]]
     fallback: bool
 
 
 def choose(
-    tables: Tables, sieve: Sieve, listed: tuple[str, ...], options: Options, pin: str | None, strict: bool
-) -> Choice:
+    tables: Tables, sieve: CandidateFilter, listed: tuple[str, ...], options: Options, pin: str | None, strict: bool
+) -> AutoChoice:
     """The cheapest models of `listed` with a candidate that passes; then of the whole catalogue unless `strict`;
     the built-in provider only when no other has a credential. Models of which everything rests come last.
 
     `pin` is the mapping of an earlier request of this session: its model stays while it passes. Raises NotSupported
     or what the sieve refuses with when nothing passes.
     """
-    resting: list[list[Entry]] = []
+    resting: list[list[ScoreEntry]] = []
     for whole in (True, False):  # a model that fulfils every wish, wherever it is, before one that does not
         for number, candidates in enumerate(_stages(tables, sieve, listed, options, strict)):
             late_keys = {entry.candidate.key for entries in resting for entry in entries}
@@ -45,13 +45,13 @@ def choose(
             models, late = _cheapest(tables, sieve, _prefer(fresh, pin), options, whole)
             resting += late
             if models:
-                return Choice([*models, *resting], number > 0)
+                return AutoChoice([*models, *resting], number > 0)
     if resting:
-        return Choice(resting, False)
+        return AutoChoice(resting, False)
     raise _refusal(sieve, options)
 
 
-def effort_of(mapping: Mapping, needs: Needs) -> str:
+def effort_of(mapping: Mapping, needs: Requirements) -> str:
     """The reasoning effort that an automatic choice sends when the caller named none: the least the model takes
     of minimal and low; "" where it does not reason, searches the web or was told an effort (HTTP reference, 4)."""
     if needs.effort or needs.reasoning or needs.web_search or not mapping.reasoning:
@@ -61,7 +61,7 @@ def effort_of(mapping: Mapping, needs: Needs) -> str:
 
 
 def _stages(
-    tables: Tables, sieve: Sieve, listed: tuple[str, ...], options: Options, strict: bool
+    tables: Tables, sieve: CandidateFilter, listed: tuple[str, ...], options: Options, strict: bool
 ) -> list[Iterable[Candidate]]:
     if strict:
         return [tables.of_models(listed)]
@@ -74,12 +74,12 @@ def _stages(
 
 
 def _cheapest(
-    tables: Tables, sieve: Sieve, candidates: Iterable[Candidate], options: Options, whole: bool
-) -> tuple[list[list[Entry]], list[list[Entry]]]:
+    tables: Tables, sieve: CandidateFilter, candidates: Iterable[Candidate], options: Options, whole: bool
+) -> tuple[list[list[ScoreEntry]], list[list[ScoreEntry]]]:
     """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that rest;
     `whole`: of models only that fulfil every wish."""
-    models: list[list[Entry]] = []
-    resting: list[list[Entry]] = []
+    models: list[list[ScoreEntry]] = []
+    resting: list[list[ScoreEntry]] = []
     found: set[str] = set()
     looked_on = 0
     for candidate in candidates:
@@ -89,10 +89,10 @@ def _cheapest(
         entries = _examine(tables, sieve, candidate, options, whole)
         if entries:
             found.add(candidate.model.id)
-            rests = all(
+            cooldowns = all(
                 one.candidate.key in sieve.resting and sieve.resting[one.candidate.key].whole for one in entries
             )
-            (resting if rests else models).append(entries)
+            (resting if cooldowns else models).append(entries)
         elif models:
             del sieve.excluded[known:]  # why a model does not follow the chosen one explains nothing
         looked_on += bool(models)
@@ -101,7 +101,9 @@ def _cheapest(
     return models, resting
 
 
-def _examine(tables: Tables, sieve: Sieve, candidate: Candidate, options: Options, whole: bool) -> list[Entry]:
+def _examine(
+    tables: Tables, sieve: CandidateFilter, candidate: Candidate, options: Options, whole: bool
+) -> list[ScoreEntry]:
     """What serves the model of a candidate, if that passes; else none, with the reason in what the sieve excludes."""
     unwanted = _unwanted(candidate, options)
     if unwanted:
@@ -138,7 +140,7 @@ def _is_built_in(candidate: Candidate) -> bool:
     return (candidate.mapping.protocol or candidate.provider.protocol) == SANDBOX
 
 
-def _refusal(sieve: Sieve, options: Options) -> GatewayError:
+def _refusal(sieve: CandidateFilter, options: Options) -> GatewayError:
     error = sieve.refusal("auto")
     wishes = [name for name in ("free_models_only", "no_reasoning") if getattr(options, name)]
     if not wishes or not isinstance(error, NotSupported):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.rates import UNPRICED, prices_at, rates_at
 from gateway.clock import to_iso
 from gateway.routing.capabilities import UNLIMITED, Ability, read_ability
@@ -13,7 +13,7 @@ MEDIA_RATES = ("ocr_page", "character", "input_audio_hour", "request", "web_sear
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class HealthFigures:
     """Prices for comparing, nano-dollars per million units. `mean` of input and output, or of the only unit there
     is; `image` per image made."""
 
@@ -46,8 +46,8 @@ class Candidate:
     key: str
     place: str
     ability: Ability
-    figures: Figures
-    steps: tuple[tuple[int, Figures], ...]  # (up to so many input tokens, prices)
+    figures: HealthFigures
+    steps: tuple[tuple[int, HealthFigures], ...]  # (up to so many input tokens, prices)
     peaks: bool
     handicap: float
     keep_session: bool
@@ -56,7 +56,7 @@ class Candidate:
     flat: bool = False
     blended: float = 0.0
 
-    def figures_at(self, tokens: int, at_us: int) -> Figures:
+    def figures_at(self, tokens: int, at_us: int) -> HealthFigures:
         """Prices for a prompt of `tokens` at a moment."""
         if self.peaks:
             return read_figures(rates_at(self.mapping, at_us, tokens))
@@ -66,7 +66,7 @@ class Candidate:
         return self.figures
 
 
-def blend(figures: Figures, traffic: Traffic) -> float:
+def blend(figures: HealthFigures, traffic: Traffic) -> float:
     """The price of a token of large prompts: input partly read from the cache, little output; n$ per million."""
     if not (figures.input or figures.output):
         return figures.mean
@@ -118,12 +118,12 @@ def has_ended(date: str, today: str) -> bool:
     return bool(date) and date <= today
 
 
-def read_figures(rates: Rates) -> Figures:
+def read_figures(rates: TokenRates) -> HealthFigures:
     """Rates as comparable numbers; what has no rate of its own counts as its next of kin."""
     prompt, completion = rates.prompt, rates.completion
     sides = [side for side in (prompt, completion) if side is not None]
     mean = sum(sides) / len(sides) if sides else _unit_price(rates)
-    return Figures(
+    return HealthFigures(
         input=prompt or 0,
         output=completion or 0,
         cache_read=rates.input_cache_read if rates.input_cache_read is not None else prompt or 0,
@@ -142,7 +142,7 @@ def _bar(mapping: Mapping, provider: Provider, prices: Prices, today: str) -> st
     return ""
 
 
-def _unit_price(rates: Rates) -> float:
+def _unit_price(rates: TokenRates) -> float:
     for name in MEDIA_RATES:
         rate = getattr(rates, name)
         if rate is not None:
@@ -150,7 +150,7 @@ def _unit_price(rates: Rates) -> float:
     return _lowest(rates.per_second) or _image_price(rates)
 
 
-def _image_price(rates: Rates) -> float:
+def _image_price(rates: TokenRates) -> float:
     if rates.per_image:
         return _lowest(rates.per_image)
     return float((rates.output_image or 0) * IMAGE_TOKENS)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.rates import ORDINARY_TIERS
 from gateway.errors import NotSupported
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 
 UNLIMITED = 1 << 62
 CHARACTERS_PER_TOKEN = 4
@@ -116,7 +116,7 @@ class Demand(NamedTuple):
     effort: str
     tier: str
     forced_tool: str
-    maker: str
+    vendor: str
     hosted: str
     search_offered: bool
 
@@ -163,7 +163,7 @@ def read_ability(
     )
 
 
-def read_demand(needs: Needs, options: Options, default_output: int = 0) -> Demand:
+def read_demand(needs: Requirements, options: Options, default_output: int = 0) -> Demand:
     """Compile a request. `default_output` counts as wanted output tokens when the caller named none."""
     bits = _join_bits(READ_FLAGS(needs))
     effort, tier, n = needs.effort, options.service_tier, needs.n
@@ -179,13 +179,13 @@ def read_demand(needs: Needs, options: Options, default_output: int = 0) -> Dema
         tokens=needs.prompt_bytes // CHARACTERS_PER_TOKEN,
         least_tokens=needs.prompt_bytes // MOST_BYTES_PER_TOKEN,
         plain=not (
-            effort or tier or n > 1 or needs.forced_tool or needs.maker_only or needs.hosted or needs.search_offered
+            effort or tier or n > 1 or needs.forced_tool or needs.vendor_only or needs.hosted or needs.search_offered
         ),
         n=n,
         effort=effort,
         tier=tier,
         forced_tool=needs.forced_tool,
-        maker=needs.maker_only,
+        vendor=needs.vendor_only,
         hosted=needs.hosted,
         search_offered=needs.search_offered,
     )
@@ -214,7 +214,7 @@ def lacks(ability: Ability, demand: Demand) -> tuple[str, ...]:
 
 
 def missing(
-    mapping: Mapping, model: Model, needs: Needs, options: Options, provider: Provider, dialect: str = ""
+    mapping: Mapping, model: Model, needs: Requirements, options: Options, provider: Provider, dialect: str = ""
 ) -> tuple[str, ...]:
     """What `mapping` lacks for one request, soft reasons included (see SOFT)."""
     return lacks(read_ability(mapping, model, provider, dialect), read_demand(needs, options))
@@ -266,7 +266,7 @@ def _particulars(ability: Ability, demand: Demand) -> Iterable[str]:
         yield TIER
     if demand.forced_tool and ability.tool_choices and not _chooses(ability.tool_choices, demand.forced_tool):
         yield TOOL_CHOICE
-    if demand.maker and demand.maker not in (ability.dialect, ability.second):
+    if demand.vendor and demand.vendor not in (ability.dialect, ability.second):
         yield MAKER
     if demand.hosted and demand.hosted not in (ability.dialect, ability.second):
         yield HOSTED

@@ -5,21 +5,21 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 from gateway.routing.auto import effort_of
+from gateway.routing.candidate_filter import Allowed, Excluded, Resting, Usable
 from gateway.routing.candidates import GENERAL, Traffic
 from gateway.routing.resolve import CustomRoutes, Resolution
 from gateway.routing.score import Scored, Weights
-from gateway.routing.sieve import Allowed, Excluded, Resting, Usable
 
 NOTHING: Lookup[str, Resting] = MappingProxyType({})
 
 
-class Ask(NamedTuple):
+class RouteRequest(NamedTuple):
     """One request for a plan; see `Router.plan`."""
 
-    asked: str
-    needs: Needs
+    requested_model: str
+    requirements: Requirements
     options: Options
     allowed: Allowed | None
     usable: Usable
@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     `waived` are wishes that the first does not fulfil, for no candidate does (see capabilities.SOFT).
     """
 
-    ask: Ask
+    ask: RouteRequest
     resolution: Resolution
     order: tuple[Scored, ...]
     reason: str
@@ -57,4 +57,4 @@ class Plan(NamedTuple):
 
     def effort_for(self, mapping: Mapping) -> str:
         """The reasoning effort to send where the gateway chose the model and the caller named none; else ""."""
-        return effort_of(mapping, self.ask.needs) if self.resolution.kind == "auto" else ""
+        return effort_of(mapping, self.ask.requirements) if self.resolution.kind == "auto" else ""

@@ -9,8 +9,8 @@ from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
 from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, UpstreamRateLimited, UpstreamRefused
 from gateway.routing.candidates import place_of
+from gateway.routing.cooldowns import POLICIES, Cooldowns
 from gateway.routing.refusals import Refusals
-from gateway.routing.rests import POLICIES, Rests
 from gateway.routing.windows import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
 
 FORM = 2  # of an exported delta; a worker of another release may write another one
@@ -27,7 +27,7 @@ PROVOKED_STATUSES = (400, 401, 403, 404, 405)
 OWN_SOURCE = "byok"
 
 
-class Credential(Protocol):
+class KnownCredential(Protocol):
     """What routing needs of a provider's key. `ident` names it without revealing it; `base_url` "" = usual."""
 
     @property
@@ -83,7 +83,7 @@ class Health:
         self._changed: set[str] = set()
         # Empty most of the time: then a success has nothing to end.
         self._watched: Counter[str] = Counter()
-        self.rests = Rests(clock, self._watched)
+        self.cooldowns = Cooldowns(clock, self._watched)
         self.refusals = Refusals(clock, self._watched)
 
     @property
@@ -96,7 +96,7 @@ class Health:
     def sample(
         self,
         mapping: Mapping,
-        credential: Credential | None,
+        credential: KnownCredential | None,
         *,
         error: GatewayError | None = None,
         ttft_ms: float | None = None,
@@ -118,10 +118,10 @@ class Health:
         elif error.upstream_status:
             # It took the credential and served the model, though this request was not to its liking.
             for key in dict.fromkeys(_keys_of(mapping, credential)):
-                if self.rests.kind(key) != "limited":
+                if self.cooldowns.kind(key) != "limited":
                     self._clear(key)
 
-    def tally(self, mapping: Mapping, credential: Credential | None) -> Tally:
+    def tally(self, mapping: Mapping, credential: KnownCredential | None) -> Tally:
         """Where good attempts of a mapping with a credential are counted, to be kept by who counts often."""
         key: tuple[str, ...] = mapping.provider, mapping.model, mapping.region
         if credential is not None:
@@ -155,16 +155,16 @@ class Health:
             for key in tally.places:
                 self._clear(key)
 
-    def begin(self, mapping: Mapping, credential: Credential | None) -> None:
+    def begin(self, mapping: Mapping, credential: KnownCredential | None) -> None:
         """An attempt starts: call it just before the upstream call, so that only one request probes after a rest."""
-        if self.rests.providers:
+        if self.cooldowns.providers:
             for key in _keys_of(mapping, credential):
-                self.rests.begin(key)
+                self.cooldowns.begin(key)
 
-    def is_shut(self, mapping: Mapping, credential: Credential | None) -> bool:
+    def is_shut(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
         """Whether nothing answers there, and another request tried it a moment ago."""
         now = self._clock.monotonic()
-        return any(self.rests.shut_until(key, now) for key in _keys_of(mapping, credential))
+        return any(self.cooldowns.shut_until(key, now) for key in _keys_of(mapping, credential))
 
     def view(self, key: str, place: str = "") -> HealthView:
         """What is known of a mapping or credential key; `place` adds the rests of its place."""
@@ -172,8 +172,8 @@ class Health:
         tick = int(now // TICK_S)
         figures = self.figures(key, tick)
         window = self.windows.get(key)
-        until, why = max((self.rests.until(one, now), one) for one in (key, place or key))
-        words = POLICIES[self.rests.kind(why)].words if until else ""
+        until, why = max((self.cooldowns.until(one, now), one) for one in (key, place or key))
+        words = POLICIES[self.cooldowns.kind(why)].words if until else ""
         return HealthView(*figures, window.events if window else 0, until, words)
 
     def figures(self, key: str, tick: int) -> Figures:
@@ -196,7 +196,7 @@ class Health:
         return self._pause((mapping_key, place), now)
 
     def rested_credential(
-        self, mapping_key: str, provider: str, credential: Credential, now: float, organization: str = ""
+        self, mapping_key: str, provider: str, credential: KnownCredential, now: float, organization: str = ""
     ) -> Pause | None:
         """Why a credential is tried last for requests of `organization`, None when it is not."""
         keys = _credential_keys(mapping_key, provider, credential)
@@ -215,7 +215,7 @@ class Health:
             if key in windows
             for ago, counts in windows[key].take_fresh(minute)
         ]
-        return {"form": FORM, "windows": rows, "rests": self.rests.export(), "refusals": self.refusals.export()}
+        return {"form": FORM, "windows": rows, "rests": self.cooldowns.export(), "refusals": self.refusals.export()}
 
     def merge(self, delta: dict[str, Any], age_s: float = 0.0) -> None:
         """Take over another worker's export, made `age_s` seconds ago. A delta of another form is ignored."""
@@ -228,7 +228,7 @@ class Health:
             if ago + late <= MINUTES:
                 self._window(key).absorb(minute - ago - late, Counts(*counts), tick)
         for key, left_s, strikes, kind, again_s in delta["rests"]:
-            self.rests.absorb(key, left_s - max(0.0, age_s), strikes, kind, again_s - max(0.0, age_s))
+            self.cooldowns.absorb(key, left_s - max(0.0, age_s), strikes, kind, again_s - max(0.0, age_s))
         for row in delta["refusals"]:
             self.refusals.absorb(*row)
 
@@ -237,7 +237,7 @@ class Health:
         for tally in unread:
             self._add(tally.keys, tally.tick, tally.take())
 
-    def _count(self, mapping: Mapping, credential: Credential | None, counts: Counts) -> None:
+    def _count(self, mapping: Mapping, credential: KnownCredential | None, counts: Counts) -> None:
         # What went well before comes first: the failures in a row begin after it.
         self._fold()
         _, tick = self.tick()
@@ -264,25 +264,25 @@ class Health:
             del self._windows[key]
 
     def _note_failure(
-        self, mapping: Mapping, credential: Credential | None, error: GatewayError, organization: str
+        self, mapping: Mapping, credential: KnownCredential | None, error: GatewayError, organization: str
     ) -> None:
         place, whole, *narrow = _keys_of(mapping, credential)
         pair, account = narrow or (whole, whole)
-        if error.upstream_status and self.rests:
-            self.rests.clear(place)  # it answered
+        if error.upstream_status and self.cooldowns:
+            self.cooldowns.clear(place)  # it answered
         if isinstance(error, UpstreamRefused):
             key = account if error.upstream_status in ACCOUNT_STATUSES else pair
             if self._concerns_all(key, error, organization):
                 self._count_failure(mapping, credential, error)
-                self.rests.strike(key, "refused")
+                self.cooldowns.trip(key, "refused")
             return
         self._count_failure(mapping, credential, error)
         if isinstance(error, UNANSWERED):
-            self.rests.strike(place, "unreachable", error.retry_after)
+            self.cooldowns.trip(place, "unreachable", error.retry_after)
         elif isinstance(error, UpstreamRateLimited):
-            self.rests.strike(pair, "limited", error.retry_after)
+            self.cooldowns.trip(pair, "limited", error.retry_after)
         elif self._fails_often(mapping, credential) or error.retry_after:
-            self.rests.strike(whole, "failing", error.retry_after)
+            self.cooldowns.trip(whole, "failing", error.retry_after)
 
     def _concerns_all(self, key: str, error: GatewayError, organization: str) -> bool:
         """Whether a refusal tells more than of one caller's requests; one whose requests are refused again and again
@@ -293,45 +293,45 @@ class Health:
         if self.refusals.met_by_several(key):
             return True
         if self.refusals.met_again(key, organization):
-            self.rests.strike(_own_key(key, organization), "refused")
+            self.cooldowns.trip(_own_key(key, organization), "refused")
         return False
 
-    def _count_failure(self, mapping: Mapping, credential: Credential | None, error: GatewayError) -> None:
+    def _count_failure(self, mapping: Mapping, credential: KnownCredential | None, error: GatewayError) -> None:
         neither = isinstance(error, NEITHER_FAULT)
         if not (neither and _is_own(credential)):
             self._count(mapping, credential, Counts(bad=1, faults=0 if neither else 1))
 
     def _clear(self, key: str) -> None:
-        self.rests.clear(key)
+        self.cooldowns.clear(key)
         if self.refusals:
             for organization in self.refusals.clear(key):
-                self.rests.clear(_own_key(key, organization))
+                self.cooldowns.clear(_own_key(key, organization))
 
-    def _fails_often(self, mapping: Mapping, credential: Credential | None) -> bool:
+    def _fails_often(self, mapping: Mapping, credential: KnownCredential | None) -> bool:
         if _is_foreign(credential):
             return False
         window = self.windows.get(mapping.key)
         return window is not None and window.streak >= FAILURES_IN_A_ROW
 
     def _pause(self, keys: Iterable[str], now: float) -> Pause | None:
-        rests = self.rests
-        until, why = max((rests.until(key, now), key) for key in keys)
+        cooldowns = self.cooldowns
+        until, why = max((cooldowns.until(key, now), key) for key in keys)
         if not until:
             return None
-        policy = POLICIES[rests.kind(why)]
-        return Pause(until, policy.words, policy.shut, max(rests.shut_until(key, now) for key in keys))
+        policy = POLICIES[cooldowns.kind(why)]
+        return Pause(until, policy.words, policy.shut, max(cooldowns.shut_until(key, now) for key in keys))
 
 
-def _is_own(credential: Credential | None) -> bool:
+def _is_own(credential: KnownCredential | None) -> bool:
     return credential is not None and credential.source == OWN_SOURCE
 
 
-def _is_foreign(credential: Credential | None) -> bool:
+def _is_foreign(credential: KnownCredential | None) -> bool:
     # An organization's key at an address of its own: nobody else's requests go there.
     return _is_own(credential) and bool(credential.base_url)  # type: ignore[union-attr]
 
 
-def _window_keys(mapping: Mapping, credential: Credential | None) -> tuple[str, ...]:
+def _window_keys(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:
     """The windows that an attempt counts in: its mapping's and its credential's; none of a foreign address."""
     if _is_foreign(credential):
         return ()
@@ -340,7 +340,7 @@ def _window_keys(mapping: Mapping, credential: Credential | None) -> tuple[str, 
     return mapping.key, f"{mapping.provider}#{credential.ident}"
 
 
-def _keys_of(mapping: Mapping, credential: Credential | None) -> tuple[str, ...]:
+def _keys_of(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:
     """Place, mapping, credential with this model, credential. At an address of its own all belong to the key."""
     key = mapping.key
     if credential is None or not credential.ident:
@@ -351,7 +351,7 @@ def _keys_of(mapping: Mapping, credential: Credential | None) -> tuple[str, ...]
     return place_of(mapping), key, pair, account
 
 
-def _credential_keys(mapping_key: str, provider: str, credential: Credential) -> tuple[str, str]:
+def _credential_keys(mapping_key: str, provider: str, credential: KnownCredential) -> tuple[str, str]:
     return f"{mapping_key}#{credential.ident}", f"{provider}#{credential.ident}"
 
 

@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 from gateway.routing.auto import DEFAULT_OUTPUT, choose
+from gateway.routing.candidate_filter import REST, Allowed, CandidateFilter, Usable
 from gateway.routing.candidates import GENERAL, Candidate, Traffic
 from gateway.routing.capabilities import read_demand
-from gateway.routing.decision import Ask, Plan
+from gateway.routing.decision import Plan, RouteRequest
 from gateway.routing.health import Health
-from gateway.routing.resolve import Catalogue, CustomRoutes
-from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Entry, Scored, Weights, rank, weigh
-from gateway.routing.sieve import REST, Allowed, Sieve, Usable
+from gateway.routing.resolve import CatalogueView, CustomRoutes
+from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, ScoreEntry, Weights, rank, weigh
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
-from gateway.routing.tables import Table, Tables
-from gateway.settings import Routing
+from gateway.routing.tables import CandidateTable, Tables
+from gateway.settings import RoutingSettings
 
 # selectionReason (HTTP reference, 5.5).
 PINNED = "direct-provider-specified"
@@ -43,10 +43,10 @@ class Router:
 
     def __init__(
         self,
-        catalogue: Callable[[], Catalogue],
+        catalogue: Callable[[], CatalogueView],
         health: Health,
         sticky: Sticky,
-        settings: Routing,
+        settings: RoutingSettings,
         auto_models: tuple[str, ...],
         random: Callable[[], float],
         clock: Clock,
@@ -66,7 +66,7 @@ class Router:
     def plan(
         self,
         asked: str,
-        needs: Needs,
+        needs: Requirements,
         options: Options,
         allowed: Allowed | None,
         usable: Usable,
@@ -92,7 +92,7 @@ class Router:
         any, and another request tried a moment ago; with retry_after).
         """
         chance = self._settings.exploration_rate if explore is None else explore
-        ask = Ask(
+        ask = RouteRequest(
             *(asked, needs, options, allowed, usable, no_fallback, session, scope, operation, routes, traffic, chance),
             organization,
         )
@@ -118,14 +118,14 @@ class Router:
         """
         ask = plan.ask
         if ask.session:
-            self._sticky.pin(ask.scope, ask.session, ask.asked, chosen.key)
+            self._sticky.pin(ask.scope, ask.session, ask.requested_model, chosen.key)
         elif remembers(plan):
-            self._sticky.prefer(ask.scope, ask.asked, chosen.key)
+            self._sticky.prefer(ask.scope, ask.requested_model, chosen.key)
 
-    def _sieve(self, ask: Ask, default_output: int) -> Sieve:
-        demand = read_demand(ask.needs, ask.options, default_output)
+    def _sieve(self, ask: RouteRequest, default_output: int) -> CandidateFilter:
+        demand = read_demand(ask.requirements, ask.options, default_output)
         blended = bool(ask.session) or demand.tokens >= LARGE_PROMPT_TOKENS
-        return Sieve(
+        return CandidateFilter(
             self.health,
             demand,
             ask.operation,
@@ -133,20 +133,22 @@ class Router:
             ask.usable,
             self._clock.now_us(),
             ask.traffic if blended else None,
-            ask.needs.image_output,
+            ask.requirements.image_output,
             ask.organization,
         )
 
-    def _plan_choice(self, ask: Ask, table: Table) -> Plan:
+    def _plan_choice(self, ask: RouteRequest, table: CandidateTable) -> Plan:
         sieve = self._sieve(ask, DEFAULT_OUTPUT)
         smart = table.resolution.kind == "smart"
         listed = table.resolution.listed if smart else self._auto_models
-        pin = self._sticky.pin_of(ask.scope, ask.session, ask.asked) if ask.session else None
+        pin = self._sticky.pin_of(ask.scope, ask.session, ask.requested_model) if ask.session else None
         choice = choose(self._tables, sieve, listed, ask.options, pin, strict=smart)
         first, *following = choice.models
         return self._finish(ask, table, sieve, first, FIRST if choice.fallback else "", following)
 
-    def _plan_pinned(self, ask: Ask, table: Table, sieve: Sieve, entries: list[Entry]) -> Plan:
+    def _plan_pinned(
+        self, ask: RouteRequest, table: CandidateTable, sieve: CandidateFilter, entries: list[ScoreEntry]
+    ) -> Plan:
         """A named provider is taken as it is, unless it does badly and others serve the model (5.3)."""
         weights = _weights(ask)
         failing, unanswered = self._is_failing(sieve, entries), _is_unanswered(sieve, entries)
@@ -159,7 +161,7 @@ class Router:
                 reason = LOW_UPTIME if failing else PINNED
                 return self._make(ask, table, sieve, _spread(order[0], order), reason, ranked, weights)
         if not entries:
-            raise _only(sieve, table.candidates).refusal(ask.asked)
+            raise _only(sieve, table.candidates).refusal(ask.requested_model)
         ranked = rank(entries, weights)
         ready, late = _divide(ranked, sieve) if sieve.resting else (ranked, [])
         order = (*ready, *late)
@@ -167,7 +169,7 @@ class Router:
         reason = SINGLE if table.resolution.kind == "custom" else PINNED
         return self._make(ask, table, sieve, order, reason, ranked, weights)
 
-    def _is_failing(self, sieve: Sieve, entries: list[Entry]) -> bool:
+    def _is_failing(self, sieve: CandidateFilter, entries: list[ScoreEntry]) -> bool:
         """Whether a named provider fails too often by faults of its own, or nothing answers there at present."""
         if not entries:
             return any(one.stage == REST for one in sieve.excluded)
@@ -179,16 +181,16 @@ class Router:
 
     def _finish(
         self,
-        ask: Ask,
-        table: Table,
-        sieve: Sieve,
-        entries: list[Entry],
+        ask: RouteRequest,
+        table: CandidateTable,
+        sieve: CandidateFilter,
+        entries: list[ScoreEntry],
         reason: str = "",
-        following: Sequence[list[Entry]] = (),
+        following: Sequence[list[ScoreEntry]] = (),
     ) -> Plan:
         """The plan of `entries`, and of the models that follow when they fail."""
         if not entries:
-            raise sieve.refusal(ask.asked)
+            raise sieve.refusal(ask.requested_model)
         weights = _weights(ask)
         ranked = rank(entries, weights)
         ready, late = _divide(ranked, sieve) if sieve.resting else (ranked, [])
@@ -203,14 +205,14 @@ class Router:
         order = (first,) if ask.no_fallback else (*order, *late) if late else order
         return self._make(ask, table, sieve, order, reason if reason and why == WEIGHTED else why, ranked, weights)
 
-    def _select(self, ask: Ask, ranked: list[Scored]) -> tuple[Scored, str]:
+    def _select(self, ask: RouteRequest, ranked: list[Scored]) -> tuple[Scored, str]:
         best = ranked[0]
         if len(ranked) == 1:
             return best, SINGLE
         # Who lacks a wish that another fulfils is tried after that other, and never chosen for another reason.
         ranked = [one for one in ranked if len(one.entry.lacking) == len(best.entry.lacking)]
         if ask.session:
-            pinned = _find(ranked, self._sticky.pin_of(ask.scope, ask.session, ask.asked))
+            pinned = _find(ranked, self._sticky.pin_of(ask.scope, ask.session, ask.requested_model))
             if pinned is not None and (pinned.entry.uptime >= UPTIME_FLOOR or pinned.candidate.keep_session):
                 return pinned, SESSION
             return best, WEIGHTED
@@ -218,16 +220,16 @@ class Router:
             return best, WEIGHTED
         if ask.explore and not ask.no_fallback and self._random() < ask.explore:
             return ranked[int(self._random() * len(ranked))], EXPLORED
-        preferred = _find(ranked, self._sticky.preference_of(ask.scope, ask.asked))
+        preferred = _find(ranked, self._sticky.preference_of(ask.scope, ask.requested_model))
         if preferred is not None and preferred is not best and _still_good(preferred, best):
             return preferred, PREFERRED
         return best, WEIGHTED
 
     def _make(
         self,
-        ask: Ask,
-        table: Table,
-        sieve: Sieve,
+        ask: RouteRequest,
+        table: CandidateTable,
+        sieve: CandidateFilter,
         order: tuple[Scored, ...],
         reason: str,
         ranked: list[Scored],
@@ -262,8 +264,8 @@ def _check_options(options: Options, kind: str) -> None:
         raise InvalidRequest("no_reasoning works with the model auto only.", param="no_reasoning")
 
 
-def _weights(ask: Ask) -> Weights:
-    return STRATEGIES[ask.options.routing, ask.needs.stream, ask.needs.image_output]
+def _weights(ask: RouteRequest) -> Weights:
+    return STRATEGIES[ask.options.routing, ask.requirements.stream, ask.requirements.image_output]
 
 
 def _has_strategy(options: Options) -> bool:
@@ -276,17 +278,17 @@ def _find(ranked: list[Scored], key: str | None) -> Scored | None:
     return next((one for one in ranked if one.key == key), None)
 
 
-def _is_unanswered(sieve: Sieve, entries: list[Entry]) -> bool:
+def _is_unanswered(sieve: CandidateFilter, entries: list[ScoreEntry]) -> bool:
     resting = [sieve.resting.get(entry.candidate.key) for entry in entries] if sieve.resting else []
     return bool(resting) and all(one is not None and one.whole and one.unanswered for one in resting)
 
 
-def _rests(scored: Scored, sieve: Sieve) -> bool:
+def _rests(scored: Scored, sieve: CandidateFilter) -> bool:
     resting = sieve.resting.get(scored.key)
     return resting is not None and resting.whole
 
 
-def _divide(ranked: list[Scored], sieve: Sieve) -> tuple[list[Scored], list[Scored]]:
+def _divide(ranked: list[Scored], sieve: CandidateFilter) -> tuple[list[Scored], list[Scored]]:
     """Those that do not rest, as ranked, and those that do, as they return."""
     late = [one for one in ranked if _rests(one, sieve)]
     late.sort(key=lambda one: sieve.resting[one.key].until)
@@ -314,7 +316,7 @@ def _still_good(preferred: Scored, best: Scored) -> bool:
     return preferred.entry.uptime >= UPTIME_FLOOR and preferred.score - best.score <= SCORE_MARGIN
 
 
-def _only(sieve: Sieve, candidates: tuple[Candidate, ...]) -> Sieve:
+def _only(sieve: CandidateFilter, candidates: tuple[Candidate, ...]) -> CandidateFilter:
     # A pinned request is refused for what its own provider lacks, whatever the others do.
     own = {candidate.key for candidate in candidates}
     sieve.excluded = [one for one in sieve.excluded if one.key in own]

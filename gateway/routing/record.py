@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gateway.routing.candidate_filter import STAGES, Excluded
 from gateway.routing.candidates import Candidate
 from gateway.routing.decision import Plan
 from gateway.routing.plan import EXPLORED, FIRST, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
 from gateway.routing.score import DEFAULT_LATENCY_MS, DEFAULT_THROUGHPUT, DEFAULT_UPTIME, Scored, weigh
-from gateway.routing.sieve import STAGES, Excluded
 
 FORM = 1
 KINDS = ("canonical", "pinned", "auto", "smart", "custom")
@@ -31,18 +31,18 @@ def pack(plan: Plan) -> Packed:
     all candidates are of it.
     """
     ask, first = plan.ask, plan.first.candidate
-    flags = (STREAM if ask.needs.stream else 0) | (IMAGE if ask.needs.image_output else 0)
+    flags = (STREAM if ask.requirements.stream else 0) | (IMAGE if ask.requirements.image_output else 0)
     places = {id(one): place for place, one in enumerate(plan.ranked)}
     order = [places[id(one)] for one in plan.order]
     model = first.model.id
     packed: Packed = [
         FORM,
-        ask.asked,
+        ask.requested_model,
         KINDS.index(plan.resolution.kind),
         REASONS.index(plan.reason),
         ask.options.routing,
         flags | (NO_FALLBACK if ask.no_fallback else 0),
-        "" if model == ask.asked else model,
+        "" if model == ask.requested_model else model,
         [_pack_score(one, model) for one in plan.ranked],
         [] if order == list(range(len(plan.ranked))) else order,
         _pack_excluded(plan.excluded, model),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway.clock import Clock
-from gateway.routing.rests import count_down, provider_of
+from gateway.routing.cooldowns import count_down, provider_of
 
 # Requests of so many organizations, or so many of one in a row, without one success between.
 ORGANIZATIONS, IN_A_ROW = 2, 3

@@ -19,7 +19,7 @@ LONGEST, ECHOED = 255, 64  # characters of a model text: what a usage row holds,
 NEAR_MATCHES = 3
 
 
-class Catalogue(Protocol):
+class CatalogueView(Protocol):
     """What routing asks of the catalogue. `models` holds the models by id; a change brings another object."""
 
     @property
@@ -35,7 +35,7 @@ class Models(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CustomModel:
     """A model at a provider of an organization's own."""
 
     model: Model
@@ -51,7 +51,7 @@ class CustomRoutes(Protocol):
     request (None: missing, disabled or unpublished).
     """
 
-    def offer(self, name: str, model: str) -> Offer | None: ...
+    def offer(self, name: str, model: str) -> CustomModel | None: ...
     def smart_models(self) -> tuple[str, ...]: ...
     def dynamic_model(self, name: str) -> str | None: ...
 
@@ -72,10 +72,10 @@ class Resolution:
     candidates: tuple[Mapping, ...] = ()
     others: tuple[Mapping, ...] = ()
     listed: tuple[str, ...] = ()
-    offer: Offer | None = None
+    offer: CustomModel | None = None
 
 
-def resolve(asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes | None = None) -> Resolution:
+def resolve(asked: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None = None) -> Resolution:
     """Read a model text, in this order: special names, a known provider's prefix, a custom provider's prefix,
     a model's id or alias. `today` is "YYYY-MM-DD".
 
@@ -95,7 +95,7 @@ def resolve(asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes |
     return found or _resolve_model(text, asked, catalogue, today)
 
 
-def is_common(asked: str, resolution: Resolution, catalogue: Catalogue) -> bool:
+def is_common(asked: str, resolution: Resolution, catalogue: CatalogueView) -> bool:
     """Whether a model text means the same for every organization, whatever it defined for itself."""
     text = asked.strip()
     if text.startswith(DYNAMIC) or resolution.kind in ("smart", "custom"):
@@ -121,7 +121,7 @@ def _follow(text: str, routes: CustomRoutes | None) -> str:
     return chosen
 
 
-def _resolve_special(name: str, asked: str, catalogue: Catalogue, routes: CustomRoutes | None) -> Resolution:
+def _resolve_special(name: str, asked: str, catalogue: CatalogueView, routes: CustomRoutes | None) -> Resolution:
     if name == AUTO:
         return Resolution("auto", asked)
     if name == SMART:
@@ -138,7 +138,7 @@ def _resolve_special(name: str, asked: str, catalogue: Catalogue, routes: Custom
 
 
 def _resolve_prefixed(
-    text: str, asked: str, catalogue: Catalogue, today: str, routes: CustomRoutes | None
+    text: str, asked: str, catalogue: CatalogueView, today: str, routes: CustomRoutes | None
 ) -> Resolution | None:
     prefix, _, rest = text.partition("/")
     # Rows and rules name an organization's own provider "custom:<name>"; the bare "custom" is its generic one.
@@ -152,7 +152,7 @@ def _resolve_prefixed(
     return _custom(offer, asked) if offer else None
 
 
-def _resolve_pinned(provider: str, rest: str, asked: str, catalogue: Catalogue, today: str) -> Resolution | None:
+def _resolve_pinned(provider: str, rest: str, asked: str, catalogue: CatalogueView, today: str) -> Resolution | None:
     model, region = catalogue.find(rest), ""
     if model is None and ":" in rest:
         name, _, region = rest.rpartition(":")
@@ -186,7 +186,7 @@ def _in_region(mappings: tuple[Mapping, ...], region: str, asked: str) -> tuple[
     raise UnknownModel(f"{asked!r} names an unknown region. {hint}", param="model", code="unknown_region")
 
 
-def _resolve_model(text: str, asked: str, catalogue: Catalogue, today: str) -> Resolution:
+def _resolve_model(text: str, asked: str, catalogue: CatalogueView, today: str) -> Resolution:
     model = catalogue.find(text)
     if model is None:
         raise _unknown(asked, catalogue)
@@ -194,7 +194,7 @@ def _resolve_model(text: str, asked: str, catalogue: Catalogue, today: str) -> R
     return Resolution("canonical", asked, model, candidates=model.mappings)
 
 
-def _custom(offer: Offer, asked: str) -> Resolution:
+def _custom(offer: CustomModel, asked: str) -> Resolution:
     return Resolution("custom", asked, offer.model, offer.provider.id, "", (offer.mapping,), offer=offer)
 
 
@@ -216,16 +216,16 @@ def _check_alive(model: Model, asked: str, today: str) -> None:
         )
 
 
-def _not_served(provider: str, rest: str, asked: str, catalogue: Catalogue) -> UnknownModel:
+def _not_served(provider: str, rest: str, asked: str, catalogue: CatalogueView) -> UnknownModel:
     model = catalogue.find(rest) or catalogue.find(rest.rpartition(":")[0])
     if model is None:
         return _unknown(asked, catalogue, near=rest)
-    makers = sorted({mapping.provider for mapping in model.mappings})
-    there = f"it is served by: {', '.join(makers)}." if makers else "no provider serves it."
+    vendors = sorted({mapping.provider for mapping in model.mappings})
+    there = f"it is served by: {', '.join(vendors)}." if vendors else "no provider serves it."
     return UnknownModel(f"The provider {provider!r} does not serve {model.id!r}; {there}", param="model")
 
 
-def _unknown(asked: str, catalogue: Catalogue, text: str = "", near: str = "") -> UnknownModel:
+def _unknown(asked: str, catalogue: CatalogueView, text: str = "", near: str = "") -> UnknownModel:
     close = list(catalogue.suggest(near or asked, NEAR_MATCHES))
     hint = f" Did you mean {', '.join(close)}?" if close else " GET /v1/models lists all models."
     return UnknownModel((text or f"There is no model {asked!r}.") + hint, param="model")

@@ -28,7 +28,7 @@ class Weights(NamedTuple):
         return Weights(*(weight / total for weight in self))
 
 
-class Entry(NamedTuple):
+class ScoreEntry(NamedTuple):
     """A candidate that may serve this request, with what is known of it now. `price` in n$ per million units."""
 
     candidate: Candidate
@@ -45,7 +45,7 @@ class Scored(NamedTuple):
 
     score: float
     key: str
-    entry: Entry
+    entry: ScoreEntry
 
     @property
     def candidate(self) -> Candidate:
@@ -81,7 +81,7 @@ def penalty(uptime: float) -> float:
     return ((PENALTY_BELOW - uptime) / PENALTY_BELOW * PENALTY_SLOPE) ** 2
 
 
-def rank(entries: Iterable[Entry], weights: Weights) -> list[Scored]:
+def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
     """Entries, best first: who fulfils every wish before who lacks one, and so on.
 
     Within that each factor is how far an entry is from the best one, as a ratio (twice the cheapest price is 1.0),

@@ -34,7 +34,7 @@ def read_session(headers: Mapping[str, str], session: str = "") -> str:
     return session
 
 
-class Memory:
+class StickyMemory:
     """A bounded map whose entries lapse; the oldest go first when it is full."""
 
     def __init__(self, clock: Clock, ttl_s: float, capacity: int) -> None:
@@ -70,12 +70,12 @@ class Sticky:
     def __init__(
         self, clock: Clock, ttl_s: float, store: Store | None = None, preference_ttl_s: float = PREFERENCE_TTL_S
     ) -> None:
-        self._pins = Memory(clock, ttl_s, PIN_CAPACITY)
-        self._preferences = Memory(clock, preference_ttl_s, PREFERENCE_CAPACITY)
+        self._pins = StickyMemory(clock, ttl_s, PIN_CAPACITY)
+        self._preferences = StickyMemory(clock, preference_ttl_s, PREFERENCE_CAPACITY)
         # What the store was told lately: pins are written there when new, moved or half-way to lapsing.
-        self._told = Memory(clock, ttl_s / 2, PIN_CAPACITY)
+        self._told = StickyMemory(clock, ttl_s / 2, PIN_CAPACITY)
         # Sessions that the store did not know a moment ago: one request asks it once.
-        self._missed = Memory(clock, MISS_S, PIN_CAPACITY)
+        self._missed = StickyMemory(clock, MISS_S, PIN_CAPACITY)
         self._ttl_s = ttl_s
         self._store = store
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Model, Provider
 from gateway.clock import DAY_US, Clock, to_iso
 from gateway.routing.candidates import Candidate, has_ended, make_candidate
-from gateway.routing.resolve import Catalogue, CustomRoutes, Resolution, is_common, resolve
+from gateway.routing.resolve import CatalogueView, CustomRoutes, Resolution, is_common, resolve
 
 NOTHING_LOST: frozenset[str] = frozenset()
 DEPENDABLE = ("stable", "beta")
@@ -14,7 +14,7 @@ CAPACITY = 4_000  # callers choose the texts; each entry is small
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CandidateTable:
     """What a model text leads to. `others` are candidates of other providers than the pinned one."""
 
     resolution: Resolution
@@ -31,7 +31,7 @@ class Tables:
 
     def __init__(
         self,
-        catalogue: Callable[[], Catalogue],
+        catalogue: Callable[[], CatalogueView],
         clock: Clock,
         dialects: dict[str, str] | None = None,
         lost: dict[str, frozenset[str]] | None = None,
@@ -40,21 +40,23 @@ class Tables:
         self._clock = clock
         self._dialects = dialects or {}
         self._lost = lost or {}
-        self._seen: Catalogue | None = None
+        self._seen: CatalogueView | None = None
         self._day = -1
         self._today = ""
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, CandidateTable] = {}
         self._models: dict[str, tuple[Candidate, ...]] = {}
         self._cheapest: dict[object, tuple[Candidate, ...]] = {}
 
-    def find(self, asked: str, routes: CustomRoutes | None = None) -> Table:
+    def find(self, asked: str, routes: CustomRoutes | None = None) -> CandidateTable:
         """The table of a model text. Raises what `resolve` raises."""
         catalogue = self._current()
         table = self._tables.get(asked)
         if table is not None:
             return table
         resolution = resolve(asked, catalogue, self._today, routes)
-        table = Table(resolution, self._compile_all(resolution, resolution.candidates), self._others(resolution))
+        table = CandidateTable(
+            resolution, self._compile_all(resolution, resolution.candidates), self._others(resolution)
+        )
         # What an organization defined for itself is not for the others.
         if len(self._tables) < CAPACITY and is_common(asked, resolution, catalogue):
             self._tables[asked] = table
@@ -80,7 +82,7 @@ class Tables:
             )
         return found
 
-    def _sorted(self, name: object, models: Callable[[Catalogue], Iterable[Model | None]]) -> tuple[Candidate, ...]:
+    def _sorted(self, name: object, models: Callable[[CatalogueView], Iterable[Model | None]]) -> tuple[Candidate, ...]:
         catalogue = self._current()
         found = self._cheapest.get(name)
         if found is None:
@@ -115,7 +117,7 @@ class Tables:
         second = self._dialects.get(RESPONSES_PROTOCOL, "") if mapping.responses_api else ""
         return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second, lost)
 
-    def _current(self) -> Catalogue:
+    def _current(self) -> CatalogueView:
         catalogue = self._catalogue()
         day = self._clock.now_us() // DAY_US
         if catalogue is not self._seen or day != self._day:

@@ -20,7 +20,7 @@ LINGER_S = 2.0
 LINGER_BYTES = 64 * 1024 * 1024
 
 
-class Connection:
+class CallerConnection:
     """A client socket with its surplus bytes. `since` and `sending` are ticks of the pulse (0: not sending), `since` of
     the moment when its phase began; `received` are the bytes that came to its request since; `head` is what its last
     request began with, where the next one's may be the same."""

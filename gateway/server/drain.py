@@ -7,7 +7,7 @@ from typing import Any
 import gevent
 
 from gateway.clock import Clock
-from gateway.server.connection import IDLE, Connection
+from gateway.server.connection import IDLE, CallerConnection
 from gateway.server.pulse import TICK_S, ServerStopping
 from gateway.server.sweeper import end
 
@@ -21,7 +21,7 @@ STEP_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DrainPlan:
     """Moments on the monotonic clock."""
 
     stop_accepting_at: float
@@ -30,10 +30,10 @@ class Plan:
     leave_at: float
 
 
-def make_plan(began_at: float, grace_s: float) -> Plan:
+def make_plan(began_at: float, grace_s: float) -> DrainPlan:
     """What happens when, of a drain that began at `began_at` and is ended by a kill `grace_s` later."""
     settle = min(SETTLE_S, grace_s / 2)
-    return Plan(
+    return DrainPlan(
         stop_accepting_at=began_at + min(NOTICE_S, grace_s / 10),
         cut_at=began_at + grace_s - settle,
         close_at=began_at + grace_s - settle * CLOSE_S / SETTLE_S,
@@ -49,8 +49,8 @@ class Drain:
 
     log: Any
     clock: Clock
-    plan: Plan
-    connections: Collection[Connection]
+    plan: DrainPlan
+    connections: Collection[CallerConnection]
     beat: Callable[[], None]
     busy: Callable[[], bool]
     hurried: Callable[[], bool]

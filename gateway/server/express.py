@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from gateway.ids import new_hex
-from gateway.server.heads import Handler, Head
+from gateway.server.heads import Handler, RequestHead
 from gateway.surfaces.browsers import Browsers
-from gateway.surfaces.exchange import Inbound, Outbound
 from gateway.surfaces.hosts import Hosts
+from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, StartResponse, read_inbound, start
 
@@ -79,7 +79,7 @@ class ExpressLane:
         environ["PATH_INFO"] = path
         return handler
 
-    def answer(self, head: Head, body: bytes, base: Mapping[str, Any]) -> Outbound:
+    def answer(self, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:
         """The answer to a request that the worker read itself; `base` is the environ of its connection."""
         headers, peer = head.headers, base["REMOTE_ADDR"]
         if self._proxied:

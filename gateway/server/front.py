@@ -7,8 +7,8 @@ from gateway import ids
 from gateway.surfaces import browsers, wsgi
 from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.browsers import Browsers
-from gateway.surfaces.exchange import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.hosts import Hosts, refuse_host
+from gateway.surfaces.http import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.replies import error_reply
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

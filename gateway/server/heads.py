@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, MutableMapping
 from io import BytesIO
 from typing import Any
 
-from gateway.server.connection import Connection
+from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, MOST_DIGITS, read_head
 from gateway.surfaces.codings import is_coded
-from gateway.surfaces.exchange import Inbound, Outbound, Sender
+from gateway.surfaces.http import Inbound, Outbound, Sender
 from gateway.surfaces.wsgi import read_headers
 
 Handler = Callable[[Inbound], Outbound]
@@ -18,7 +18,7 @@ REMEMBERED = 512
 REMEMBERED_BYTES = 4096
 
 
-class Head:
+class RequestHead:
     """What a request head says, its body's length apart. Shared by all requests with this head: nobody changes it.
 
     `environ` are its WSGI keys, `headers` the same by lower-case name; `handler` is the express lane's, None when the
@@ -68,11 +68,11 @@ class Heads:
 
     def __init__(self, find: Callable[[MutableMapping[str, Any]], Handler | None]) -> None:
         self._find = find
-        self._known: dict[bytes, Head] = {}
+        self._known: dict[bytes, RequestHead] = {}
 
-    def take(self, connection: Connection) -> tuple[Head, int] | None:
+    def take(self, connection: CallerConnection) -> tuple[RequestHead, int] | None:
         """The next request's head, and the length of its body or CHUNKED; None when the caller left. GatewayError."""
-        last: Head | None = connection.head
+        last: RequestHead | None = connection.head
         if last is not None:
             length = connection.take_repeated(last.before, last.after)
             if length >= 0:
@@ -84,7 +84,7 @@ class Heads:
         connection.head = head if head.before else None
         return head, length
 
-    def read(self, data: bytes) -> tuple[Head, int]:
+    def read(self, data: bytes) -> tuple[RequestHead, int]:
         """A head (its blank line included) and the length of its body or CHUNKED. GatewayError if it is malformed."""
         at = data.find(LENGTHS[0])
         if at < 0:
@@ -101,17 +101,17 @@ class Heads:
             return head, int(digits)
         return self._read(data, rest, digits)
 
-    def _read(self, data: bytes, rest: bytes, digits: bytes) -> tuple[Head, int]:
+    def _read(self, data: bytes, rest: bytes, digits: bytes) -> tuple[RequestHead, int]:
         environ: dict[str, Any] = {}
         framing = read_head(data, environ)
         declared = environ.pop("CONTENT_LENGTH", "0")
         handler = self._find(environ)  # which puts a loose path right
-        head = Head(environ, framing.modern, framing.keep_alive, framing.expects, handler)
+        head = RequestHead(environ, framing.modern, framing.keep_alive, framing.expects, handler)
         if framing.length != CHUNKED and declared.encode() == digits and _is_plain(data, rest):
             self._keep(rest, head)
         return head, framing.length
 
-    def _keep(self, rest: bytes, head: Head) -> None:
+    def _keep(self, rest: bytes, head: RequestHead) -> None:
         if len(rest) > REMEMBERED_BYTES:
             return
         if len(self._known) >= REMEMBERED:

@@ -38,7 +38,7 @@ PLAIN_KEYS = {
 }
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """What bodies are read from; both raise ConnectionError when the caller stops in the middle."""
 
     def take(self, size: int) -> bytes: ...
@@ -188,7 +188,7 @@ def _read_length(modern: bool, environ: Mapping[str, str]) -> int:
     return int(length)
 
 
-def read_chunked(source: Source, cap: int, grow: Callable[[int], object] = int) -> bytes:
+def read_chunked(source: ByteSource, cap: int, grow: Callable[[int], object] = int) -> bytes:
     """A chunked body (RFC 9112, 7.1), extensions and trailers dropped; `grow` is told of the bytes of each chunk before
     they are taken. RequestTooLarge over `cap` bytes."""
     body = bytearray()

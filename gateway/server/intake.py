@@ -10,7 +10,7 @@ ANYONE = "anyone"  # whose a request is where nobody can tell
 NETWORK_BITS = 64  # of an IPv6 caller: who has one address of a network has them all
 
 
-class Bodies:
+class BodyBudget:
     """Bytes of request bodies under way, of all callers and of each: `most` and `most_each` at once."""
 
     def __init__(self, most: int, most_each: int) -> None:
@@ -32,13 +32,13 @@ class Bodies:
             self._each.pop(owner, None)
 
 
-class Held:
+class HeldBody:
     """What one request holds. `ask` tells whose it is, by its head; it is asked, and may refuse, once the request holds
     more than `free` bytes."""
 
     __slots__ = ("_bodies", "_ask", "_free", "_owner", "_size")
 
-    def __init__(self, bodies: Bodies, ask: Callable[[], str], free: int) -> None:
+    def __init__(self, bodies: BodyBudget, ask: Callable[[], str], free: int) -> None:
         self._bodies, self._ask, self._free = bodies, ask, free
         self._owner, self._size = "", 0
 
@@ -58,7 +58,7 @@ class Held:
         self._bodies.grow(self._owner, -size)
 
 
-class Addresses:
+class AddressCounts:
     """Connections by the caller's address: at most `most` of each (0: any number), of `shared` ones any number."""
 
     def __init__(self, most: int, shared: Callable[[str], bool]) -> None:

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError
 from gateway.ids import new_hex
-from gateway.server.connection import Connection
-from gateway.surfaces.exchange import Outbound
+from gateway.server.connection import CallerConnection
+from gateway.surfaces.http import Outbound
 from gateway.surfaces.replies import OPENAI, error_reply
 from gateway.surfaces.wsgi import write_status
 
@@ -31,11 +31,11 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Headers = list[tuple[str, str]]
 
 
-class Reply(Struct, eq=False):
+class ReplyWriter(Struct, eq=False):
     """The answer to one request. After it `keep_alive` says whether the connection may carry another. `modern`: the
     caller speaks HTTP/1.1; `bare`: the body stays here; `end` are the last lines of its head."""
 
-    _connection: Connection
+    _connection: CallerConnection
     keep_alive: bool
     _modern: bool
     _bare: bool

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from gevent import GreenletExit
 
-from gateway.server.connection import ANSWERING, Connection
+from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.pulse import TICK_S, ClientGone, Pulse
 
 HEAD_S = 30.0
@@ -41,14 +41,14 @@ class Sweeper:
         )
         self._idle_ticks = ticks(keepalive_s)
 
-    def sweep(self, connections: Iterable[Connection]) -> None:
+    def sweep(self, connections: Iterable[CallerConnection]) -> None:
         """One beat. Takes no time of a request younger than a tick."""
         self._pulse.advance()
         for connection in tuple(connections):
             if not connection.killed:
                 self._checks[connection.phase](connection)
 
-    def shed(self, connections: Collection[Connection], room: int) -> None:
+    def shed(self, connections: Collection[CallerConnection], room: int) -> None:
         """End as many as are more than `room`, of those without a request under way: first who waited the longest
         between two, then who has been sending one for the longest."""
         waiting = [one for one in connections if one.phase != ANSWERING]
@@ -57,18 +57,18 @@ class Sweeper:
         for connection in waiting[: max(0, len(connections) - len(ending) - room)]:
             connection.expire()
 
-    def _check_idle(self, connection: Connection) -> None:
+    def _check_idle(self, connection: CallerConnection) -> None:
         if not connection.expired and self._pulse.tick - connection.since > self._idle_ticks:
             connection.expire()
 
-    def _check_reading(self, connection: Connection) -> None:
+    def _check_reading(self, connection: CallerConnection) -> None:
         took = self._pulse.tick - connection.since
         if took <= self._head_ticks or connection.expired:
             return
         if took > min(self._head_ticks + connection.received / self._tick_bytes, self._body_ticks):
             connection.expire()
 
-    def _check_answering(self, connection: Connection) -> None:
+    def _check_answering(self, connection: CallerConnection) -> None:
         stuck = connection.sending and self._pulse.tick - connection.sending > self._send_ticks
         # An expired connection whose request came at that very moment looks closed, but its caller is there.
         older = connection.peekable and not connection.expired and self._pulse.tick > connection.since
@@ -76,7 +76,7 @@ class Sweeper:
             end(connection, ClientGone())
 
 
-def end(connection: Connection, reason: GreenletExit) -> None:
+def end(connection: CallerConnection, reason: GreenletExit) -> None:
     """Raise `reason` in the greenlet of `connection`; once only, for a second would cut its `finally` blocks."""
     connection.killed = True
     connection.greenlet.kill(reason, block=False)

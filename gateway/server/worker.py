@@ -16,13 +16,13 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway import settings
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
-from gateway.server.connection import Connection
+from gateway.server.connection import CallerConnection
 from gateway.server.drain import Drain, make_plan
-from gateway.server.heads import Head, Heads
+from gateway.server.heads import Heads, RequestHead
 from gateway.server.http1 import CHUNKED, read_chunked
-from gateway.server.intake import Addresses, Bodies, Held
+from gateway.server.intake import AddressCounts, BodyBudget, HeldBody
 from gateway.server.pulse import TICK_S, Pulse, ServerStopping
-from gateway.server.reply import HEAD_END, Reply, secure_end, write_refusal
+from gateway.server.reply import HEAD_END, ReplyWriter, secure_end, write_refusal
 from gateway.server.sweeper import Sweeper
 from gateway.server.watchdog import Gauges, Watchdog
 from gateway.surfaces.codings import too_large
@@ -47,7 +47,7 @@ class AccessLine:
 
     __slots__ = ("status", "headers", "sent")
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ReplyWriter) -> None:
         self.status = reply.status or "-"
         self.headers = reply.headers
         self.sent = reply.sent
@@ -59,7 +59,7 @@ class GatewayWorker(GeventWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._clock = Clock()
-        self._connections: set[Connection] = set()
+        self._connections: set[CallerConnection] = set()
         self._leaving_since: float | None = None
         self._hurry = False
 
@@ -122,8 +122,8 @@ class GatewayWorker(GeventWorker):
         self._room = round(self.worker_connections * ROOM)
         self._proxies = Proxies(networks=limits.trusted_proxies)
         shared = Proxies(networks=(*limits.trusted_proxies, *limits.shared_addresses))
-        self._addresses = Addresses(limits.address_connections, shared.trusts)
-        self._bodies = Bodies(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
+        self._addresses = AddressCounts(limits.address_connections, shared.trusts)
+        self._bodies = BodyBudget(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
         self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
         self._free_body = min(FREE_BODY, self._max_body)
         self._secure = self.cfg.is_ssl or limits.public_url.startswith("https:")
@@ -191,7 +191,7 @@ class GatewayWorker(GeventWorker):
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection to its end; its errors stay here."""
-        connection = Connection(client, addr, self._pulse, peekable=not self.cfg.is_ssl)
+        connection = CallerConnection(client, addr, self._pulse, peekable=not self.cfg.is_ssl)
         address = addr[0] if isinstance(addr, tuple) else ""
         entered = self._addresses.enter(address)
         self._connections.add(connection)
@@ -224,7 +224,7 @@ class GatewayWorker(GeventWorker):
         base[ENDS] = (secure if always else HEAD_END, secure if always or told else HEAD_END)
         return base
 
-    def _serve_connection(self, connection: Connection, base: dict[str, Any]) -> None:
+    def _serve_connection(self, connection: CallerConnection, base: dict[str, Any]) -> None:
         served = 0
         while True:
             try:
@@ -252,10 +252,12 @@ class GatewayWorker(GeventWorker):
             if served % REQUESTS_PER_TURN == 0:
                 gevent.sleep(0)
 
-    def _serve_weighed(self, connection: Connection, base: dict[str, Any], head: Head, length: int) -> bool:
+    def _serve_weighed(
+        self, connection: CallerConnection, base: dict[str, Any], head: RequestHead, length: int
+    ) -> bool:
         """Serve a request whose body may be long or coded: then its head must tell whose it is, and there must be room.
         Whether the connection may carry another request; not after a body that was not read."""
-        held = Held(self._bodies, lambda: self._ask_owner(head), -1 if head.coded else self._free_body)
+        held = HeldBody(self._bodies, lambda: self._ask_owner(head), -1 if head.coded else self._free_body)
         try:
             if length > self._max_body:
                 raise too_large(self._max_body)
@@ -273,17 +275,19 @@ class GatewayWorker(GeventWorker):
         finally:
             held.release()
 
-    def _ask_owner(self, head: Head) -> str:
+    def _ask_owner(self, head: RequestHead) -> str:
         return self._owner_of(head.headers, head.sender) if self._owner_of is not None else ""
 
-    def _refuse(self, connection: Connection, base: dict[str, Any], head: Head, error: GatewayError) -> None:
+    def _refuse(
+        self, connection: CallerConnection, base: dict[str, Any], head: RequestHead, error: GatewayError
+    ) -> None:
         """Answer a request whose body stays unread, in the dialect of its path where the application knows it; then
         let the caller finish, for it may read no answer before it has sent all."""
         if self._owner_of is None:
             connection.send(write_refusal(error, self._pulse.date, head.bare))
         else:
             connection.answer()
-            reply = Reply(connection, False, head.modern, head.bare, base[ENDS][head.secure])
+            reply = ReplyWriter(connection, False, head.modern, head.bare, base[ENDS][head.secure])
             result = self.wsgi(head.environ_for({**base, REFUSAL: error}, b"", 0), reply.start)
             try:
                 reply.deliver(result)
@@ -291,11 +295,13 @@ class GatewayWorker(GeventWorker):
                 self._close_body(result, head)
         connection.linger()
 
-    def _answer(self, connection: Connection, base: dict[str, Any], head: Head, body: bytes, length: int) -> bool:
+    def _answer(
+        self, connection: CallerConnection, base: dict[str, Any], head: RequestHead, body: bytes, length: int
+    ) -> bool:
         """Answer a request that is here whole; whether the connection may carry another."""
         connection.answer()
         keep_alive = head.keep_alive and self._keepalive and not connection.expired
-        reply = Reply(connection, keep_alive, head.modern, head.bare, base[ENDS][head.secure])
+        reply = ReplyWriter(connection, keep_alive, head.modern, head.bare, base[ENDS][head.secure])
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:
@@ -326,7 +332,13 @@ class GatewayWorker(GeventWorker):
         return reply.keep_alive
 
     def _call(
-        self, connection: Connection, base: dict[str, Any], head: Head, body: bytes, length: int, reply: Reply
+        self,
+        connection: CallerConnection,
+        base: dict[str, Any],
+        head: RequestHead,
+        body: bytes,
+        length: int,
+        reply: ReplyWriter,
     ) -> Any:
         """The application's body; None when it took the socket over (a websocket) and is done with it."""
         environ = head.environ_for(base, body, length)
@@ -338,11 +350,11 @@ class GatewayWorker(GeventWorker):
                 raise
             return None
 
-    def _log_access(self, reply: Reply, head: Head, began_at: float, base: dict[str, Any]) -> None:
+    def _log_access(self, reply: ReplyWriter, head: RequestHead, began_at: float, base: dict[str, Any]) -> None:
         took = timedelta(seconds=self._clock.monotonic() - began_at)
         self.log.access(AccessLine(reply), [], {**base, **head.environ}, took)
 
-    def _close_body(self, result: Any, head: Head) -> None:
+    def _close_body(self, result: Any, head: RequestHead) -> None:
         close = getattr(result, "close", None)
         if close is not None:
             try:

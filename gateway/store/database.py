@@ -10,7 +10,7 @@ import peewee
 
 from gateway import errors, settings
 from gateway.clock import Clock
-from gateway.later import Later
+from gateway.lazy_import import LazyImport
 from gateway.store.faults import Verdict, judge
 from gateway.store.sqlite import Sqlite
 from gateway.threads import Threads, pause
@@ -21,7 +21,7 @@ ATTEMPTS = 6
 BACKOFF_S = 0.01
 
 log = logging.getLogger(__name__)
-postgresql = Later("gateway.store.postgresql")
+postgresql = LazyImport("gateway.store.postgresql")
 
 
 class NanoField(peewee.BigIntegerField):
@@ -165,7 +165,7 @@ def _split_sums(sql: str) -> str:
     return f"{before}(sum(({inner}) >> 31) * 2147483648 + sum(({inner}) & 2147483647)){_split_sums(rest)}"
 
 
-def open_database(config: settings.Database, clock: Clock, threads: Threads) -> Database:
+def open_database(config: settings.DatabaseSettings, clock: Clock, threads: Threads) -> Database:
     """The store named by the settings: "" is SQLite in data_dir, sqlite:///path a file, postgresql:// a server.
 
     Connects to nothing yet. Unavailable when the file cannot be made; SettingsError for another scheme.

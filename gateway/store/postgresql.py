@@ -52,7 +52,7 @@ class Postgresql:
 
     kind = "postgresql"
 
-    def __init__(self, config: settings.Database) -> None:
+    def __init__(self, config: settings.DatabaseSettings) -> None:
         self._patience_s = config.pool_wait_s
         url = "postgresql://" + config.url.partition("://")[2]
         known = conninfo_to_dict(url)

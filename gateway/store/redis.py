@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gateway import errors, settings
 from gateway.clock import Clock
-from gateway.later import Later
+from gateway.lazy_import import LazyImport
 
 if TYPE_CHECKING:
     import redis
 else:
-    redis = Later("redis")
+    redis = LazyImport("redis")
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class Redis:
         return result
 
 
-def open_redis(config: settings.Redis, clock: Clock) -> Redis | None:
+def open_redis(config: settings.RedisSettings, clock: Clock) -> Redis | None:
     """The client for the settings' URL, connected on first use; None without one. SettingsError for a bad URL."""
     if not config.url:
         return None

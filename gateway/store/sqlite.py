@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from gateway import errors, settings
 from gateway.clock import Clock
+from gateway.store.file_lock import FairFileLock
 from gateway.store.pool import PooledSqlite
-from gateway.store.turnstile import Turnstile
 from gateway.threads import Threads
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Sqlite:
 
     kind = "sqlite"
 
-    def __init__(self, config: settings.Database, clock: Clock, threads: Threads) -> None:
+    def __init__(self, config: settings.DatabaseSettings, clock: Clock, threads: Threads) -> None:
         self.path = _prepare_file(config)
         self._clock, self._threads, self._wait_s = clock, threads, config.pool_wait_s
         self.peewee = PooledSqlite(
@@ -34,7 +34,7 @@ class Sqlite:
         self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
         # One thread commits, one waits for the lock; password hashing must not hold up either.
         self._writers = Threads(2)
-        self._turnstile = Turnstile(self.path.with_name(f"{self.path.name}.writer"), self._writers)
+        self._turnstile = FairFileLock(self.path.with_name(f"{self.path.name}.writer"), self._writers)
         self._turn = threading.Lock()
         self._writer: Any = None
         self._owner = 0
@@ -130,7 +130,7 @@ class Sqlite:
         return result
 
 
-def _prepare_file(config: settings.Database) -> Path:
+def _prepare_file(config: settings.DatabaseSettings) -> Path:
     """The database file of the settings, made with mode 0600 (a new data_dir with 0700). Unavailable if it cannot."""
     path = Path(config.url.removeprefix("sqlite:///")) if config.url else Path(config.data_dir) / FILE
     try:

@@ -18,7 +18,7 @@ SWEEP_ROWS = 100
 SWEEP_BATCHES = 100
 
 
-class Turn(NamedTuple):
+class StoredTurn(NamedTuple):
     """A turn to be stored. `digests` are those of its pieces, each once; `raw_bytes` the size of what it says."""
 
     ident: str
@@ -66,7 +66,7 @@ class Turns:
         """Which of these pieces are there."""
         return {digest for digest, _ in self._select("stored_piece", "uses", organization, digests)}
 
-    def add(self, turn: Turn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
+    def add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
         """Store a turn; `pieces` are the values of those that are not there yet. PreviousGone, PiecesGone or NoRoom,
         and nothing is stored."""
         self._database.write(lambda: self._add(turn, pieces, life_s, most_bytes))
@@ -136,7 +136,7 @@ class Turns:
             found += [(bytes(digest), bytes(value) if column == "value" else b"") for digest, value in rows]
         return found
 
-    def _add(self, turn: Turn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
+    def _add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
         turns, chain_bytes = self._follow(turn.previous)
         size = len(turn.body) + ROW_BYTES
         # In one order, so that two transactions with the same pieces do not wait for each other.

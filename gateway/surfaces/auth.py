@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from gateway.accounts.authentication import Caller
-from gateway.engine.context import RequestContext
+from gateway.billing.context import RequestContext
 from gateway.engine.retention import RETAIN
 from gateway.errors import Forbidden, Unauthenticated, UnsupportedMediaType
 from gateway.routing.sticky import SESSION_HEADERS, read_session
 from gateway.services import Services
-from gateway.surfaces.exchange import LABEL_LENGTH, Inbound
+from gateway.surfaces.http import LABEL_LENGTH, Inbound
 
 # What a caller may say beside the body; most requests have none of it.
 OWN_HEADERS = frozenset((*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key"))

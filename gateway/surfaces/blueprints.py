@@ -6,14 +6,14 @@ from functools import partial
 from flask import Blueprint, Response, request
 
 from gateway.accounts.authentication import Caller
-from gateway.engine.idempotency import Keyed, Reply
+from gateway.engine.idempotency import Keyed, StoredReply
 from gateway.errors import GatewayError, Gone
 from gateway.metering.counters import Count
 from gateway.services import Services
 from gateway.settings import Server
-from gateway.surfaces import auth, policy, replies, retained
-from gateway.surfaces.exchange import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
+from gateway.surfaces import auth, payload_log, policy, replies
 from gateway.surfaces.gate import Gate
+from gateway.surfaces.http import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_inbound
 
@@ -41,10 +41,10 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
             outbound = replies.crash_reply(inbound, error, errors, inbound.shown_id)
         except BaseException:  # the caller hung up
             if paid:
-                retained.leave(inbound)
+                payload_log.leave(inbound)
             raise
         if paid and inbound.payload is not None:
-            outbound = retained.keep(inbound, outbound, errors)
+            outbound = payload_log.keep(inbound, outbound, errors)
         status = outbound.status
         counted = answers.get(status)
         if counted is None:
@@ -74,9 +74,9 @@ def _until_its_end(operation: Operation) -> Handler:
 def _once(services: Services, errors: ErrorFormat, inbound: Inbound, handle: Callable[[Inbound], Outbound]) -> Outbound:
     """The answer to a request with an Idempotency-Key: made now, or the one that was made before."""
 
-    def make() -> Reply:
+    def make() -> StoredReply:
         outbound = handle(inbound)
-        return Reply(outbound.status, outbound.headers, outbound.body)
+        return StoredReply(outbound.status, outbound.headers, outbound.body)
 
     try:
         caller = auth.caller_of(services, inbound)
@@ -102,7 +102,7 @@ def _content(inbound: Inbound) -> tuple[bytes, ...]:
     return (body, kind.encode(), inbound.query.encode(), *chosen)
 
 
-def _replayed_headers(reply: Reply, shown_id: str) -> list[tuple[str, str]]:
+def _replayed_headers(reply: StoredReply, shown_id: str) -> list[tuple[str, str]]:
     kept = [
         (name, value)
         for name, value in reply.headers

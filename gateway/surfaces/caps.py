@@ -8,7 +8,7 @@ import orjson
 from msgspec import json
 
 from gateway.errors import InvalidRequest
-from gateway.settings import Limits
+from gateway.settings import LimitSettings
 from gateway.threads import compute, pause
 
 LARGE = 1 << 17  # from so many bytes a body is read in a thread; what is smaller can hold little
@@ -19,7 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def read(limits: Limits, raw: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What `work` makes of the body `raw`. InvalidRequest `request_too_complex` for a body of too many parts."""
     if len(raw) < LARGE:
         return work(*args, **kwargs)
@@ -40,7 +40,7 @@ def check_nodes(raw: bytes, most: int) -> None:
         raise _too_many("The body", "parts (values, objects and lists)", most, "max_json_nodes", "")
 
 
-def check(limits: Limits, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:
+def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:
     """InvalidRequest for more messages or tools than a request may have, and for larger JSON Schemas; `tools` and
     `schemas` hold them, in any form that can be written as JSON."""
     if messages is not None and len(messages) > limits.max_messages > 0:
@@ -53,7 +53,7 @@ def check(limits: Limits, raw: bytes, messages: Sized | None, tools: Sized | Non
                 _check_schemas(limits, json.encode(holder))
 
 
-def _check_schemas(limits: Limits, text: bytes) -> None:
+def _check_schemas(limits: LimitSettings, text: bytes) -> None:
     nodes, commas = text.count(b"{") + text.count(b"["), text.count(b",")
     if not (nodes > limits.max_schema_nodes > 0 or commas >= limits.max_enum > 0):
         return  # whatever it is: it cannot be too much

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt, Outcome
 from gateway.catalogue.prices import FREE, Charge
 from gateway.clock import SECOND_US, Clock
 from gateway.dialects.fields import reword
-from gateway.engine.context import RequestContext
-from gateway.engine.outcome import Attempt, Outcome
 from gateway.errors import ATTEMPTS
 from gateway.limits import rates
 from gateway.money import MILLION, NANO, format_usd, usd_number
@@ -44,7 +44,7 @@ class Facts:
     @property
     def asked(self) -> str:
         """The model as the caller wrote it, letter by letter."""
-        return self.outcome.request.asked
+        return self.outcome.request.requested_model
 
     @property
     def hides_reasoning(self) -> bool:
@@ -108,7 +108,7 @@ class Facts:
         mapping = target.mapping
         body: dict[str, Any] = {
             "request_id": context.label or context.request_id,
-            "requested_model": request.asked,
+            "requested_model": request.requested_model,
             "requested_provider": outcome.requested_provider,
             "used_model": mapping.model,
             "used_provider": target.provider.id,
@@ -165,8 +165,8 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
         headers.append(("x-llmgateway-cache", "HIT"))
     if outcome.warnings:
         headers.append(("x-llmgateway-warnings", _as_header(facts.warnings)))
-    if outcome.standings:
-        headers += rates.headers(outcome.standings, clock.now_us())
+    if outcome.rate_limits:
+        headers += rates.headers(outcome.rate_limits, clock.now_us())
     if streamed:
         return headers
     own_s = clock.monotonic() - facts.context.started

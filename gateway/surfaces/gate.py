@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from gateway.accounts.sessions import PREFIX
 from gateway.services import Services
 from gateway.surfaces.auth import caller_of, token_of
-from gateway.surfaces.exchange import Inbound, Sender
+from gateway.surfaces.http import Inbound, Sender
 from gateway.surfaces.visitor import COOKIE, read_cookie, visit
 
 TLS = "https:"  # how a base address begins behind TLS, where the cookie has another name

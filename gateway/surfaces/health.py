@@ -17,7 +17,7 @@ from gateway.errors import NotFound, Unauthenticated
 from gateway.metering.counters import BUCKETS
 from gateway.services import Services
 from gateway.surfaces.auth import token_of
-from gateway.surfaces.exchange import Inbound, Operation, Outbound, Surface
+from gateway.surfaces.http import Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI, json_reply
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
@@ -92,11 +92,11 @@ def metrics(services: Services, inbound: Inbound) -> Outbound:
     if not hmac.compare_digest(token_of(inbound).encode(), wanted.encode()):
         raise Unauthenticated("Send the operator's token as 'Authorization: Bearer <token>'.", code="metrics_token")
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Figures(services))
+    registry.register(MetricsCollector(services))
     return Outbound(200, [("Content-Type", CONTENT_TYPE_LATEST), NO_STORE], generate_latest(registry))
 
 
-class Figures(Collector):
+class MetricsCollector(Collector):
     """What `Services` counted, in Prometheus' shapes."""
 
     def __init__(self, services: Services) -> None:

@@ -17,7 +17,7 @@ from marshmallow import Schema
 from gateway import __version__
 from gateway.services import Services
 from gateway.surfaces import policy
-from gateway.surfaces.exchange import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.http import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI
 
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")

@@ -12,7 +12,7 @@ from gateway.dialects import openai
 from gateway.errors import GatewayError, Internal
 from gateway.neutral.events import Batch
 from gateway.surfaces import policy
-from gateway.surfaces.exchange import Deprecated, ErrorFormat, Inbound, Outbound
+from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
 
 log = logging.getLogger("gateway")
 

@@ -12,7 +12,7 @@ from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validat
 from gateway import money
 from gateway.clock import from_datetime
 from gateway.errors import InvalidRequest, UnsupportedMediaType
-from gateway.surfaces.exchange import Inbound
+from gateway.surfaces.http import Inbound
 
 DECIMAL = re.compile(r"\d{1,12}(\.\d{1,9})?")
 LONGEST_MOMENT = 40
@@ -33,7 +33,7 @@ class StrictBody(Schema):
         unknown = RAISE
 
 
-class Text(fields.String):
+class TextField(fields.String):
     """Text that every store can keep: without NUL and lone surrogates."""
 
     def __init__(self, least: int = 0, most: int = 255, **more: Any) -> None:
@@ -47,14 +47,14 @@ class Text(fields.String):
         return text
 
 
-class Choice(Text):
+class OneOf(TextField):
     """One of a few words."""
 
     def __init__(self, words: tuple[str, ...], **more: Any) -> None:
         super().__init__(checks=[validate.OneOf(words)], **more)
 
 
-class Whole(fields.Integer):
+class WholeNumber(fields.Integer):
     """A whole number within bounds; numbers only, no text that looks like one."""
 
     def __init__(self, least: int, most: int, **more: Any) -> None:
@@ -112,7 +112,7 @@ class Names(fields.List):
     """A list of names."""
 
     def __init__(self, most: int = 1000, longest: int = 255, **more: Any) -> None:
-        super().__init__(Text(1, longest), validate=validate.Length(0, most), **more)
+        super().__init__(TextField(1, longest), validate=validate.Length(0, most), **more)
 
 
 def read_body(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:

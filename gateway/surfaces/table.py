@@ -3,7 +3,7 @@
 from gateway.console import table as console
 from gateway.surfaces import health, openapi
 from gateway.surfaces.anthropic import routes as messages
-from gateway.surfaces.exchange import ErrorFormat, Operation, Surface
+from gateway.surfaces.http import ErrorFormat, Operation, Surface
 from gateway.surfaces.management import table as management
 from gateway.surfaces.openai import table as openai
 from gateway.surfaces.replies import OPENAI

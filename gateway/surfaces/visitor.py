@@ -11,12 +11,12 @@ from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, NewSession, SessionInfo
+from gateway.admin.sign_in import Place
 from gateway.clock import to_iso
 from gateway.dialects import management
-from gateway.engine.sign_in import Place
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.services import Services
-from gateway.surfaces.exchange import ErrorFormat, Inbound, Outbound
+from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.replies import json_reply
 
 # How errors are told to signed-in visitors; `error` is true, or the code where somebody signs in.

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.codings import Run, decode_body, is_coded, too_large
-from gateway.surfaces.exchange import Inbound, Outbound
+from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
 
 MAX_BODY = 32 * 1024 * 1024

@@ -13,8 +13,8 @@ from gateway.clock import Clock
 from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.settings import Security, Timeouts
 from gateway.transport.addresses import Resolver, check_public, resolve
-from gateway.transport.connections import SHORTEST_S, Connection, Pool
-from gateway.transport.messages import Head, Origin, Place, read_url, write_head
+from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
+from gateway.transport.messages import CallHead, Origin, UpstreamAddress, read_url, write_head
 from gateway.transport.replies import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
 
 NOTHING: Mapping[str, str] = {}
@@ -51,8 +51,8 @@ class Transport:
         self._given_tls = tls
         self._resolve = resolver
         self._per_origin = per_origin
-        self._pools: dict[Origin, Pool] = {}
-        self._places: dict[tuple[str, bool], Place] = {}
+        self._pools: dict[Origin, ConnectionPool] = {}
+        self._places: dict[tuple[str, bool], UpstreamAddress] = {}
         self._trim_at = 0.0
         silence_s, heartbeat_s = timeouts.silence_s, timeouts.wake_s
         self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s)
@@ -95,14 +95,14 @@ class Transport:
         """As `open`, without waiting for the answer, so that the caller can do something in its silences."""
         return self.transmit(self.prepare(method, url, headers, trusted), body, stream, deadline)
 
-    def prepare(self, method: str, url: str, headers: Mapping[str, str], trusted: bool) -> Head:
+    def prepare(self, method: str, url: str, headers: Mapping[str, str], trusted: bool) -> CallHead:
         """What the calls of a URL with the same headers share; `transmit` sends it as often as one likes.
 
         UpstreamUnreachable (invalid_address) for a URL or a header that cannot be sent.
         """
         return write_head(method, self._place(url, trusted), headers)
 
-    def transmit(self, head: Head, body: bytes, stream: bool, deadline: float) -> Pending:
+    def transmit(self, head: CallHead, body: bytes, stream: bool, deadline: float) -> Pending:
         """As `send`, with a head that was prepared."""
         patience = self._streamed if stream else self._plain
         now = self._now()
@@ -153,7 +153,7 @@ class Transport:
         for pool in self._pools.values():
             pool.clear()
 
-    def _place(self, url: str, trusted: bool) -> Place:
+    def _place(self, url: str, trusted: bool) -> UpstreamAddress:
         place = self._places.get((url, trusted))
         if place is None:
             place = read_url(url, trusted)
@@ -162,7 +162,7 @@ class Transport:
             self._places[url, trusted] = place
         return place
 
-    def _send(self, head: Head, message: bytes, now: float, end: float, fresh: bool = False) -> Connection:
+    def _send(self, head: CallHead, message: bytes, now: float, end: float, fresh: bool = False) -> UpstreamConnection:
         """Send over a pooled connection, or a new one when none is good or the pooled one takes not one byte."""
         origin, left = head.origin, end - now
         if left <= 0:
@@ -186,15 +186,15 @@ class Transport:
             raise
         return connection
 
-    def _resender(self, head: Head, message: bytes, end: float) -> Callable[[], Connection]:
+    def _resender(self, head: CallHead, message: bytes, end: float) -> Callable[[], UpstreamConnection]:
         return lambda: self._send(head, message, self._now(), end, fresh=True)
 
-    def _find_pool(self, origin: Origin, now: float) -> Pool:
+    def _find_pool(self, origin: Origin, now: float) -> ConnectionPool:
         if now >= self._trim_at:
             self._trim(now)
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = Pool(
+            pool = self._pools[origin] = ConnectionPool(
                 origin.host, self._per_origin, self._connect_s, IDLE_PER_ORIGIN, IDLE_S, self._now
             )
         return pool
@@ -206,7 +206,7 @@ class Transport:
         if len(self._pools) > ORIGINS_KEPT:
             self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.unused}
 
-    def _connect(self, pool: Pool, origin: Origin, end: float) -> Connection:
+    def _connect(self, pool: ConnectionPool, origin: Origin, end: float) -> UpstreamConnection:
         """A new connection to an address that was looked up and checked here: no second look-up can change it."""
         now = self._now()
         if now >= end:
@@ -234,7 +234,7 @@ class Transport:
             check_public(origin.host, addresses)
         return addresses
 
-    def _dial(self, pool: Pool, origin: Origin, address: str, seconds: float) -> Connection:
+    def _dial(self, pool: ConnectionPool, origin: Origin, address: str, seconds: float) -> UpstreamConnection:
         host = origin.host
         end = self._now() + seconds
         family = sockets.AF_INET6 if ":" in address else sockets.AF_INET
@@ -245,7 +245,7 @@ class Transport:
             if origin.scheme == "https":
                 sock.settimeout(max(end - self._now(), SHORTEST_S))
                 sock = self._tls.wrap_socket(sock, server_hostname=host)
-            return Connection(sock, host, pool, self._now)
+            return UpstreamConnection(sock, host, pool, self._now)
         except BaseException as error:
             sock.close()
             if isinstance(error, OSError):

@@ -28,7 +28,7 @@ WANTING = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
 original_poll = get_original("select", "poll")
 
 
-class Connection:
+class UpstreamConnection:
     """A socket to an upstream, and the state of the answer that it carries.
 
     The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until a final head is there, with which
@@ -44,7 +44,7 @@ class Connection:
         "pieces", "poll", "pool", "received", "since", "status",
     )  # fmt: skip
 
-    def __init__(self, sock: socket, host: str, pool: "Pool", now: Callable[[], float]) -> None:
+    def __init__(self, sock: socket, host: str, pool: "ConnectionPool", now: Callable[[], float]) -> None:
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         sock.settimeout(0.0)  # the waiting is done here: once, and without a timer for each
         self._sock = sock
@@ -266,7 +266,7 @@ class Connection:
             self.keep = self._parser.should_keep_alive()
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one origin: at most `size` at once, the last used given out first, old ones dropped.
 
     Who has a connection holds one of the places, and gives both back with `take_back` or `drop`, once. A place that is
@@ -283,13 +283,13 @@ class Pool:
         self._idle_s = idle_s
         self._now = now
         self._slots = BoundedSemaphore(size)
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[UpstreamConnection] = deque()
 
     @property
     def unused(self) -> bool:
         return not self._idle and self._slots.counter == self._size
 
-    def borrow(self, now: float, seconds: float, fresh: bool) -> Connection | None:
+    def borrow(self, now: float, seconds: float, fresh: bool) -> UpstreamConnection | None:
         """Take one of the places, and the freshest idle connection that is still good, unless none or only a `fresh`
         one will do; bad ones are closed on the way.
 
@@ -305,7 +305,7 @@ class Pool:
             connection.close()
         return None
 
-    def take_back(self, connection: Connection) -> None:
+    def take_back(self, connection: UpstreamConnection) -> None:
         """End a loan: a connection whose answer is whole is kept, any other closed."""
         if not connection.done or not connection.keep:
             self.drop(connection)
@@ -317,7 +317,7 @@ class Pool:
             idle.popleft().close()
         self._slots.release()
 
-    def drop(self, connection: Connection | None) -> None:
+    def drop(self, connection: UpstreamConnection | None) -> None:
         """End a loan without keeping its connection, or one that has none yet."""
         if connection is not None:
             connection.close()

@@ -28,7 +28,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class UpstreamAddress:
     """A URL taken apart. `host` is the Host header, `target` path and query as they stand in the request line."""
 
     origin: Origin
@@ -36,7 +36,7 @@ class Place:
     target: str
 
 
-def read_url(url: str, trusted: bool) -> Place:
+def read_url(url: str, trusted: bool) -> UpstreamAddress:
     """Take an absolute http or https URL apart. UpstreamUnreachable (code invalid_address) for anything else.
 
     The text of the error never holds the URL: its query may be a credential.
@@ -57,10 +57,10 @@ def read_url(url: str, trusted: bool) -> Place:
     shown = f"[{host}]" if ":" in host else host
     header = shown if port == PORTS[parts.scheme] else f"{shown}:{port}"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Place(Origin(parts.scheme, host, port, trusted), header, target)
+    return UpstreamAddress(Origin(parts.scheme, host, port, trusted), header, target)
 
 
-class Head(Struct, frozen=True):
+class CallHead(Struct, frozen=True):
     """A request but for its length and body: the same bytes for every call of a URL with the same headers.
 
     `bodied`: its length is told even when there is no body. `bodiless`: its answer has no body. `repeatable`: it may
@@ -83,7 +83,7 @@ class Head(Struct, frozen=True):
         return f"Head({self.origin})"  # its headers hold a credential
 
 
-def write_head(method: str, place: Place, headers: Mapping[str, str]) -> Head:
+def write_head(method: str, place: UpstreamAddress, headers: Mapping[str, str]) -> CallHead:
     """The head of a request. UpstreamUnreachable when a header could break out of its line."""
     lines = [f"{method} {place.target} HTTP/1.1", f"host: {place.host}"]
     names = set()
@@ -104,7 +104,7 @@ def write_head(method: str, place: Place, headers: Mapping[str, str]) -> Head:
         opening = head.encode("latin-1") + b"\r\n"
     except UnicodeEncodeError:
         raise _invalid("A header for the provider holds a character outside Latin-1; check the key.") from None
-    return Head(place.origin, opening, method in BODY_METHODS, method == "HEAD", method in REPEATABLE_METHODS)
+    return CallHead(place.origin, opening, method in BODY_METHODS, method == "HEAD", method in REPEATABLE_METHODS)
 
 
 def _ascii_host(host: str) -> str:

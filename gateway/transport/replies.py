@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.transport.codings import Unpacker, find_unpacker
-from gateway.transport.connections import Connection
+from gateway.transport.connections import UpstreamConnection
 from gateway.transport.fields import END, read_fields
 
 MB = 1024 * 1024
@@ -39,11 +39,11 @@ class Pending(Struct, eq=False):
     Its head must be there at `_until`, all of it at `_end` (monotonic); `_resend` sends it again, if that does no harm.
     """
 
-    _connection: Connection | None
+    _connection: UpstreamConnection | None
     _patience: Patience
     _until: float
     _end: float
-    _resend: Callable[[], Connection] | None
+    _resend: Callable[[], UpstreamConnection] | None
 
     def wait(self, seconds: float | None = None) -> "Reply | None":
         """The reply once its head is there, or None when `seconds` passed first; then call again.
@@ -85,7 +85,7 @@ class Pending(Struct, eq=False):
         if now >= self._until:
             raise UpstreamTimeout(f"{host} did not begin to answer in time.")
 
-    def _recover(self, connection: Connection) -> Connection:
+    def _recover(self, connection: UpstreamConnection) -> UpstreamConnection:
         if not connection.since or self._resend is None or not connection.untouched:
             raise UpstreamUnreachable(f"{connection.host} closed the connection before it answered.")
         self.close()
@@ -97,7 +97,7 @@ class Reply(Struct, eq=False):
     """An upstream's answer whose head is there: the Reply of providers/protocol.py."""
 
     status: int
-    _connection: Connection
+    _connection: UpstreamConnection
     _patience: Patience
     _end: float
     _received: bytes  # begins with the head

@@ -16,7 +16,7 @@ from gateway import settings as configuration
 from gateway.settings import Settings
 from gateway.surfaces import table
 from gateway.surfaces.blueprints import guard
-from gateway.surfaces.exchange import Inbound
+from gateway.surfaces.http import Inbound
 from gateway.transport.replies import Answer
 
 Json = dict[str, Any]
@@ -87,9 +87,9 @@ class Stage:
         fake._script.clear()
         for kept in ("signatures", "sealed"):
             getattr(fake, kept, set()).clear()
-        rests = self.gateway.services.health.rests
-        for rest in rests.export():
-            rests.clear(rest[0])
+        cooldowns = self.gateway.services.health.cooldowns
+        for rest in cooldowns.export():
+            cooldowns.clear(rest[0])
         fake.script(*(MAKERS[maker].script(say) for say in says))
 
     def ask(self, surface: str, body: Json, **headers: str) -> tuple[int, bytes]:

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from gateway.surfaces.anthropic.seals import NEXT, TEXT, read_seal
+from gateway.surfaces.anthropic.opaque_tokens import NEXT, TEXT, read_seal
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from openai import OpenAI
 from gateway.accounts.keys import Draft, create
 from gateway.accounts.projects import ProjectChange, create_project, list_projects, update_project
 from gateway.metering.models import CACHED
-from gateway.metering.recorder import find
+from gateway.metering.usage_table import find
 from gateway.settings import Settings
 
 MODEL = "openai/gpt-4o-mini"

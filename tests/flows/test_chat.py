@@ -10,7 +10,7 @@ from gateways import LocalGateway
 from openai import OpenAI
 from pydantic import BaseModel
 
-from gateway.metering.recorder import find
+from gateway.metering.usage_table import find
 
 MODEL = "openai/gpt-4o-mini"
 HELLO = [{"role": "user", "content": "Hello"}]

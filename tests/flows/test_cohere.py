@@ -9,7 +9,7 @@ from fakes.cohere import KEY, Answer, FakeCohere
 from gateways import LocalGateway, local_gateway
 from openai import OpenAI
 
-from gateway.metering.recorder import find
+from gateway.metering.usage_table import find
 from gateway.settings import Settings
 
 MODEL = "cohere/command-a-reasoning-08-2025"

@@ -13,8 +13,8 @@ from spending import BODIES, STREAMED, TOKEN_NUSD, write_mint
 
 from gateway.accounts import members
 from gateway.accounts.discounts import EVERY, DiscountInfo
-from gateway.engine.doctor import doctor
-from gateway.engine.rerate import rerate
+from gateway.billing.reconciliation import doctor
+from gateway.billing.rerating import rerate
 from gateway.money import NANO
 from gateway.settings import Settings
 

@@ -9,7 +9,7 @@ from desk import PASSWORD, Desk
 from fakes.openai import Answer, FakeOpenAI
 from gateways import LocalGateway, local_gateway
 
-from gateway.engine.doctor import doctor
+from gateway.billing.reconciliation import doctor
 from gateway.settings import Settings
 
 

@@ -12,7 +12,7 @@ from spending import TOKEN_NUSD, pay, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
-from gateway.engine.doctor import doctor
+from gateway.billing.reconciliation import doctor
 from gateway.settings import Settings
 
 CALL_NUSD = 100 * TOKEN_NUSD

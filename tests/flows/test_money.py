@@ -15,7 +15,7 @@ from spending import BODIES, TOKEN_NUSD, Told, at_once, pay, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
-from gateway.engine.doctor import doctor
+from gateway.billing.reconciliation import doctor
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import read_period
 from gateway.limits.rates import RateLimits

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from gateway.accounts import keys, projects
 from gateway.accounts.changes import OPERATOR
-from gateway.metering.recorder import find
+from gateway.metering.usage_table import find
 
 MODEL = "openai/gpt-4o-mini"
 WEATHER = {

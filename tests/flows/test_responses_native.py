@@ -14,7 +14,7 @@ from openai import OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from gateway.metering.recorder import find
+from gateway.metering.usage_table import find
 from gateway.settings import Settings
 
 MODEL = "openai/gpt-5-mini"

@@ -10,7 +10,7 @@ from gateways import LocalGateway, local_gateway
 from openai import OpenAI
 from openai.types.responses import Response
 
-from gateway.metering.recorder import find
+from gateway.metering.usage_table import find
 from gateway.settings import Settings
 
 MODEL = "openai/gpt-5.3-codex"

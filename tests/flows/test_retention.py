@@ -17,12 +17,12 @@ from spending import BODIES, SECRETS, STREAMED, TOKEN_NUSD, pay, query, until, w
 from gateway.accounts.organizations import set_policy
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
-from gateway.engine.context import RequestContext
-from gateway.engine.doctor import doctor
-from gateway.engine.payloads import MOST_BYTES
-from gateway.metering import payloads
-from gateway.metering.payloads import ANSWER_CUT, SENT_CUT
-from gateway.metering.payloads import STREAMED as AS_STREAM
+from gateway.billing.context import RequestContext
+from gateway.billing.reconciliation import doctor
+from gateway.engine.payload_log import MOST_BYTES
+from gateway.metering import payload_table
+from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
+from gateway.metering.payload_table import STREAMED as AS_STREAM
 from gateway.money import NANO
 from gateway.settings import Settings
 
@@ -83,7 +83,7 @@ def send(gateway: LocalGateway, words: str = "Hello", path: str = CHAT, **more: 
 JSON = {"Content-Type": "application/json"}
 
 
-def logs(gateway: LocalGateway) -> list[payloads.LogInfo]:
+def logs(gateway: LocalGateway) -> list[payload_table.LogInfo]:
     """All logs, oldest first."""
     rows = select(gateway, "SELECT request FROM request_log ORDER BY at, request")
     return [gateway.services.retention.find(bytes(row[0]).hex()) for row in rows]

@@ -17,7 +17,7 @@ from twins import write_twins
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.projects import ProjectChange, list_projects, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
-from gateway.metering.recorder import find
+from gateway.metering.usage_table import find
 from gateway.settings import Settings
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -337,7 +337,7 @@ def test_models_of_the_generic_custom_key_are_called_by_name(house, chat, other)
     assert other.calls[0].body["model"] == "llama-local"
 
 
-def own_models(gateway: LocalGateway) -> list[str]:
+def custom_catalogue(gateway: LocalGateway) -> list[str]:
     client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     return [model.id for model in client.models.list() if model.owned_by == "custom:house"]
 
@@ -345,15 +345,15 @@ def own_models(gateway: LocalGateway) -> list[str]:
 def test_a_custom_providers_models_are_listed_to_its_organization_and_a_change_at_once(house):
     services = house.services
     organization = list_projects(services.database)[0].organization_id
-    assert own_models(house) == []
+    assert custom_catalogue(house) == []
     providers = CustomProviders(services.database, services.control)
     providers.update(organization, "house", models=[{"id": "big"}], actor="test")
-    assert own_models(house) == ["house/big"]
+    assert custom_catalogue(house) == ["house/big"]
     assert get(house, "/v1/models/house/big").json()["id"] == "house/big"
     with httpx.Client(trust_env=False) as http:
         assert "house/big" not in http.get(f"{house.url}/models").text
     set_project(house, mode="credits")
-    assert own_models(house) == []
+    assert custom_catalogue(house) == []
 
 
 def test_a_custom_provider_is_refused_in_a_project_that_spends_credits(house, chat):

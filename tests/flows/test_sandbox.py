@@ -79,7 +79,7 @@ def test_the_sandbox_rests_for_nobody(sandboxed: OpenAI, bare: LocalGateway) -> 
                 sandboxed.chat.completions.create(model=model, messages=ask("x"))
             assert caught.value.code == code
     health = bare.services.health
-    assert not health.rests.providers and not health.windows
+    assert not health.cooldowns.providers and not health.windows
 
 
 @pytest.mark.parametrize("fault", ["cut=4", "close=4", "malformed=4", "error_event=4"])

@@ -9,7 +9,7 @@ from gateways import local_gateway
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces import table
-from gateway.surfaces.exchange import ErrorFormat, Operation, Outbound, Surface
+from gateway.surfaces.http import ErrorFormat, Operation, Outbound, Surface
 from gateway.surfaces.openapi import describe
 from gateway.surfaces.replies import json_reply
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.clock import Clock
 from gateway.errors import GatewayError
-from gateway.server.connection import Connection
+from gateway.server.connection import CallerConnection
 from gateway.server.heads import Heads
 from gateway.server.http1 import CHUNKED, read_chunked
 from gateway.server.pulse import Pulse
@@ -88,7 +88,7 @@ def streams(draw) -> bytes:
 
 def read_ours(data: bytes, heads: Heads, cuts: list[int]) -> list[tuple[bytes, bytes, bytes]]:
     ours, theirs = socketpair()
-    connection = Connection(ours, "", Pulse(Clock()))
+    connection = CallerConnection(ours, "", Pulse(Clock()))
     try:
         reading = gevent.spawn(_read_on, connection, heads)
         begun = 0
@@ -103,7 +103,7 @@ def read_ours(data: bytes, heads: Heads, cuts: list[int]) -> list[tuple[bytes, b
         theirs.close()
 
 
-def _read_on(connection: Connection, heads: Heads) -> list[tuple[bytes, bytes, bytes]]:
+def _read_on(connection: CallerConnection, heads: Heads) -> list[tuple[bytes, bytes, bytes]]:
     found = []
     try:
         while (taken := heads.take(connection)) is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway import app, errors  # noqa: F401 - the whole house, so that every kind of error is known
 from gateway.accounts import custom_providers, key_caps
-from gateway.limits import asks
+from gateway.limits import cost_bound
 from gateway.routing import capabilities
 from gateway.surfaces.management import devices
 
@@ -19,15 +19,15 @@ GATEWAY = ROOT / "gateway"
 ELSEWHERE = ("cli", "providers/sandbox")
 # Calls that take a `code` and make no error of it: what a provider said, and a note of what a check found.
 NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict"}
-LIMITS = {*asks.CODES.values(), asks.MID_STREAM, "key_period_limit_reached", "key_limit_reached"}
+LIMITS = {*cost_bound.CODES.values(), cost_bound.MID_STREAM, "key_period_limit_reached", "key_limit_reached"}
 # (file, expression) of codes that stand in a variable → what it may be. None: what a caller passed, who is seen too.
 VARIABLE = {
-    ("limits/asks.py", "code or self._code()"): LIMITS,
-    ("limits/asks.py", "code"): {asks.MID_STREAM},
+    ("limits/cost_bound.py", "code or self._code()"): LIMITS,
+    ("limits/cost_bound.py", "code"): {cost_bound.MID_STREAM},
     ("routing/capabilities.py", "code"): set(capabilities.CODES.values()) | {capabilities.UNSUPPORTED},
     ("engine/responses.py", "code"): {"previous_response_not_found"},
     ("accounts/authentication.py", "self.code"): None,
-    ("routing/sieve.py", "error.code"): None,
+    ("routing/candidate_filter.py", "error.code"): None,
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own word for what is wrong with the request; the page says so.

@@ -3,7 +3,7 @@ import pytest
 
 from gateway import errors
 from gateway.control import Control
-from gateway.jobs import TERM_S, Job, Jobs
+from gateway.jobs import TERM_S, Jobs, RecurringJob
 
 
 class Counted:
@@ -39,7 +39,7 @@ def _wait(condition, seconds=4.0):
 
 def test_only_the_leader_works_and_another_takes_over(make_jobs):
     works = [Counted(), Counted()]
-    first, second = (make_jobs(Job("count", 0.1, work)) for work in works)
+    first, second = (make_jobs(RecurringJob("count", 0.1, work)) for work in works)
     first.start()
     _wait(lambda: works[0].runs > 1)
     second.start()
@@ -52,7 +52,7 @@ def test_only_the_leader_works_and_another_takes_over(make_jobs):
 
 def test_a_leader_that_cannot_renew_stops_its_jobs(make_jobs, clock):
     work = Counted()
-    jobs = make_jobs(Job("count", 0.1, work))
+    jobs = make_jobs(RecurringJob("count", 0.1, work))
     jobs._campaign()
     _wait(lambda: work.runs > 0)
     clock.advance(TERM_S + 0.1)
@@ -63,7 +63,7 @@ def test_a_leader_that_cannot_renew_stops_its_jobs(make_jobs, clock):
 
 
 def test_a_leader_that_was_overtaken_stops(make_jobs, database):
-    jobs = make_jobs(Job("count", 0.1, Counted()))
+    jobs = make_jobs(RecurringJob("count", 0.1, Counted()))
     jobs._campaign()
     assert jobs.leading()
     database.write(lambda: database.execute("UPDATE leader SET epoch = epoch + 1, worker = 0"))
@@ -78,7 +78,7 @@ def test_a_job_that_fails_is_run_again(make_jobs):
         runs.append(services)
         raise RuntimeError("no")
 
-    make_jobs(Job("fail", 0.1, fail)).start()
+    make_jobs(RecurringJob("fail", 0.1, fail)).start()
     _wait(lambda: len(runs) > 2)
 
 
@@ -89,7 +89,7 @@ def test_a_job_that_finds_no_store_is_run_again_without_a_fuss(make_jobs, caplog
         runs.append(services)
         raise errors.Unavailable("The store is away.")
 
-    make_jobs(Job("fail", 0.1, fail)).start()
+    make_jobs(RecurringJob("fail", 0.1, fail)).start()
     _wait(lambda: len(runs) > 2)
     told = [record for record in caplog.records if "store is away" in record.getMessage()]
     assert told and not any(record.exc_info for record in told)
@@ -104,14 +104,14 @@ def test_a_slow_job_never_runs_twice_at_once(make_jobs):
         gevent.sleep(0.15)
         running.pop()
 
-    make_jobs(Job("slow", 0.05, slow)).start()
+    make_jobs(RecurringJob("slow", 0.05, slow)).start()
     _wait(lambda: len(most) > 2)
     assert max(most) == 1
 
 
 def test_one_job_can_be_run_by_hand(make_jobs):
     work = Counted()
-    jobs = make_jobs(Job("count", 3600, work))
+    jobs = make_jobs(RecurringJob("count", 3600, work))
     jobs.run("count")
     assert work.runs == 1
     with pytest.raises(errors.NotFound, match="count"):

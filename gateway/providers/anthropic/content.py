@@ -13,7 +13,6 @@ from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.parts import (
     CacheMark,
     File,
-    Foreign,
     Image,
     Media,
     Part,
@@ -22,6 +21,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
 )
 from gateway.providers.tool_arguments import read_arguments
 
@@ -56,10 +56,10 @@ def write_part(part: Part, *, addresses: bool = True) -> Block | None:
             return _marked({"type": "image", "source": _write_image(part.media, addresses)}, part.cache)
         case File():
             return _write_file(part, addresses)
-        case Foreign(maker=maker) if maker == NAME:
+        case VendorPart(vendor=vendor) if vendor == NAME:
             return part.body
         case _:
-            kind = part.kind if isinstance(part, Foreign) else type(part).__name__.lower()
+            kind = part.kind if isinstance(part, VendorPart) else type(part).__name__.lower()
             raise NotSupported(f"This provider does not take a part of type {kind}.", param="messages")
 
 
@@ -88,7 +88,7 @@ def write_mark(mark: CacheMark) -> dict[str, str]:
 
 
 def _write_reasoning(part: Reasoning) -> Block | None:
-    if part.maker != NAME:
+    if part.vendor != NAME:
         return None
     if part.sealed:
         return {"type": "redacted_thinking", "data": part.sealed}
@@ -106,7 +106,7 @@ def _write_call(part: ToolCall) -> Block:
 def _write_result(part: ToolResult, addresses: bool) -> Block:
     """A caller's result, or a server tool's own block as it came."""
     if part.executed:
-        own = next((p for p in part.parts if isinstance(p, Foreign) and p.maker == NAME), None)
+        own = next((p for p in part.parts if isinstance(p, VendorPart) and p.vendor == NAME), None)
         if own is None:
             raise NotSupported("The result of another provider's server tool cannot be sent here.", param="messages")
         return own.body

@@ -14,10 +14,10 @@ from gateway.providers.anthropic import hosts
 from gateway.providers.anthropic.marks import apply_policy
 from gateway.providers.anthropic.reply import read_result
 from gateway.providers.anthropic.request import SAMPLING, has_fixed_sampling, write_body
-from gateway.providers.anthropic.stream import StreamReader
+from gateway.providers.anthropic.stream import AnthropicStreamReader
 from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, LEAST_BUDGET, forms_of
 from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
-from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.protocol import Call, Target, UpstreamReply
 
 # What a 400 of this format says when the account, not the request, is at fault.
 ACCOUNT = re.compile(
@@ -59,15 +59,15 @@ class AnthropicMessages:
             _cap(body, cap)
         return self._finish(body, request, target, [])
 
-    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+    def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, or is empty."""
         return read_result(reply.read_all(), relayed)
 
-    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """A streamed answer as batches, one a receive."""
-        return StreamReader(relayed).read(reply)
+        return AnthropicStreamReader(relayed).read(reply)
 
-    def failure(self, reply: Reply, target: Target) -> GatewayError:
+    def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         """As every protocol's; a 400 about the account is the provider's fault, one about content a refusal."""
         said = explain(read_refusal(reply), (target.credential.secret,))
         if reply.status in (400, 403) and ACCOUNT.search(said.message or said.text):
@@ -79,7 +79,7 @@ class AnthropicMessages:
 
     def _finish(self, body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
         """What both lanes share: model, stream, address, credential."""
-        stream = request.needs.stream
+        stream = request.requirements.stream
         body = hosts.address_body(body, target)
         if stream:
             body["stream"] = True
@@ -95,7 +95,7 @@ def _fits(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:
     """Whether the target takes a body of its own format: media by address, a thinking budget, sampling."""
     if "temperature" in body and "top_p" in body:
         return False
-    if request.needs.media and not hosts.takes_addresses(target):
+    if request.requirements.media and not hosts.takes_addresses(target):
         return False
     if not _takes_thinking(body, target):
         return False

@@ -9,7 +9,7 @@ from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
-from gateway.neutral.parts import Foreign, Part, Reasoning, Text, ToolCall
+from gateway.neutral.parts import Part, Reasoning, Text, ToolCall, VendorPart
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
@@ -60,15 +60,15 @@ def read_block(block: dict[str, Any]) -> Part:
         sources = tuple(source for citation in citations if (source := read_citation(citation)) is not None)
         return Text(block["text"], sources=sources)
     if kind == "thinking":
-        return Reasoning(block["thinking"], signature=word(block.get("signature")), maker=dialect.NAME)
+        return Reasoning(block["thinking"], signature=word(block.get("signature")), vendor=dialect.NAME)
     if kind == "redacted_thinking":
-        return Reasoning(sealed=block["data"], maker=dialect.NAME)
+        return Reasoning(sealed=block["data"], vendor=dialect.NAME)
     if kind in CALLS:
         ident = block["id"] = block.get("id") or f"toolu_{ids.new_hex()}"
         arguments = orjson.dumps(block.get("input") or {}).decode()
-        maker = dialect.NAME if CALLS[kind] else ""
-        return ToolCall(ident, block["name"], arguments, maker=maker, executed=CALLS[kind])
-    return Foreign(dialect.NAME, kind, block)
+        vendor = dialect.NAME if CALLS[kind] else ""
+        return ToolCall(ident, block["name"], arguments, vendor=vendor, executed=CALLS[kind])
+    return VendorPart(dialect.NAME, kind, block)
 
 
 def word(value: Any) -> str:

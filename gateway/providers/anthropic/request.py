@@ -10,10 +10,10 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
-    ForeignTool,
     FunctionTool,
     ResponseFormat,
     Tool,
+    VendorTool,
     WebSearch,
 )
 from gateway.providers.anthropic.content import Block, write_mark
@@ -79,18 +79,18 @@ def _write_tool(tool: Tool, talk: Conversation, target: Target, warnings: list[s
             return _write_function(tool, talk, target, warnings)
         case WebSearch():
             return _write_search(tool, target, warnings)
-        case ForeignTool(maker=maker) if maker == NAME:
+        case VendorTool(vendor=vendor) if vendor == NAME:
             return dict(tool.body)
-        case ForeignTool(kind="tool_search"):
+        case VendorTool(kind="tool_search"):
             return dict(TOOL_SEARCH) if _defers(talk) else None
         case _:
-            kind = tool.kind if isinstance(tool, ForeignTool) else "custom"
+            kind = tool.kind if isinstance(tool, VendorTool) else "custom"
             raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
 
 
 def _defers(talk: Conversation) -> bool:
     """Whether a tool waits to be found: then there must be a search, and a search needs one."""
-    searches = any(isinstance(tool, ForeignTool) and "tool_search" in tool.kind for tool in talk.tools)
+    searches = any(isinstance(tool, VendorTool) and "tool_search" in tool.kind for tool in talk.tools)
     return searches and any(isinstance(tool, FunctionTool) and tool.deferred for tool in talk.tools)
 
 

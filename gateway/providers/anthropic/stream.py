@@ -20,27 +20,27 @@ from gateway.neutral.events import (
     Event,
     Failed,
     Finished,
+    Heartbeat,
     NativeChunk,
     PartFound,
     Progress,
     ReasoningDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
     ToolCallDelta,
     has_content,
 )
-from gateway.neutral.parts import Foreign
+from gateway.neutral.parts import VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.anthropic.reply import CALLS, read_stop, read_tier, word
 from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.protocol import Reply
+from gateway.providers.protocol import UpstreamReply
 from gateway.providers.sse import read_batches
 
 
-class StreamReader:
+class AnthropicStreamReader:
     """Reads one stream."""
 
     def __init__(self, relayed: bool) -> None:
@@ -54,7 +54,7 @@ class StreamReader:
         self._stop_sequence = ""
         self._inputs: dict[int, str] = {}  # what stood at the start of a call's block, until its first delta
 
-    def read(self, reply: Reply) -> Iterator[Batch]:
+    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
         return read_batches(reply, self)
 
@@ -89,7 +89,7 @@ class StreamReader:
             # The first follows the start at once. More of them are all that comes in a long silence.
             self._pings += 1
             if self._pings > 1 and not batch:
-                batch.append(Silent())
+                batch.append(Heartbeat())
             return
         read = READERS.get(kind)
         if read is None:
@@ -126,12 +126,12 @@ class StreamReader:
             return [TextDelta(block["text"], number)] if block.get("text") else []
         if kind == "thinking":
             text, signature = word(block.get("thinking")), word(block.get("signature"))
-            return [ReasoningDelta(text, signature, maker=dialect.NAME, block=number)] if text or signature else []
+            return [ReasoningDelta(text, signature, vendor=dialect.NAME, block=number)] if text or signature else []
         if kind == "redacted_thinking":
-            return [ReasoningDelta(sealed=block["data"], maker=dialect.NAME, block=number)]
+            return [ReasoningDelta(sealed=block["data"], vendor=dialect.NAME, block=number)]
         if kind in CALLS:
             return [self._call(number, block)]
-        return [PartFound(Foreign(dialect.NAME, kind, block), number)]
+        return [PartFound(VendorPart(dialect.NAME, kind, block), number)]
 
     def _call(self, number: int, block: dict[str, Any]) -> ToolCallDelta:
         """The start of a call. Its input comes in deltas; servers that send it whole here send none."""
@@ -140,8 +140,8 @@ class StreamReader:
         self._called = self._called or not executed
         if block.get("input"):
             self._inputs[number] = orjson.dumps(block["input"]).decode()
-        maker = dialect.NAME if executed else ""
-        return ToolCallDelta(number, id=block["id"], name=block["name"], maker=maker, executed=executed)
+        vendor = dialect.NAME if executed else ""
+        return ToolCallDelta(number, id=block["id"], name=block["name"], vendor=vendor, executed=executed)
 
     def _delta(self, wire: dict[str, Any]) -> list[Event]:
         number, delta = wire["index"], wire["delta"]
@@ -154,9 +154,9 @@ class StreamReader:
             self._inputs.pop(number, None)
             return [ToolCallDelta(number, delta["partial_json"])]
         if kind == "thinking_delta":
-            return [ReasoningDelta(delta["thinking"], maker=dialect.NAME, block=number)]
+            return [ReasoningDelta(delta["thinking"], vendor=dialect.NAME, block=number)]
         if kind == "signature_delta":
-            return [ReasoningDelta(signature=delta["signature"], maker=dialect.NAME, block=number)]
+            return [ReasoningDelta(signature=delta["signature"], vendor=dialect.NAME, block=number)]
         if kind == "citations_delta":
             source = read_citation(delta["citation"])
             return [SourceFound(source, number)] if source is not None else []
@@ -194,10 +194,10 @@ class StreamReader:
 
 
 # Not in each reader: bound to it, they would hold it until the collector came by.
-READERS: dict[str, Callable[[StreamReader, dict[str, Any]], list[Event]]] = {
-    "message_start": StreamReader._start,
-    "content_block_start": StreamReader._open,
-    "content_block_delta": StreamReader._delta,
-    "content_block_stop": StreamReader._close,
-    "message_delta": StreamReader._turn,
+READERS: dict[str, Callable[[AnthropicStreamReader, dict[str, Any]], list[Event]]] = {
+    "message_start": AnthropicStreamReader._start,
+    "content_block_start": AnthropicStreamReader._open,
+    "content_block_delta": AnthropicStreamReader._delta,
+    "content_block_stop": AnthropicStreamReader._close,
+    "message_delta": AnthropicStreamReader._turn,
 }

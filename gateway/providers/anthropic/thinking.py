@@ -8,7 +8,7 @@ levels think adaptively and refuse a budget unless their entry says otherwise.
 
 from typing import Any
 
-from gateway.neutral.chat import ReasoningAsk
+from gateway.neutral.chat import ReasoningOptions
 from gateway.providers.anthropic.conversation import Turn
 from gateway.providers.protocol import Target
 
@@ -28,7 +28,7 @@ def forms_of(target: Target) -> str:
     return told or (ADAPTIVE if target.mapping.reasoning_efforts else BUDGET)
 
 
-def write_thinking(body: dict[str, Any], ask: ReasoningAsk, target: Target, warnings: list[str]) -> None:
+def write_thinking(body: dict[str, Any], ask: ReasoningOptions, target: Target, warnings: list[str]) -> None:
     """Put `thinking` (and the effort) into a body that has its messages, max_tokens and tool_choice already, and take
     out of the body what does not go with it."""
     if not target.mapping.reasoning:
@@ -57,25 +57,25 @@ def write_thinking(body: dict[str, Any], ask: ReasoningAsk, target: Target, warn
         _fix_sampling(body, warnings)
 
 
-def _wanted(ask: ReasoningAsk) -> bool:
+def _wanted(ask: ReasoningOptions) -> bool:
     if ask.effort == "none" or ask.enabled is False:
         return False
     return bool(ask.effort or ask.budget or ask.enabled or ask.adaptive)
 
 
-def _adaptive(ask: ReasoningAsk) -> dict[str, str]:
+def _adaptive(ask: ReasoningOptions) -> dict[str, str]:
     """Newer models show no thinking unless asked; a caller who asks for reasoning wants to see it."""
     return {"type": "adaptive", "display": SHOWN.get(ask.show, "summarized")}
 
 
-def _budget(ask: ReasoningAsk, max_tokens: int) -> int:
+def _budget(ask: ReasoningOptions, max_tokens: int) -> int:
     """Tokens for thinking; at least a fifth of the answer's limit stays for the answer itself where that fits."""
     wanted = ask.budget or BUDGETS.get(ask.effort, USUAL_BUDGET)
     most = max_tokens - 1 if ask.budget else max(LEAST_BUDGET, max_tokens * 4 // 5)
     return max(LEAST_BUDGET, min(wanted, most, max_tokens - 1, MOST_BUDGET))
 
 
-def _write_effort(body: dict[str, Any], ask: ReasoningAsk, target: Target) -> None:
+def _write_effort(body: dict[str, Any], ask: ReasoningOptions, target: Target) -> None:
     """The effort as the nearest level that the model has, at or below the wish."""
     effort = ask.effort
     if not effort and ask.budget:

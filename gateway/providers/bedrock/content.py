@@ -94,10 +94,10 @@ class PartWriter:
         return blocks
 
     def _write_reasoning(self, part: Reasoning) -> list[Block]:
-        if part.sealed and part.maker == SEALER:
+        if part.sealed and part.vendor == SEALER:
             return [{"reasoningContent": {"redactedContent": part.sealed}}]
         if self._family.signed:
-            if part.maker != SIGNER or not part.signature:
+            if part.vendor != SIGNER or not part.signature:
                 return []
             return [_reasoning({"text": part.text, "signature": part.signature})]
         return [_reasoning({"text": part.text})] if self._replay and part.text else []

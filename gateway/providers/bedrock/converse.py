@@ -15,8 +15,8 @@ from gateway.providers.bedrock.failures import http_failure
 from gateway.providers.bedrock.reply import DIALECT, read_result
 from gateway.providers.bedrock.request import write_body
 from gateway.providers.bedrock.signing import Scope, read_access_key, sign
-from gateway.providers.bedrock.stream import StreamReader
-from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.bedrock.stream import BedrockStreamReader
+from gateway.providers.protocol import Call, Target, UpstreamReply
 
 SERVICE = "bedrock"
 # The region stands in the service's own host names, those of private endpoints included.
@@ -51,19 +51,19 @@ class BedrockConverse:
             body["inferenceConfig"] = limits
         return self._finish(body, request, target, [])
 
-    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+    def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, or is empty."""
         return read_result(reply.read_all(), relayed)
 
-    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """A streamed answer as batches, one a receive; it is always rebuilt, for no caller speaks this framing."""
-        return StreamReader().read(reply)
+        return BedrockStreamReader().read(reply)
 
-    def failure(self, reply: Reply, target: Target) -> GatewayError:
+    def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return http_failure(reply, target)
 
     def _finish(self, body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> Call:
-        stream = request.needs.stream
+        stream = request.requirements.stream
         url = locate(target, stream)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = WHOLE

@@ -15,7 +15,7 @@ from gateway.errors import (
 )
 from gateway.providers.bedrock.eventstream import Frame
 from gateway.providers.failures import Explanation, classify, diagnose, explain, read_refusal, retry_after
-from gateway.providers.protocol import Reply, Target
+from gateway.providers.protocol import Target, UpstreamReply
 
 STATUSES = {
     "validationException": 400,
@@ -35,7 +35,7 @@ ACCOUNT = re.compile(
 QUOTA = ("servicequotaexceededexception", "throttlingexception", "modelnotreadyexception")
 
 
-def http_failure(reply: Reply, target: Target) -> GatewayError:
+def http_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     """The error that an answer other than 2xx stands for. Reads the body; never raises."""
     body = read_refusal(reply)
     secrets = (target.credential.secret, *target.credential.secret.split(":"))
@@ -53,7 +53,7 @@ def frame_failure(frame: Frame) -> GatewayError:
     return _classify(STATUSES.get(frame.name, 500), said, None, None)
 
 
-def read_failure(reply: Reply) -> GatewayError:
+def read_failure(reply: UpstreamReply) -> GatewayError:
     """The error of a 2xx answer that is no stream."""
     said = explain(reply.read_all())
     message = "The provider did not answer with an event stream."

@@ -11,7 +11,7 @@ import orjson
 from gateway import ids
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
-from gateway.neutral.parts import Image, Media, Part, Place, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.bedrock.content import SEALER, SIGNER
@@ -101,10 +101,10 @@ def read_block(block: dict[str, Any]) -> Part | None:
             arguments = orjson.dumps(call.get("input") or {}).decode()
             return ToolCall(call.get("toolUseId") or f"call_{ids.new_hex()}", call["name"], arguments, executed=side)
         case {"reasoningContent": {"redactedContent": str(sealed)}}:
-            return Reasoning(sealed=sealed, maker=SEALER)
+            return Reasoning(sealed=sealed, vendor=SEALER)
         case {"reasoningContent": {"reasoningText": said}}:
             signature = said.get("signature") or ""
-            return Reasoning(said.get("text") or "", signature, maker=SIGNER if signature else "")
+            return Reasoning(said.get("text") or "", signature, vendor=SIGNER if signature else "")
         case {"citationsContent": cited}:
             text = "".join(piece.get("text") or "" for piece in cited.get("content") or ())
             sources = tuple(source for one in cited.get("citations") or () if (source := read_source(one)))
@@ -123,13 +123,13 @@ def read_source(citation: dict[str, Any]) -> Source | None:
     return Source(url, title, quote, place=_read_place(place)) if url or title or quote else None
 
 
-def _read_place(location: dict[str, Any]) -> Place | None:
+def _read_place(location: dict[str, Any]) -> SourceRange | None:
     """Where in the caller's documents or search results (API reference, CitationLocation)."""
     for name, (kind, index) in LOCATIONS.items():
         found = location.get(name)
         if isinstance(found, dict):
             counts = (found.get(word) for word in ("start", "end"))
-            return Place(kind, found.get(index) or 0, *(count if type(count) is int else -1 for count in counts))
+            return SourceRange(kind, found.get(index) or 0, *(count if type(count) is int else -1 for count in counts))
     return None
 
 

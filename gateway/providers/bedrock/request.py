@@ -12,11 +12,11 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
     ResponseFormat,
     Tool,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.providers.bedrock.content import Block, PartWriter, cache_point
@@ -67,9 +67,9 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> dic
 def _write_tool(tool: Tool, family: Family, target: Target, warnings: list[str]) -> list[Block]:
     """A tool and the cache point behind it."""
     if not isinstance(tool, FunctionTool):
-        if isinstance(tool, ForeignTool) and tool.kind == "tool_search":
+        if isinstance(tool, VendorTool) and tool.kind == "tool_search":
             return []  # deferred tools are simply all there
-        kind = tool.kind if isinstance(tool, ForeignTool) else KINDS[type(tool)]
+        kind = tool.kind if isinstance(tool, VendorTool) else KINDS[type(tool)]
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     strict = bool(tool.strict) and target.mapping.json_output_schema
     schema = write_schema(tool.schema, ANTHROPIC_OUTPUT if strict else BEDROCK, f"tool {tool.name}", warnings)

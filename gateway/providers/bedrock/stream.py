@@ -32,14 +32,14 @@ from gateway.providers.bedrock.eventstream import Frame, FrameReader
 from gateway.providers.bedrock.failures import frame_failure, read_failure
 from gateway.providers.bedrock.reply import read_finish, read_image, read_source, read_stop, read_tier, read_usage
 from gateway.providers.failures import truncated
-from gateway.providers.protocol import Reply
-from gateway.providers.sse import Framing, read_batches
+from gateway.providers.protocol import UpstreamReply
+from gateway.providers.sse import EventFraming, read_batches
 
-FRAMES = Framing("vnd.amazon.eventstream", FrameReader, read_failure)
+FRAMES = EventFraming("vnd.amazon.eventstream", FrameReader, read_failure)
 Wire = dict[str, Any]
 
 
-class StreamReader:
+class BedrockStreamReader:
     """Reads one stream. Blocks are numbered by kind within the wire's own numbers: some models change the kind of
     content without another number."""
 
@@ -54,7 +54,7 @@ class StreamReader:
         self._sealed: dict[int, bytearray] = {}
         self._formats: dict[int, str] = {}
 
-    def read(self, reply: Reply) -> Iterator[Batch]:
+    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
         return read_batches(reply, self, FRAMES)
 
@@ -153,14 +153,14 @@ class StreamReader:
         text, signature = said.get("text") or "", said.get("signature") or ""
         if text or signature:
             block = self._block(index, "reasoning")
-            batch.append(ReasoningDelta(text, signature, maker=SIGNER if signature else "", block=block))
+            batch.append(ReasoningDelta(text, signature, vendor=SIGNER if signature else "", block=block))
 
     def _take_block_stop(self, wire: Wire, batch: Batch) -> None:
         index = wire["contentBlockIndex"]
         sealed = self._sealed.pop(index, None)
         if sealed is not None:
             text = base64.b64encode(sealed).decode()
-            batch.append(ReasoningDelta(sealed=text, maker=SEALER, block=self._block(index, "sealed")))
+            batch.append(ReasoningDelta(sealed=text, vendor=SEALER, block=self._block(index, "sealed")))
         batch.extend(BlockDone(block) for (at, _), block in self._blocks.items() if at == index)
 
     def _take_stop(self, wire: Wire, batch: Batch) -> None:
@@ -181,10 +181,10 @@ class StreamReader:
 
 
 # Not in each reader: bound to it, they would hold it until the collector came by.
-TAKERS: dict[str, Callable[[StreamReader, Wire, Batch], None]] = {
-    "messageStart": StreamReader._take_start,
-    "contentBlockStart": StreamReader._take_block_start,
-    "contentBlockDelta": StreamReader._take_delta,
-    "contentBlockStop": StreamReader._take_block_stop,
-    "messageStop": StreamReader._take_stop,
+TAKERS: dict[str, Callable[[BedrockStreamReader, Wire, Batch], None]] = {
+    "messageStart": BedrockStreamReader._take_start,
+    "contentBlockStart": BedrockStreamReader._take_block_start,
+    "contentBlockDelta": BedrockStreamReader._take_delta,
+    "contentBlockStop": BedrockStreamReader._take_block_stop,
+    "messageStop": BedrockStreamReader._take_stop,
 }

@@ -8,7 +8,7 @@ sampling); API reference, OutputConfig.effort.
 
 from typing import Any
 
-from gateway.neutral.chat import ReasoningAsk
+from gateway.neutral.chat import ReasoningOptions
 from gateway.providers.bedrock.conversation import Turn
 from gateway.providers.bedrock.families import Family
 from gateway.providers.protocol import Target
@@ -23,7 +23,7 @@ EXTRA, INFERENCE = "additionalModelRequestFields", "inferenceConfig"
 
 
 def write_reasoning(
-    body: dict[str, Any], ask: ReasoningAsk, target: Target, family: Family, warnings: list[str]
+    body: dict[str, Any], ask: ReasoningOptions, target: Target, family: Family, warnings: list[str]
 ) -> None:
     """Put the wish into a body that has its messages, limits and tools already; take out what does not go with it."""
     wanted = _is_wanted(ask) and target.mapping.reasoning
@@ -48,13 +48,13 @@ def nearest(effort: str, known: tuple[str, ...]) -> str:
     return next((name for name in reversed(levels) if RISING.index(name) <= RISING.index(effort)), levels[0])
 
 
-def _is_wanted(ask: ReasoningAsk) -> bool:
+def _is_wanted(ask: ReasoningOptions) -> bool:
     if ask.effort == "none" or ask.enabled is False:
         return False
     return bool(ask.effort or ask.budget or ask.enabled or ask.adaptive)
 
 
-def _effort(ask: ReasoningAsk) -> str:
+def _effort(ask: ReasoningOptions) -> str:
     if ask.effort or not ask.budget:
         return ask.effort or USUAL
     return next((name for name in reversed(RISING) if ask.budget >= BUDGETS[name]), "low")
@@ -64,7 +64,7 @@ def _extra(body: dict[str, Any]) -> dict[str, Any]:
     return body.setdefault(EXTRA, {})
 
 
-def _write_level(body: dict[str, Any], ask: ReasoningAsk, warnings: list[str]) -> None:
+def _write_level(body: dict[str, Any], ask: ReasoningOptions, warnings: list[str]) -> None:
     level = nearest(_effort(ask), LEVELS)
     limits = body.get(INFERENCE, {})
     if level == "high" and "maxTokens" in limits:
@@ -78,7 +78,7 @@ def _write_level(body: dict[str, Any], ask: ReasoningAsk, warnings: list[str]) -
 
 
 def _write_thinking(
-    body: dict[str, Any], ask: ReasoningAsk, target: Target, family: Family, warnings: list[str]
+    body: dict[str, Any], ask: ReasoningOptions, target: Target, family: Family, warnings: list[str]
 ) -> None:
     obstacle = _obstacle(body)
     if family.reasoning == "budget" and not obstacle:
@@ -101,7 +101,7 @@ def _write_thinking(
         _fix_sampling(body, warnings)
 
 
-def _budget(ask: ReasoningAsk, limit: int) -> int:
+def _budget(ask: ReasoningOptions, limit: int) -> int:
     """Tokens for reasoning; at least a fifth of the limit stays for the answer itself where that fits."""
     most = limit - 1 if ask.budget else max(LEAST_BUDGET, limit * 4 // 5)
     return max(LEAST_BUDGET, min(ask.budget or BUDGETS[_effort(ask)], most, limit - 1, MOST_BUDGET))

@@ -10,10 +10,10 @@ from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers.cohere.reply import read_result
 from gateway.providers.cohere.request import write_body
-from gateway.providers.cohere.stream import StreamReader
+from gateway.providers.cohere.stream import CohereStreamReader
 from gateway.providers.failures import classify, explain, read_refusal, retry_after
 from gateway.providers.openai.address import address_of
-from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/chat"
 # Statuses of the service's own (API reference, errors), as the usual ones that mean the same.
@@ -31,7 +31,7 @@ class CohereChat:
     def write(self, request: ChatRequest, target: Target) -> Call:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
-        stream = request.needs.stream
+        stream = request.requirements.stream
         body = {"model": target.mapping.external_id, "stream": stream, **write_body(request, target, warnings)}
         url, headers = address_of(target, PATH)
         headers["content-type"] = "application/json"
@@ -42,15 +42,15 @@ class CohereChat:
         """No caller speaks this dialect."""
         raise NotSupported("A request in this dialect cannot be relayed.")
 
-    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+    def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, failed there, or is empty."""
         return read_result(reply.read_all())
 
-    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """A streamed answer as batches, one a receive."""
-        return StreamReader().read(reply)
+        return CohereStreamReader().read(reply)
 
-    def failure(self, reply: Reply, target: Target) -> GatewayError:
+    def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         """As every protocol's; an error body is {id, message}."""
         said = explain(read_refusal(reply), (target.credential.secret,))
         return classify(STATUSES.get(reply.status, reply.status), said, target, retry_after(reply.headers))

@@ -9,7 +9,7 @@ from gateway import ids
 from gateway.dialects import cohere as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
-from gateway.neutral.parts import Part, Place, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Part, Reasoning, Source, SourceRange, Text, ToolCall
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 
@@ -81,7 +81,7 @@ def _read_source(wire: dict[str, Any], quote: str, place: tuple[int, int]) -> So
     ident = word(wire.get("id"))
     held = wire.get("document") or wire.get("tool_output") or {}
     url, title = word(held.get("url")), word(held.get("title")) or ident
-    return Source(url, title, quote, *place, place=None if url else Place("result", 0, file_id=ident))
+    return Source(url, title, quote, *place, place=None if url else SourceRange("result", 0, file_id=ident))
 
 
 def word(value: Any) -> str:

@@ -9,13 +9,13 @@ from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
-    ForeignTool,
     FunctionTool,
-    ReasoningAsk,
+    ReasoningOptions,
     ResponseFormat,
     Sampling,
     Tool,
     ToolChoice,
+    VendorTool,
 )
 from gateway.providers.cohere.conversation import write_messages
 from gateway.providers.grammars import COHERE, OUTPUTS
@@ -67,13 +67,13 @@ def _write_tools(talk: Conversation, warnings: list[str]) -> list[Body]:
 
 def _is_idle(tool: Tool) -> bool:
     """The search for deferred tools: they are simply all there."""
-    return isinstance(tool, ForeignTool) and tool.kind == "tool_search"
+    return isinstance(tool, VendorTool) and tool.kind == "tool_search"
 
 
 def _write_tool(tool: Tool, warnings: list[str]) -> Body:
     """A function; its parameters are required, if only empty ones."""
     if not isinstance(tool, FunctionTool):
-        kind = tool.kind if isinstance(tool, ForeignTool) else type(tool).__name__.lower()
+        kind = tool.kind if isinstance(tool, VendorTool) else type(tool).__name__.lower()
         raise NotSupported(f"This provider has no tool of type {kind}.", param="tools")
     parameters: Body = {"type": "object", "properties": {}}
     if tool.schema:
@@ -109,7 +109,7 @@ def _write_format(wanted: ResponseFormat, tools: bool, warnings: list[str]) -> B
     return written
 
 
-def _write_thinking(ask: ReasoningAsk) -> Body:
+def _write_thinking(ask: ReasoningOptions) -> Body:
     """`thinking`: off, or on with its budget in tokens; {} leaves it to the model, which thinks by default."""
     if (ask.effort == "none" and not ask.budget) or ask.enabled is False:
         return {"type": "disabled"}

@@ -28,7 +28,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.cohere.reply import TEXT_CITED, read_call, read_finish, read_sources, word
 from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.protocol import Reply
+from gateway.providers.protocol import UpstreamReply
 from gateway.providers.sse import read_batches
 
 PLAN = ("plan", 0)
@@ -36,7 +36,7 @@ END = "message-end"
 Wire = dict[str, Any]
 
 
-class StreamReader:
+class CohereStreamReader:
     """Reads one stream. Contents and calls are numbered apart there; here blocks are numbered as they begin."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class StreamReader:
         self._usage: Usage | None = None
         self._started = self._content = self._called = False
 
-    def read(self, reply: Reply) -> Iterator[Batch]:
+    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
         return read_batches(reply, self)
 
@@ -141,14 +141,14 @@ class StreamReader:
 
 
 # Not in each reader: bound to it, they would hold it until the collector came by.
-READERS: dict[str, Callable[[StreamReader, Wire], list[Event]]] = {
-    "message-start": StreamReader._start,
-    "content-start": StreamReader._text,
-    "content-delta": StreamReader._text,
-    "content-end": StreamReader._close,
-    "tool-plan-delta": StreamReader._plan,
-    "tool-call-start": StreamReader._call,
-    "tool-call-delta": StreamReader._arguments,
-    "tool-call-end": StreamReader._close,
-    "citation-start": StreamReader._cite,
+READERS: dict[str, Callable[[CohereStreamReader, Wire], list[Event]]] = {
+    "message-start": CohereStreamReader._start,
+    "content-start": CohereStreamReader._text,
+    "content-delta": CohereStreamReader._text,
+    "content-end": CohereStreamReader._close,
+    "tool-plan-delta": CohereStreamReader._plan,
+    "tool-call-start": CohereStreamReader._call,
+    "tool-call-delta": CohereStreamReader._arguments,
+    "tool-call-end": CohereStreamReader._close,
+    "citation-start": CohereStreamReader._cite,
 }

@@ -11,10 +11,10 @@ import orjson
 
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
-from gateway.later import Later
+from gateway.lazy_import import LazyImport
 from gateway.transport import Transport
 
-jwt, jwk, jose_errors = Later("joserfc.jwt"), Later("joserfc.jwk"), Later("joserfc.errors")
+jwt, jwk, jose_errors = LazyImport("joserfc.jwt"), LazyImport("joserfc.jwk"), LazyImport("joserfc.errors")
 
 TOKEN_URL = "https://oauth2.googleapis.com/token"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"

@@ -8,7 +8,6 @@ from gateway.errors import ContentNeeded, InvalidRequest, NotSupported
 from gateway.neutral.parts import (
     Audio,
     File,
-    Foreign,
     Image,
     Media,
     Message,
@@ -18,6 +17,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
     Video,
 )
 from gateway.providers.google.traits import OLDEST, Traits
@@ -110,9 +110,9 @@ class Contents:
             elif isinstance(part, ToolCall | ToolResult):
                 self._warn("Calls of another provider's server tools in past turns were left out.")
             elif isinstance(part, Reasoning):
-                if part.maker == NAME and part.signature:
+                if part.vendor == NAME and part.signature:
                     parts.append({"text": part.text, "thought": True, "thoughtSignature": part.signature})
-            elif isinstance(part, Text) and part.signature and part.maker == NAME:
+            elif isinstance(part, Text) and part.signature and part.vendor == NAME:
                 parts.append({"text": part.text, "thoughtSignature": part.signature})
             elif not isinstance(part, Text) or part.text:
                 parts.append(self._write_part(part))
@@ -129,7 +129,7 @@ class Contents:
         if call.id:
             function["id"] = call.id
         written: Wire = {"functionCall": function}
-        if call.signature and call.maker == NAME:
+        if call.signature and call.vendor == NAME:
             written["thoughtSignature"] = call.signature
         return written
 
@@ -178,7 +178,7 @@ class Contents:
             case Audio(media=media):
                 kind = AUDIO_TYPES.get(part.format) or (f"audio/{part.format}" if part.format else FALLBACKS[Audio])
                 return self._write_media(media, kind)
-            case Foreign(maker=maker, body=body) if maker == NAME:
+            case VendorPart(vendor=vendor, body=body) if vendor == NAME:
                 return body
             case _:
                 name = type(part).__name__.lower()

@@ -8,7 +8,7 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.providers.failures import RETRY_LIMIT_S, classify, diagnose, explain, read_refusal, retry_after
-from gateway.providers.protocol import Reply, Target
+from gateway.providers.protocol import Target, UpstreamReply
 
 DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 CLIENT_CLOSED = 499  # CANCELLED: their side gave up
@@ -16,7 +16,7 @@ CLIENT_CLOSED = 499  # CANCELLED: their side gave up
 ACCOUNT_STATUSES = frozenset(("FAILED_PRECONDITION",))
 
 
-def read_failure(reply: Reply, target: Target) -> GatewayError:
+def read_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     """The error for an answer other than 2xx: {error: {code, message, status, details}}, also as a list of one.
 
     `details` may hold ErrorInfo.reason (API_KEY_INVALID …) and RetryInfo.retryDelay ("34.5s"); see AIP-193.

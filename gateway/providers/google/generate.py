@@ -14,9 +14,9 @@ from gateway.providers.google.auth import is_service_account
 from gateway.providers.google.failure import read_failure
 from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body
-from gateway.providers.google.stream import StreamReader
+from gateway.providers.google.stream import GoogleStreamReader
 from gateway.providers.google.traits import numbered_generation, traits_of
-from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.tool_names import renamed
 from gateway.threads import compute
 
@@ -62,30 +62,30 @@ class GoogleGenerate:
             body["safetySettings"] = NO_FILTERS
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = "application/json"
-        headers["accept"] = "text/event-stream" if request.needs.stream else "application/json"
+        headers["accept"] = "text/event-stream" if request.requirements.stream else "application/json"
         tier = _tier(request, target)
         if tier and traits.enterprise:
             headers |= {TIER_HEADER: tier, **SHARED_HEADER}
         elif tier:
             body["serviceTier"] = tier
         self._authorize(headers, target)
-        url = _address(target, request.needs.stream)
+        url = _address(target, request.requirements.stream)
         names = renamed(request.conversation().tools)
-        return Call("POST", url, headers, json.encode(body), request.needs.stream, tuple(warnings), names)
+        return Call("POST", url, headers, json.encode(body), request.requirements.stream, tuple(warnings), names)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """No caller speaks this dialect."""
         raise NotSupported("A request in this dialect cannot be relayed.")
 
-    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+    def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, or is empty or malformed."""
         return read_result(reply)
 
-    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """A streamed answer as batches, one a receive."""
-        return StreamReader().read(reply)
+        return GoogleStreamReader().read(reply)
 
-    def failure(self, reply: Reply, target: Target) -> GatewayError:
+    def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return read_failure(reply, target)
 
     def _authorize(self, headers: dict[str, str], target: Target) -> None:

@@ -9,11 +9,11 @@ from gateway import ids
 from gateway.dialects import google as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
-from gateway.neutral.parts import Foreign, Image, Media, Part, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 from gateway.providers.google.traits import generation_of
-from gateway.providers.protocol import Reply
+from gateway.providers.protocol import UpstreamReply
 
 ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
 TIER_HEADER = "x-gemini-service-tier"
@@ -22,7 +22,7 @@ FOREIGN = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, however many queries it took (pricing page)
 
 
-def read_result(reply: Reply) -> ChatResult:
+def read_result(reply: UpstreamReply) -> ChatResult:
     """The result of a 2xx answer. UpstreamFailed for another shape, an error inside it, or an empty answer."""
     wire = read_object(reply.read_all())
     if wire.get("error"):
@@ -66,7 +66,7 @@ def _choice(candidate: dict[str, Any]) -> Choice:
         last = parts[texts[-1]]
         exact = len(texts) == 1
         sources = read_sources(candidate["groundingMetadata"], last.text if exact else "")
-        parts[texts[-1]] = Text(last.text, sources=sources, signature=last.signature, maker=last.maker)
+        parts[texts[-1]] = Text(last.text, sources=sources, signature=last.signature, vendor=last.vendor)
     return Choice(tuple(parts), finish_of(reason, any(isinstance(part, ToolCall) for part in parts)))
 
 
@@ -75,9 +75,9 @@ def _append(parts: list[Part], part: Part) -> None:
     last = parts[-1] if parts else None
     if type(last) is type(part) and isinstance(last, Text | Reasoning) and not last.signature:
         parts[-1] = (
-            Text(last.text + part.text, signature=part.signature, maker=part.maker)
+            Text(last.text + part.text, signature=part.signature, vendor=part.vendor)
             if isinstance(part, Text)
-            else Reasoning(last.text + part.text, part.signature, maker=part.maker, summary=True)
+            else Reasoning(last.text + part.text, part.signature, vendor=part.vendor, summary=True)
         )
     else:
         parts.append(part)
@@ -87,10 +87,10 @@ def read_part(wire: dict[str, Any]) -> Part | None:
     """A part; None for what says nothing: empty text, drafts of images.
 
     Thoughts are summaries, by the guide on thinking. A call without an id gets one, which the caller needs to answer
-    it. Signatures are kept as they came; `maker` marks what this dialect alone understands.
+    it. Signatures are kept as they came; `vendor` marks what this dialect alone understands.
     """
     signature = _text(wire.get("thoughtSignature"))
-    maker = dialect.NAME if signature else ""
+    vendor = dialect.NAME if signature else ""
     thought = wire.get("thought") is True
     if "functionCall" in wire:
         return _read_call(wire["functionCall"], signature)
@@ -98,13 +98,13 @@ def read_part(wire: dict[str, Any]) -> Part | None:
         return None if thought else _read_inline(wire)
     for kind in FOREIGN:
         if kind in wire:
-            return Foreign(dialect.NAME, kind, wire)
+            return VendorPart(dialect.NAME, kind, wire)
     text = _text(wire.get("text"))
     if not text and not signature:
         return None
     if thought:
-        return Reasoning(text, signature, maker=dialect.NAME, summary=True)
-    return Text(text, signature=signature, maker=maker)
+        return Reasoning(text, signature, vendor=dialect.NAME, summary=True)
+    return Text(text, signature=signature, vendor=vendor)
 
 
 def _read_call(call: dict[str, Any], signature: str) -> ToolCall:
@@ -113,7 +113,7 @@ def _read_call(call: dict[str, Any], signature: str) -> ToolCall:
         name=_text(call.get("name")),
         arguments=orjson.dumps(call.get("args") or {}).decode(),
         signature=signature,
-        maker=dialect.NAME if signature else "",
+        vendor=dialect.NAME if signature else "",
     )
 
 
@@ -122,7 +122,7 @@ def _read_inline(wire: dict[str, Any]) -> Part:
     kind = _text(blob.get("mimeType"))
     if kind.startswith("image/"):
         return Image(Media(media_type=kind, data=_text(blob.get("data"))))
-    return Foreign(dialect.NAME, "inlineData", wire)
+    return VendorPart(dialect.NAME, "inlineData", wire)
 
 
 def finish_of(reason: str, calls: bool) -> FinishReason:

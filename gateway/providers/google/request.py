@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.dialects.google import BUDGETS, LEVELS
 from gateway.errors import NotSupported
-from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, ReasoningAsk, ResponseFormat, WebSearch
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, ReasoningOptions, ResponseFormat, WebSearch
 from gateway.providers.google.contents import Contents
 from gateway.providers.google.tools import write_schema, write_tool_config, write_tools
 from gateway.providers.google.traits import Traits, makes_images
@@ -55,7 +55,7 @@ def _refuse_mixtures(request: ChatRequest, talk: Conversation, traits: Traits) -
     """What the API refuses together, so that another target is tried instead."""
     if talk.sampling.n > CHOICE_LIMIT:
         raise NotSupported(f"This provider gives at most {CHOICE_LIMIT} choices.", param="n")
-    if talk.sampling.n > 1 and request.needs.stream:
+    if talk.sampling.n > 1 and request.requirements.stream:
         raise NotSupported("This provider streams one choice only.", param="n")
     functions = any(isinstance(tool, FunctionTool) for tool in talk.tools)
     searching = any(isinstance(tool, WebSearch) for tool in talk.tools)
@@ -78,7 +78,7 @@ def _write_generation(
     thinking = _write_thinking(talk.reasoning, target, traits, warnings, shown=shown)
     if thinking:
         config["thinkingConfig"] = thinking
-    if request.needs.image_output or makes_images(target.mapping):
+    if request.requirements.image_output or makes_images(target.mapping):
         _write_image_output(request.options.image_config or {}, config, warnings)
     return config
 
@@ -144,7 +144,7 @@ def _write_image_output(asked: dict[str, Any], config: Body, warnings: list[str]
         warnings.append(f"image_config: {', '.join(lost)} has no counterpart at this provider and was left out.")
 
 
-def _write_thinking(ask: ReasoningAsk, target: Target, traits: Traits, warnings: list[str], *, shown: bool) -> Body:
+def _write_thinking(ask: ReasoningOptions, target: Target, traits: Traits, warnings: list[str], *, shown: bool) -> Body:
     """`thinkingConfig`: a level for newer models, a budget for older ones or when the caller names one."""
     if not target.mapping.reasoning or (makes_images(target.mapping) and not traits.levels):
         return {}

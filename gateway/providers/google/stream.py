@@ -37,7 +37,7 @@ from gateway.providers.google.reply import (
     read_sources,
     read_tier,
 )
-from gateway.providers.protocol import Reply
+from gateway.providers.protocol import UpstreamReply
 from gateway.providers.sse import read_batches
 
 
@@ -63,7 +63,7 @@ class _Choice:
         return self.block
 
 
-class StreamReader:
+class GoogleStreamReader:
     """Reads one stream."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class StreamReader:
         self._model = ""
         self._started = self._content = self._blocked = False
 
-    def read(self, reply: Reply) -> Iterator[Batch]:
+    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
         self._headers = reply.headers
         return read_batches(reply, self)
@@ -163,14 +163,14 @@ def _event(part: Part, choice: _Choice, number: int) -> Event:
     match part:
         case Text():
             choice.texts.setdefault(block, []).append(part.text)
-            return TextDelta(part.text, block, number, part.signature, part.maker)
+            return TextDelta(part.text, block, number, part.signature, part.vendor)
         case Reasoning():
             return ReasoningDelta(
-                part.text, part.signature, maker=part.maker, summary=part.summary, block=block, choice=number
+                part.text, part.signature, vendor=part.vendor, summary=part.summary, block=block, choice=number
             )
         case ToolCall():
             choice.calls = True
-            return ToolCallDelta(block, part.arguments, part.id, part.name, part.signature, part.maker, choice=number)
+            return ToolCallDelta(block, part.arguments, part.id, part.name, part.signature, part.vendor, choice=number)
         case _:
             return PartFound(part, block, number)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.dialects.google import NAME
 from gateway.errors import NotSupported
-from gateway.neutral.chat import CustomTool, ForeignTool, FunctionTool, Tool, ToolChoice, WebSearch
+from gateway.neutral.chat import CustomTool, FunctionTool, Tool, ToolChoice, VendorTool, WebSearch
 from gateway.providers.google.traits import Traits
 from gateway.providers.grammars import GOOGLE, GOOGLE_JSON, OUTPUTS
 from gateway.providers.protocol import Target
@@ -28,9 +28,9 @@ def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warning
                 raise NotSupported("This provider has no web search for this model.", param="tools")
             case CustomTool():
                 raise NotSupported("This provider has no tools with free-text input.", param="tools")
-            case ForeignTool(maker=maker, body=body) if maker == NAME:
+            case VendorTool(vendor=vendor, body=body) if vendor == NAME:
                 others.append(body)
-            case ForeignTool(kind="tool_search"):
+            case VendorTool(kind="tool_search"):
                 pass  # deferred tools are simply all there
             case _:
                 raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")

@@ -12,7 +12,7 @@ from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.catalogue.credentials import base_url_for, credentials_for, settings_for
 from gateway.catalogue.entries import Model, Provider
 from gateway.errors import GatewayError
-from gateway.providers.local.engines import Served, read_details, read_list, write_model
+from gateway.providers.local.engines import LocalModel, read_details, read_list, write_model
 from gateway.providers.quirks import DETAILS_BY_LIST, DETAILS_BY_SHOW
 from gateway.threads import Job, pause
 from gateway.transport import Answer
@@ -56,7 +56,7 @@ class Discovery:
         self._base: Catalogue | None = None
         self._merged: Catalogue | None = None
         self._found: dict[str, tuple[Model, ...]] = {}
-        self._details: dict[tuple[str, str], Served] = {}
+        self._details: dict[tuple[str, str], LocalModel] = {}
         self._away: set[str] = set()
         self._task: Job[None] | None = None
 
@@ -108,7 +108,7 @@ class Discovery:
             self._away.discard(provider.id)
             log.info("%s lists its models again", provider.name)
 
-    def _ask(self, provider: Provider) -> list[Served]:
+    def _ask(self, provider: Provider) -> list[LocalModel]:
         base = self._address(provider)
         root = base.removesuffix(provider.version_path)
         if DETAILS_BY_LIST in provider.quirks:
@@ -124,7 +124,7 @@ class Discovery:
             served = [self._show(provider, root, one) for one in served[:DETAILS_LIMIT]] + served[DETAILS_LIMIT:]
         return served
 
-    def _show(self, provider: Provider, root: str, one: Served) -> Served:
+    def _show(self, provider: Provider, root: str, one: LocalModel) -> LocalModel:
         """The model with its details, asked for once while the engine lists it alike."""
         key = (provider.id, one.name)
         if key not in self._details:

@@ -8,15 +8,15 @@ Wire facts: OpenAI API reference, "List models"; vLLM (`max_model_len`), llama.c
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 
 NAME_LENGTH = 200
 MODEL_LIMIT = 1000
-NOTHING = (Prices(Rates(prompt=0, completion=0)),)
+NOTHING = (Prices(TokenRates(prompt=0, completion=0)),)
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class LocalModel:
     """A model that an engine serves. What an engine does not tell is taken as there: it refuses by itself."""
 
     name: str
@@ -27,13 +27,13 @@ class Served:
     embeds: bool = False
 
 
-def read_list(wire: Any) -> list[Served]:
+def read_list(wire: Any) -> list[LocalModel]:
     """The models of a list {data: [{id, …}]}, without odd and repeated entries. ValueError for another shape."""
     entries = wire.get("data") if isinstance(wire, dict) else None
     if not isinstance(entries, list):
         raise ValueError("not a list of models")
     more = {entry.get("name"): entry for entry in wire.get("models") or () if isinstance(entry, dict)}
-    found: dict[str, Served] = {}
+    found: dict[str, LocalModel] = {}
     for entry in entries[:MODEL_LIMIT]:
         name = entry.get("id") if isinstance(entry, dict) else None
         if isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name.isprintable():
@@ -41,10 +41,10 @@ def read_list(wire: Any) -> list[Served]:
     return list(found.values())
 
 
-def _read_entry(name: str, entry: dict[str, Any], more: dict[str, Any]) -> Served:
+def _read_entry(name: str, entry: dict[str, Any], more: dict[str, Any]) -> LocalModel:
     meta = entry.get("meta") if isinstance(entry.get("meta"), dict) else {}
     sizes = (entry.get("max_model_len"), entry.get("max_context_length"), meta.get("n_ctx"), meta.get("n_ctx_train"))
-    served = Served(name, next((size for size in map(_size, sizes) if size), 0))
+    served = LocalModel(name, next((size for size in map(_size, sizes) if size), 0))
     kind = entry.get("type")
     if kind in ("llm", "vlm", "embeddings"):
         told = entry.get("capabilities")
@@ -56,7 +56,7 @@ def _read_entry(name: str, entry: dict[str, Any], more: dict[str, Any]) -> Serve
     return served
 
 
-def read_details(served: Served, wire: Any) -> Served:
+def read_details(served: LocalModel, wire: Any) -> LocalModel:
     """The model with what {capabilities, model_info} says of it; unchanged for another shape."""
     if not isinstance(wire, dict):
         return served
@@ -79,7 +79,7 @@ def _size(value: Any) -> int:
     return value if type(value) is int and value > 0 else 0
 
 
-def write_model(provider: Provider, served: Served) -> Model:
+def write_model(provider: Provider, served: LocalModel) -> Model:
     """The entry `<provider>/<name>` with its one mapping, priced at nothing."""
     ident = f"{provider.id}/{served.name}"
     chats = not served.embeds

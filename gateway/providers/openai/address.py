@@ -18,14 +18,14 @@ def way_of(target: Target, path: str, stream: bool, tokens: Tokens | None = None
 
     Made once for a target, unless its key may be one that is exchanged for tokens, which have an end.
     """
-    way = target.kept.get((path, stream))
+    way = target.memo.get((path, stream))
     if way is None:
         url, headers = address_of(target, path, tokens)
         headers["content-type"] = "application/json"
         headers["accept"] = "text/event-stream" if stream else "application/json"
         way = Way(url, headers)
         if is_lasting(target):
-            target.kept[path, stream] = way
+            target.memo[path, stream] = way
     return way
 
 

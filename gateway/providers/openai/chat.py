@@ -16,8 +16,8 @@ from gateway.providers.openai.address import Tokens, is_lasting, way_of
 from gateway.providers.openai.fim import write_fim
 from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body
-from gateway.providers.openai.stream import StreamReader
-from gateway.providers.protocol import Call, Reply, Target, Way
+from gateway.providers.openai.stream import ChatStreamReader
+from gateway.providers.protocol import Call, Target, UpstreamReply, Way
 
 PATH = "/chat/completions"
 # Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
@@ -47,7 +47,7 @@ class OpenAIChat:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
         if request.completion is not None and target.completes:
             return write_fim(request, target, self._tokens)
-        if request.needs.tools and COMPATIBLE in target.quirks and has_custom(request.conversation()):
+        if request.requirements.tools and COMPATIBLE in target.quirks and has_custom(request.conversation()):
             raise NotSupported("This provider has no tool of type custom.", param="tools")
         warnings: list[str] = []
         body = write_body(request, quirks.REPLAY_REASONING in target.quirks, warnings)
@@ -60,15 +60,15 @@ class OpenAIChat:
         """The call with the caller's own body, retargeted."""
         return _finish(native.body, request, target, [], self._tokens)
 
-    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+    def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, or is empty."""
         return read_result(reply.read_all(), relayed)
 
-    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """A streamed answer as batches, one a receive."""
-        return StreamReader(relayed).read(reply)
+        return ChatStreamReader(relayed).read(reply)
 
-    def failure(self, reply: Reply, target: Target) -> GatewayError:
+    def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return upstream_failure(reply, target)
 
 
@@ -91,10 +91,10 @@ def _finish(
     body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str], tokens: Tokens | None
 ) -> Call:
     """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
-    stream = request.needs.stream
-    custom = target.kept.get(STREAMED if stream else WHOLE)
+    stream = request.requirements.stream
+    custom = target.memo.get(STREAMED if stream else WHOLE)
     if custom is None:
-        custom = target.kept[STREAMED if stream else WHOLE] = _custom_of(target)
+        custom = target.memo[STREAMED if stream else WHOLE] = _custom_of(target)
     body = {"model": custom.model, **body}
     if stream:
         body["stream"] = True
@@ -182,7 +182,7 @@ def _reason_least(body: dict[str, Any], target: Target, warnings: list[str]) -> 
 
 
 def _fit_choice(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> None:
-    forced, known = request.needs.forced_tool, target.mapping.supported_tool_choices
+    forced, known = request.requirements.forced_tool, target.mapping.supported_tool_choices
     if not forced or not known or "tool_choice" not in body:
         return
     if not any(name in known for name in CHOICES.get(forced, ())):

@@ -29,7 +29,7 @@ def write_fim(request: ChatRequest, target: Target, tokens: Tokens | None) -> Ca
     body |= {name: getattr(sampling, name) for name in SAMPLED if getattr(sampling, name) is not None}
     if sampling.stop:
         body["stop"] = list(sampling.stop)
-    stream = request.needs.stream
+    stream = request.requirements.stream
     if stream:
         body["stream"] = True
         if USUAL_STREAM not in target.quirks:

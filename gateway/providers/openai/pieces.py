@@ -38,7 +38,7 @@ class Piece(Struct, gc=False):
     service_tier: str | None = None
 
 
-class Run(NamedTuple):
+class PieceRun(NamedTuple):
     """Pieces that came one after the other: the `choices` of each as JSON in one line, the length of all their text,
     and the last service tier that they name ("" for none)."""
 
@@ -51,7 +51,7 @@ DECODER = Decoder(Piece)
 ENCODER = Encoder()
 
 
-def read_run(events: list[tuple[str, bytes]], start: int) -> Run:
+def read_run(events: list[tuple[str, bytes]], start: int) -> PieceRun:
     """The pieces from `start` on, up to the first event that is anything else."""
     decode, encode = DECODER.decode, ENCODER.encode
     ready: list[bytes] = []
@@ -68,4 +68,4 @@ def read_run(events: list[tuple[str, bytes]], start: int) -> Run:
                 tier = piece.service_tier
     except (DecodeError, UnicodeDecodeError, RecursionError):
         pass  # of another kind, or no JSON: whoever reads it in full will say so
-    return Run(ready, size, tier)
+    return PieceRun(ready, size, tier)

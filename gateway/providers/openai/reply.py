@@ -95,7 +95,7 @@ def _choice(wire: dict[str, Any], sources: tuple[Source, ...]) -> Choice:
     parts: list[Part] = []
     thoughts = message.get("reasoning") or message.get("reasoning_content") or details_text(message)
     if isinstance(thoughts, str) and thoughts:
-        parts.append(Reasoning(thoughts, maker=""))
+        parts.append(Reasoning(thoughts, vendor=""))
     if message.get("content"):
         parts.append(Text(message["content"], sources=read_annotations(message) or sources))
     if message.get("refusal"):

@@ -8,12 +8,12 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
-    ReasoningAsk,
+    ReasoningOptions,
     ResponseFormat,
     Tool,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.parts import (
@@ -89,7 +89,7 @@ def _write_sampling(talk: Conversation, body: dict[str, Any], warnings: list[str
         warnings.append("The output effort has no counterpart at this provider and was left out.")
 
 
-def _effort(ask: ReasoningAsk) -> str:
+def _effort(ask: ReasoningOptions) -> str:
     if ask.effort:
         return ask.effort
     if ask.budget:
@@ -109,7 +109,7 @@ def _write_tools(tools: tuple[Tool, ...], body: dict[str, Any], warnings: list[s
                 written.append({"type": "custom", "custom": {key: value for key, value in custom.items() if value}})
             case WebSearch():
                 body["web_search_options"] = _write_search(tool, warnings)
-            case ForeignTool(kind="tool_search"):
+            case VendorTool(kind="tool_search"):
                 pass  # deferred tools are simply all there
             case _:
                 raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")

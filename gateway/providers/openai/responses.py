@@ -19,8 +19,8 @@ from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.openai.responses_input import retarget
 from gateway.providers.openai.responses_reply import read_result
 from gateway.providers.openai.responses_request import write_body
-from gateway.providers.openai.responses_stream import StreamReader
-from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.openai.responses_stream import ResponsesStreamReader
+from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/responses"
 LEAST_OUTPUT = 16  # API reference, max_output_tokens: the service refuses less
@@ -63,15 +63,15 @@ class OpenAIResponses:
             _drop_search(body, target, warnings)
         return _finish(body, request, target, warnings, self._tokens)
 
-    def read(self, reply: Reply, relayed: bool) -> ChatResult:
+    def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """A whole answer. UpstreamFailed when it is not one, is empty, or failed there."""
         return read_result(reply.read_all(), relayed)
 
-    def read_stream(self, reply: Reply, relayed: bool) -> Iterator[Batch]:
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """A streamed answer as batches, one a receive."""
-        return StreamReader(relayed).read(reply)
+        return ResponsesStreamReader(relayed).read(reply)
 
-    def failure(self, reply: Reply, target: Target) -> GatewayError:
+    def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return upstream_failure(reply, target)
 
 
@@ -90,7 +90,7 @@ def _origin(target: Target) -> str:
 def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str], tokens: Tokens | None) -> Call:
     """What both lanes share: model, stream, limits, the mapping's abilities, quirks, address, credential."""
     body = {"model": target.mapping.external_id, **body, "store": False}
-    if request.needs.stream:
+    if request.requirements.stream:
         body["stream"] = True
     else:
         body.pop("stream_options", None)  # refused where nothing is streamed
@@ -101,7 +101,7 @@ def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str
         quirk = QUIRKS.get(name)
         if quirk is not None:
             quirk(body, request)
-    stream = request.needs.stream
+    stream = request.requirements.stream
     way = way_of(target, PATH, stream, tokens)
     return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), way=way)
 
@@ -161,7 +161,7 @@ def _fit_reasoning(body: Body, target: Target) -> None:
 
 
 def _fit_choice(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> None:
-    forced, known = request.needs.forced_tool, target.mapping.supported_tool_choices
+    forced, known = request.requirements.forced_tool, target.mapping.supported_tool_choices
     if not forced or not known or "tool_choice" not in body:
         return
     if not any(name in known for name in CHOICES.get(forced, ())):

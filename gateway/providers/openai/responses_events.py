@@ -14,7 +14,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.parts import Foreign, Reasoning
+from gateway.neutral.parts import Reasoning, VendorPart
 from gateway.providers.openai.responses_reply import (
     PARAGRAPH,
     call_id_of,
@@ -90,7 +90,7 @@ class EventRebuilder:
         batch.append(
             ReasoningDelta(
                 text,
-                maker=dialect.NAME,
+                vendor=dialect.NAME,
                 ident=text_of(wire.get("item_id")),
                 summary=kind == SUMMARY,
                 block=block.number,
@@ -138,12 +138,12 @@ class EventRebuilder:
         elif kind == "web_search_call":
             call = read_search(item)
             batch.append(
-                ToolCallDelta(block.number, call.arguments, call.id, call.name, "", call.maker, executed="provider")
+                ToolCallDelta(block.number, call.arguments, call.id, call.name, "", call.vendor, executed="provider")
             )
         elif kind == "image_generation_call" and item.get("result"):
             batch.append(PartFound(read_image(item), block.number))
         else:
-            batch.append(PartFound(Foreign(dialect.NAME, kind, item), block.number))
+            batch.append(PartFound(VendorPart(dialect.NAME, kind, item), block.number))
         batch.append(BlockDone(block.number))
 
     def _close_call(self, item: Wire, block: _Block, batch: Batch) -> None:
@@ -157,7 +157,7 @@ class EventRebuilder:
         text = "" if block.said else part.text
         if text or part.sealed:
             summary = part.summary or block.kind == SUMMARY
-            batch.append(ReasoningDelta(text, "", part.sealed, part.maker, part.ident, summary, block.number))
+            batch.append(ReasoningDelta(text, "", part.sealed, part.vendor, part.ident, summary, block.number))
 
     def _close_message(self, wire: Wire, item: Wire, batch: Batch) -> None:
         for place, content in enumerate(item.get("content") or ()):

@@ -10,7 +10,6 @@ from gateway.dialects import responses as dialect
 from gateway.errors import NotSupported
 from gateway.neutral.parts import (
     File,
-    Foreign,
     Image,
     Message,
     Part,
@@ -19,6 +18,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
 )
 
 CALL_ID_LIMIT = 64  # the service refuses longer ones (string_above_max_length)
@@ -88,9 +88,9 @@ class InputWriter:
                     self._items.append(self._write_call(part))
                 case ToolCall() | ToolResult():
                     self._warnings.append(LEFT_OUT)
-                case Foreign(maker=dialect.NAME):
+                case VendorPart(vendor=dialect.NAME):
                     self._items += retarget([part.body], self._origin)
-                case Foreign():
+                case VendorPart():
                     raise NotSupported(f"This provider does not take a part of type {part.kind}.", param="messages")
                 case _:
                     made.append(part)
@@ -99,7 +99,7 @@ class InputWriter:
 
     def _add_reasoning(self, part: Reasoning) -> None:
         """Only what this very account sealed can be read there again; all other reasoning is left out on purpose."""
-        sealed = open_seal(part.sealed, self._origin) if part.maker == dialect.NAME else ""
+        sealed = open_seal(part.sealed, self._origin) if part.vendor == dialect.NAME else ""
         if sealed:
             summary = [{"type": "summary_text", "text": part.text}] if part.text and part.summary else []
             self._items.append({"type": "reasoning", "summary": summary, "encrypted_content": sealed})
@@ -117,7 +117,7 @@ def open_seal(text: str, origin: str) -> str:
     seal = dialect.read_seal(text)
     if seal is None:
         return text
-    return seal.payload if seal.maker == dialect.NAME and seal.origin == origin else ""
+    return seal.payload if seal.vendor == dialect.NAME and seal.origin == origin else ""
 
 
 def retarget(items: Any, origin: str) -> Any:

@@ -8,7 +8,7 @@ from gateway import ids
 from gateway.dialects import responses as dialect
 from gateway.errors import ContentRefused, GatewayError, InvalidRequest, UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
-from gateway.neutral.parts import Foreign, Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import explain_object, stream_failure
@@ -98,7 +98,7 @@ def read_item(item: Wire) -> tuple[Part, ...]:
         case "image_generation_call" if item.get("result"):
             return (read_image(item),)
         case kind:
-            return (Foreign(dialect.NAME, text_of(kind), item),)
+            return (VendorPart(dialect.NAME, text_of(kind), item),)
 
 
 def read_content(part: Wire) -> Part:
@@ -125,7 +125,7 @@ def read_reasoning(item: Wire) -> Reasoning:
     return Reasoning(
         text=summary or said,
         sealed=text_of(item.get("encrypted_content")),
-        maker=dialect.NAME,
+        vendor=dialect.NAME,
         ident=text_of(item.get("id")),
         summary=bool(summary) or not said,
     )
@@ -134,7 +134,7 @@ def read_reasoning(item: Wire) -> Reasoning:
 def read_search(item: Wire) -> ToolCall:
     """A web search that the provider ran by itself; its action is the arguments."""
     arguments = orjson.dumps(item.get("action") or {}).decode()
-    return ToolCall(text_of(item.get("id")), "web_search", arguments, maker=dialect.NAME, executed="provider")
+    return ToolCall(text_of(item.get("id")), "web_search", arguments, vendor=dialect.NAME, executed="provider")
 
 
 def read_image(item: Wire) -> Image:

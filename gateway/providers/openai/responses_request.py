@@ -8,12 +8,12 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
-    ReasoningAsk,
+    ReasoningOptions,
     ResponseFormat,
     Tool,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.providers.losses import spell_out, warn_of_names
@@ -75,7 +75,7 @@ def _write_sampling(talk: Conversation, body: dict[str, Any], warnings: list[str
         warnings.append("The output effort has no counterpart at this provider and was left out.")
 
 
-def _write_reasoning(ask: ReasoningAsk) -> dict[str, Any]:
+def _write_reasoning(ask: ReasoningOptions) -> dict[str, Any]:
     """`reasoning`; a summary only when it was asked for: accounts that are not verified are refused it."""
     effort = ask.effort
     if ask.budget:
@@ -115,7 +115,7 @@ def _write_format(wanted: ResponseFormat) -> dict[str, Any]:
 
 def write_tools(tools: tuple[Tool, ...], warnings: list[str]) -> list[dict[str, Any]]:
     """The `tools` list. NotSupported for a tool that only another maker understands."""
-    searching = any(isinstance(tool, ForeignTool) and tool.kind == "tool_search" for tool in tools)
+    searching = any(isinstance(tool, VendorTool) and tool.kind == "tool_search" for tool in tools)
     return [_write_tool(tool, searching, warnings) for tool in tools]
 
 
@@ -128,9 +128,9 @@ def _write_tool(tool: Tool, searching: bool, warnings: list[str]) -> dict[str, A
             return {"type": "custom", **{key: value for key, value in custom.items() if value}}
         case WebSearch():
             return _write_search(tool, warnings)
-        case ForeignTool(maker=dialect.NAME):
+        case VendorTool(vendor=dialect.NAME):
             return tool.body
-        case ForeignTool(kind="tool_search"):
+        case VendorTool(kind="tool_search"):
             return {"type": "tool_search"}
         case _:
             raise NotSupported(f"This provider has no tool of type {tool.kind}.", param="tools")

@@ -23,7 +23,7 @@ from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_emp
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
-from gateway.providers.protocol import Reply
+from gateway.providers.protocol import UpstreamReply
 from gateway.providers.sse import read_batches
 
 OPENING = ("response.created", "response.in_progress", "response.queued")
@@ -35,7 +35,7 @@ DONE = b"[DONE]"
 Wire = dict[str, Any]
 
 
-class StreamReader:
+class ResponsesStreamReader:
     """Reads one stream."""
 
     def __init__(self, relayed: bool) -> None:
@@ -47,7 +47,7 @@ class StreamReader:
         self._done: set[int] = set()  # output items that came whole
         self._call_ids: dict[int, str] = {}
 
-    def read(self, reply: Reply) -> Iterator[Batch]:
+    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
         return read_batches(reply, self)
 

@@ -30,7 +30,7 @@ from gateway.neutral.events import (
 from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.openai.pieces import Run, read_run
+from gateway.providers.openai.pieces import PieceRun, read_run
 from gateway.providers.openai.reply import (
     arguments_text,
     details_text,
@@ -40,7 +40,7 @@ from gateway.providers.openai.reply import (
     read_sources,
     refuse_failed,
 )
-from gateway.providers.protocol import Reply
+from gateway.providers.protocol import UpstreamReply
 from gateway.providers.sse import read_batches
 
 DONE = b"[DONE]"
@@ -100,7 +100,7 @@ class _Choice:
         return text
 
 
-class StreamReader:
+class ChatStreamReader:
     """Reads one stream."""
 
     def __init__(self, relayed: bool) -> None:
@@ -113,7 +113,7 @@ class StreamReader:
         self._texting = False  # the last chunk was text, so the next is likely one more piece of it
         self._patience = PATIENCE
 
-    def read(self, reply: Reply) -> Iterator[Batch]:
+    def read(self, reply: UpstreamReply) -> Iterator[Batch]:
         """Batches up to and with the terminal one. Never raises a GatewayError: it comes as Failed."""
         return read_batches(reply, self)
 
@@ -141,7 +141,7 @@ class StreamReader:
             place += 1
         return batch, False
 
-    def _take_run(self, run: Run, batch: Batch) -> int:
+    def _take_run(self, run: PieceRun, batch: Batch) -> int:
         """Add pieces of text that are relayed as they are; how many."""
         if run.ready:
             batch.append(NativeChunk(dialect.NAME, NO_BODY, True, run.size, ready=run.ready))

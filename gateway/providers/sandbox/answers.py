@@ -34,7 +34,7 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SandboxAnswer:
     """One choice; `finish` in the words of the wire."""
 
     text: str = ""
@@ -50,7 +50,7 @@ class Answer:
         return texts + sum(use.tokens for use in self.uses)
 
 
-def answer(prompt: Prompt, voice: Voice, directives: Directives) -> tuple[Answer, ...]:
+def answer(prompt: Prompt, voice: Voice, directives: Directives) -> tuple[SandboxAnswer, ...]:
     """All choices. InvalidRequest when a tool that a directive names is missing, a schema cannot be met, or all
     choices together would be longer than the sandbox makes them."""
     if prompt.choices * ((directives.tokens or 0) + (directives.reasoning or 0)) > MAX_TOKENS:
@@ -58,7 +58,7 @@ def answer(prompt: Prompt, voice: Voice, directives: Directives) -> tuple[Answer
     return tuple(_choice(prompt, voice, directives, number) for number in range(prompt.choices))
 
 
-def _choice(prompt: Prompt, voice: Voice, directives: Directives, number: int) -> Answer:
+def _choice(prompt: Prompt, voice: Voice, directives: Directives, number: int) -> SandboxAnswer:
     seed = f"{prompt.digest}/{number}"
     reasoning = _reason(prompt, voice, directives, seed)
     made = _say(prompt, voice, directives, seed)
@@ -66,19 +66,19 @@ def _choice(prompt: Prompt, voice: Voice, directives: Directives, number: int) -
     return replace(limited, finish=directives.finish) if directives.finish else limited
 
 
-def _say(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> Answer:
+def _say(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> SandboxAnswer:
     if directives.refusal:
-        return Answer(refusal=REFUSAL)
+        return SandboxAnswer(refusal=REFUSAL)
     uses = _call_tools(prompt, voice, directives, seed)
     if uses:
-        return Answer(uses=uses, finish="tool_calls")
+        return SandboxAnswer(uses=uses, finish="tool_calls")
     if prompt.wants_json or voice == "json":
-        return Answer(text=_write_json(prompt))
+        return SandboxAnswer(text=_write_json(prompt))
     if prompt.results and voice != "echo":
         text = _quote_results(prompt)
-        return Answer(text=_stop(prompt, _stretch(text, directives.tokens)))
+        return SandboxAnswer(text=_stop(prompt, _stretch(text, directives.tokens)))
     text = VOICES[voice](prompt, directives.tokens, seed)
-    return Answer(text=_stop(prompt, text))
+    return SandboxAnswer(text=_stop(prompt, text))
 
 
 def _reason(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> str:
@@ -88,7 +88,7 @@ def _reason(prompt: Prompt, voice: Voice, directives: Directives, seed: str) -> 
     return write_thoughts(prompt.text, seed, tokens) if tokens else ""
 
 
-def _limit(made: Answer, limit: int | None) -> Answer:
+def _limit(made: SandboxAnswer, limit: int | None) -> SandboxAnswer:
     """The answer within `limit` tokens: reasoning is spent first, then text, then tool calls in order."""
     if limit is None or made.tokens <= limit:
         return made
@@ -102,7 +102,7 @@ def _limit(made: Answer, limit: int | None) -> Answer:
             break
         uses.append(replace(use, arguments=clip(use.arguments, left - count(use.name))))
         left -= uses[-1].tokens
-    return Answer(text, reasoning, tuple(uses), refusal, "length")
+    return SandboxAnswer(text, reasoning, tuple(uses), refusal, "length")
 
 
 def _stop(prompt: Prompt, text: str) -> str:

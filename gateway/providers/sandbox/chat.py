@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway.providers.sandbox.answers import Answer, ToolUse, answer
+from gateway.providers.sandbox.answers import SandboxAnswer, ToolUse, answer
 from gateway.providers.sandbox.counting import count, slice_text
 from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.personas import Persona
@@ -34,7 +34,9 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     return Response(orjson.dumps(whole), pieces=len(deltas), bare=bare)
 
 
-def write_completion(prompt: Prompt, answers: tuple[Answer, ...], usage: dict[str, Any] | None) -> dict[str, Any]:
+def write_completion(
+    prompt: Prompt, answers: tuple[SandboxAnswer, ...], usage: dict[str, Any] | None
+) -> dict[str, Any]:
     """A `chat.completion` object; `usage` is left out when None."""
     choices = [
         {"index": index, "message": _message(one), "logprobs": None, "finish_reason": one.finish}
@@ -44,7 +46,7 @@ def write_completion(prompt: Prompt, answers: tuple[Answer, ...], usage: dict[st
     return {**whole, "usage": usage} if usage else whole
 
 
-def write_usage(prompt: Prompt, answers: tuple[Answer, ...], cached: int) -> dict[str, Any]:
+def write_usage(prompt: Prompt, answers: tuple[SandboxAnswer, ...], cached: int) -> dict[str, Any]:
     """The `usage` object by the sandbox's token rule; `cached` is capped by the prompt."""
     completion = sum(one.tokens for one in answers)
     details: dict[str, int] = {"cached_tokens": min(cached, prompt.tokens)}
@@ -74,7 +76,7 @@ def _head(prompt: Prompt, kind: str) -> dict[str, Any]:
     }
 
 
-def _message(one: Answer) -> dict[str, Any]:
+def _message(one: SandboxAnswer) -> dict[str, Any]:
     hollow = not one.text and (one.uses or one.refusal)
     message: dict[str, Any] = {"role": "assistant", "content": None if hollow else one.text}
     message["refusal"] = one.refusal or None
@@ -100,7 +102,7 @@ def _interleave(streams: list[list[tuple[dict[str, Any], str | None]]]) -> list[
     return [(index, *pair) for some in rounds for index, pair in enumerate(some) if pair is not None]
 
 
-def _deltas(one: Answer, size: int) -> list[tuple[dict[str, Any], str | None]]:
+def _deltas(one: SandboxAnswer, size: int) -> list[tuple[dict[str, Any], str | None]]:
     """An opening delta, pieces of at most `size` tokens, and a closing one with the finish reason."""
     opening = {"role": "assistant", "content": None if one.uses and not one.text else "", "refusal": None}
     deltas = [opening]

@@ -16,7 +16,7 @@ Ending = Literal["whole", "cut", "stall"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """Silence of `wait_s` seconds, then `data` in one piece."""
 
     wait_s: float
@@ -29,7 +29,7 @@ class Script:
 
     status: int
     headers: dict[str, str]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScriptStep, ...] = ()
     ending: Ending = "whole"
     start_s: float = 0.0  # before the headers
 
@@ -37,7 +37,7 @@ class Script:
 def stage(response: Response, directives: Directives) -> Script:
     """The script of a 2xx answer with the faults that were asked for."""
     if directives.wrong_content_type:
-        return Script(200, {"content-type": "text/html; charset=utf-8"}, (Step(directives.silent, HTML),))
+        return Script(200, {"content-type": "text/html; charset=utf-8"}, (ScriptStep(directives.silent, HTML),))
     headers = {"content-type": EVENTS if response.streamed else JSON}
     if directives.empty:
         return Script(200, headers)
@@ -51,7 +51,7 @@ def stage_status(directives: Directives) -> Script:
     headers = {"content-type": JSON}
     if directives.retry_after is not None:
         headers["retry-after"] = f"{directives.retry_after:g}"
-    return Script(directives.status, headers, (Step(0.0, write_fault(directives.status, directives.code)),))
+    return Script(directives.status, headers, (ScriptStep(0.0, write_fault(directives.status, directives.code)),))
 
 
 def _stage_plain(response: Response, directives: Directives, headers: dict[str, str]) -> Script:
@@ -61,17 +61,17 @@ def _stage_plain(response: Response, directives: Directives, headers: dict[str, 
     wait_s = directives.silent + directives.pace_s * response.pieces
     half = body[: len(body) // 2]
     if directives.cut is not None:
-        return Script(200, headers, (Step(wait_s, half),), "cut")
+        return Script(200, headers, (ScriptStep(wait_s, half),), "cut")
     if directives.stall is not None:
-        return Script(200, headers, (Step(wait_s, half),), "stall")
+        return Script(200, headers, (ScriptStep(wait_s, half),), "stall")
     if directives.malformed is not None or directives.close is not None:
         body = half
-    return Script(200, headers, (Step(wait_s, body),))
+    return Script(200, headers, (ScriptStep(wait_s, body),))
 
 
 def stage_body(status: int, headers: dict[str, str], body: bytes) -> Script:
     """The script of a short answer that comes at once."""
-    return Script(status, headers, (Step(0.0, body),))
+    return Script(status, headers, (ScriptStep(0.0, body),))
 
 
 def _stage_stream(response: Response, directives: Directives, headers: dict[str, str]) -> Script:
@@ -93,6 +93,6 @@ def _stage_stream(response: Response, directives: Directives, headers: dict[str,
     return Script(200, headers, _pace(frames, directives), ending)
 
 
-def _pace(frames: list[bytes], directives: Directives) -> tuple[Step, ...]:
-    first = Step(directives.silent, frames[0]) if frames else Step(directives.silent, b"")
-    return (first, *(Step(directives.pace_s, frame) for frame in frames[1:]))
+def _pace(frames: list[bytes], directives: Directives) -> tuple[ScriptStep, ...]:
+    first = ScriptStep(directives.silent, frames[0]) if frames else ScriptStep(directives.silent, b"")
+    return (first, *(ScriptStep(directives.pace_s, frame) for frame in frames[1:]))

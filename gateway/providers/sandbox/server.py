@@ -11,7 +11,7 @@ import orjson
 
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
-from gateway.providers.protocol import Call, Reply, Target
+from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.sandbox import chat, embeddings, moderations, prompt, requests
 from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
 from gateway.providers.sandbox.personas import Persona, find
@@ -28,7 +28,7 @@ REFUSED = "The sandbox refused the connection."
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class SandboxOperation:
     """What is served at a path: the check of a body, where its directives are, and the answer."""
 
     name: str
@@ -38,11 +38,11 @@ class Operation:
 
 
 OPERATIONS = {
-    "/chat/completions": Operation("chat", requests.check_chat, prompt.directive_text, chat.respond),
-    "/embeddings": Operation(
+    "/chat/completions": SandboxOperation("chat", requests.check_chat, prompt.directive_text, chat.respond),
+    "/embeddings": SandboxOperation(
         "embeddings", embeddings.check_embeddings, embeddings.directive_text, embeddings.respond
     ),
-    "/moderations": Operation(
+    "/moderations": SandboxOperation(
         "moderations", moderations.check_moderations, moderations.directive_text, moderations.respond
     ),
 }  # fmt: skip
@@ -71,7 +71,7 @@ class SandboxServer:
         self._pause = pause
         self._attempts = Attempts()
 
-    def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> Reply:
+    def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> UpstreamReply:
         """Answer a call as a transport would: returns when the headers are there.
 
         `deadline` is in `Clock.monotonic()` seconds. Raises UpstreamUnreachable for a refused connection and
@@ -115,7 +115,7 @@ class SandboxOpener:
         self._server = server
         self._heartbeat_s = heartbeat_s
 
-    def open(self, call: Call, target: Target, deadline: float) -> Reply:
+    def open(self, call: Call, target: Target, deadline: float) -> UpstreamReply:
         """As SandboxServer.open; the target matters to networks only."""
         return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
 
@@ -128,7 +128,7 @@ def _late(script: Script, directives: Directives) -> Script:
     return replace(script, start_s=directives.slow_start)
 
 
-def _operation(call: Call) -> Operation:
+def _operation(call: Call) -> SandboxOperation:
     path = urlsplit(call.url).path
     found = next((operation for end, operation in OPERATIONS.items() if path.endswith(end)), None)
     if found is None:

@@ -7,20 +7,20 @@ from msgspec import Struct
 from gateway.dialects.anthropic import NAME
 from gateway.neutral.chat import (
     Conversation,
-    ForeignTool,
     FunctionTool,
-    ReasoningAsk,
+    ReasoningOptions,
     ResponseFormat,
     Sampling,
     Tool,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.parts import CacheMark, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
+from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, read_seal
 from gateway.surfaces.anthropic.parts import read_blocks, read_mark, read_thinking
-from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal, read_seal
 
 SHOWN = {"summarized": "summary", "omitted": "omitted"}
 MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
@@ -99,8 +99,8 @@ def _read_result(block: wire.ToolResultBlock, names: dict[str, str]) -> ToolResu
 def _assistant(content: wire.Blocks, names: dict[str, str]) -> tuple[Part, ...]:
     """Blocks in order; marks that our own thinking blocks carry go to the calls and texts that they belong to."""
     parts: list[Part] = []
-    calls: dict[str, Seal] = {}
-    waiting: list[Seal] = []
+    calls: dict[str, OpaqueToken] = {}
+    waiting: list[OpaqueToken] = []
     for block in content:
         if isinstance(block, wire.ThinkingBlock):
             read = read_thinking(block)
@@ -120,7 +120,7 @@ def _assistant(content: wire.Blocks, names: dict[str, str]) -> tuple[Part, ...]:
     return tuple(_sign_call(part, calls) for part in parts)
 
 
-def _keep_mark(seal: Seal, parts: list[Part], calls: dict[str, Seal], waiting: list[Seal]) -> None:
+def _keep_mark(seal: OpaqueToken, parts: list[Part], calls: dict[str, OpaqueToken], waiting: list[OpaqueToken]) -> None:
     if seal.what.startswith(CALL):
         calls[seal.what.removeprefix(CALL)] = seal
     elif seal.what == NEXT:
@@ -129,26 +129,26 @@ def _keep_mark(seal: Seal, parts: list[Part], calls: dict[str, Seal], waiting: l
         _sign_last(parts, seal)
 
 
-def _sign(part: Text, seal: Seal) -> Text:
-    return Text(part.text, part.cache, part.sources, seal.signature, seal.maker)
+def _sign(part: Text, seal: OpaqueToken) -> Text:
+    return Text(part.text, part.cache, part.sources, seal.signature, seal.vendor)
 
 
-def _sign_last(parts: list[Part], seal: Seal) -> None:
+def _sign_last(parts: list[Part], seal: OpaqueToken) -> None:
     """Sign the last text; a mark that came without any has one of its own."""
     for place in range(len(parts) - 1, -1, -1):
         part = parts[place]
         if isinstance(part, Text):
             parts[place] = _sign(part, seal)
             return
-    parts.append(Text("", signature=seal.signature, maker=seal.maker))
+    parts.append(Text("", signature=seal.signature, vendor=seal.vendor))
 
 
-def _sign_call(part: Part, calls: dict[str, Seal]) -> Part:
+def _sign_call(part: Part, calls: dict[str, OpaqueToken]) -> Part:
     seal = calls.get(part.id) if isinstance(part, ToolCall) else None
     if seal is None:
         return part
     return ToolCall(
-        part.id, part.name, part.arguments, seal.signature, seal.maker, part.executed, part.custom, part.cache
+        part.id, part.name, part.arguments, seal.signature, seal.vendor, part.executed, part.custom, part.cache
     )
 
 
@@ -177,7 +177,7 @@ def _read_tool(tool: dict[str, Any]) -> Tool:
         )
     if kind.startswith(schema.SEARCH):
         return _read_search(tool)
-    return ForeignTool(NAME, "tool_search" if kind.startswith("tool_search") else kind, tool)
+    return VendorTool(NAME, "tool_search" if kind.startswith("tool_search") else kind, tool)
 
 
 def _read_search(tool: dict[str, Any]) -> WebSearch:
@@ -214,17 +214,17 @@ def _read_format(body: schema.Prompt) -> ResponseFormat | None:
     return None if wanted is None else ResponseFormat("json_schema", "response", schema=wanted.schema, strict=True)
 
 
-def _read_reasoning(body: schema.Prompt) -> ReasoningAsk:
+def _read_reasoning(body: schema.Prompt) -> ReasoningOptions:
     """Thinking as asked. An adaptive wish leaves the choice to the model, so nothing is demanded of it."""
     asked = body.thinking
     shown = SHOWN.get(getattr(asked, "display", None) or "", "")
     if isinstance(asked, schema.EnabledThinking):
-        return ReasoningAsk(budget=asked.budget_tokens, enabled=True, show=shown)
+        return ReasoningOptions(budget=asked.budget_tokens, enabled=True, show=shown)
     if isinstance(asked, schema.AdaptiveThinking):
-        return ReasoningAsk(adaptive=True, show=shown)
+        return ReasoningOptions(adaptive=True, show=shown)
     if isinstance(asked, schema.DisabledThinking | schema.BetweenTools):
-        return ReasoningAsk(enabled=False)
-    return ReasoningAsk()
+        return ReasoningOptions(enabled=False)
+    return ReasoningOptions()
 
 
 def _read_sampling(body: schema.MessagesBody) -> Sampling:

@@ -7,7 +7,7 @@ from gateway.dialects.anthropic import NAME as SURFACE
 from gateway.dialects.anthropic import error_body, write_usage
 from gateway.dialects.fields import reword
 from gateway.errors import GatewayError
-from gateway.neutral.events import Batch, Failed, Finished, NativeChunk, Progress, Silent, Started, Warned
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Progress, Started
 from gateway.neutral.usage import NOTHING, Usage
 from gateway.surfaces.anthropic.stream_blocks import BlockOrder, frame
 from gateway.surfaces.anthropic.writer import write_stop
@@ -43,11 +43,11 @@ class _Stream:
             kind = type(event)
             if kind is NativeChunk:
                 sent.append(self._relay(event))
-            elif kind is Silent:
+            elif kind is Heartbeat:
                 sent.append(PING)
             elif kind is Started:
                 self._usage = event.usage or NOTHING
-            elif kind is Warned:
+            elif kind is Notice:
                 self._warnings.append(reword(SURFACE, event.message))
             elif kind is Finished:
                 sent.append(self._finish(event))

@@ -11,7 +11,6 @@ from gateway.dialects.anthropic_citations import read_citation
 from gateway.neutral.parts import (
     CacheMark,
     File,
-    Foreign,
     Image,
     Media,
     Part,
@@ -19,9 +18,10 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
 )
 from gateway.surfaces.anthropic import blocks as wire
-from gateway.surfaces.anthropic.seals import REASONING, Seal, is_ours, read_seal
+from gateway.surfaces.anthropic.opaque_tokens import REASONING, OpaqueToken, is_ours, read_seal
 
 
 def read_mark(control: wire.CacheControl | None) -> CacheMark | None:
@@ -52,22 +52,22 @@ def _read_block(block: Struct) -> list[Part]:
             read = read_thinking(block)
             return [read] if isinstance(read, Reasoning) else []
         case wire.RedactedThinkingBlock():
-            return [Reasoning(sealed=block.data, maker=NAME)]
+            return [Reasoning(sealed=block.data, vendor=NAME)]
         case wire.ToolReferenceBlock():
             return [Text(f"Found the tool {block.tool_name}.")]
         case wire.ToolUseBlock() | wire.ServerToolUseBlock() | wire.ServerResult():
             return [_read_call(block)]
         case _:
-            return [Foreign(NAME, block.__struct_config__.tag, orjson.loads(encode(block)))]
+            return [VendorPart(NAME, block.__struct_config__.tag, orjson.loads(encode(block)))]
 
 
 def _read_call(block: wire.ToolUseBlock | wire.ServerToolUseBlock | wire.ServerResult) -> Part:
     if isinstance(block, wire.ServerResult):
-        own = Foreign(NAME, block.__struct_config__.tag, orjson.loads(encode(block)))
+        own = VendorPart(NAME, block.__struct_config__.tag, orjson.loads(encode(block)))
         return ToolResult(block.tool_use_id, (own,), executed="provider")
     mark, text = read_mark(block.cache_control), _text_of(block.input)
     if isinstance(block, wire.ServerToolUseBlock):
-        return ToolCall(block.id, block.name, text, maker=NAME, executed="provider", cache=mark)
+        return ToolCall(block.id, block.name, text, vendor=NAME, executed="provider", cache=mark)
     return ToolCall(block.id, block.name, text, cache=mark)
 
 
@@ -75,15 +75,15 @@ def _text_of(raw: Raw) -> str:
     return bytes(memoryview(raw)).decode()
 
 
-def read_thinking(block: wire.ThinkingBlock) -> Reasoning | Seal | None:
+def read_thinking(block: wire.ThinkingBlock) -> Reasoning | OpaqueToken | None:
     """The reasoning, as its own maker signed it; a seal of ours that stands for a mark of another part; None for
     one of ours that was changed on the way."""
     if not is_ours(block.signature):
-        return Reasoning(block.thinking, block.signature, maker=NAME if block.signature else "")
+        return Reasoning(block.thinking, block.signature, vendor=NAME if block.signature else "")
     seal = read_seal(block.signature)
     if seal is None or seal.what != REASONING:
         return seal
-    return Reasoning(block.thinking, seal.signature, seal.sealed, seal.maker, seal.ident, seal.summary)
+    return Reasoning(block.thinking, seal.signature, seal.sealed, seal.vendor, seal.ident, seal.summary)
 
 
 def _read_media(source: Struct) -> Media:

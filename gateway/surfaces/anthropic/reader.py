@@ -7,11 +7,11 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from gateway.dialects.anthropic import BETAS, NAME
-from gateway.neutral.chat import ChatRequest, Native, Needs, Options
+from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.conversation import decode_conversation
-from gateway.surfaces.anthropic.seals import is_ours
+from gateway.surfaces.anthropic.opaque_tokens import is_ours
 
 NATIVE_FIELDS = (
     "max_tokens",
@@ -48,8 +48,8 @@ def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRe
     session = _session(body.metadata)
     names = tuple(name for text in betas.split(",") if (name := text.strip()))
     return ChatRequest(
-        asked=body.model,
-        needs=_needs(body, survey, MARK_WORD in raw),
+        requested_model=body.model,
+        requirements=_needs(body, survey, MARK_WORD in raw),
         decode=lambda: decode_conversation(body),
         options=Options(
             session=session, extra={BETAS: names} if names else {}, hides_reasoning=not _asks_thinking(body.thinking)
@@ -146,7 +146,7 @@ class Survey:
             self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
 
 
-def _needs(body: schema.MessagesBody, survey: Survey, marks: bool) -> Needs:
+def _needs(body: schema.MessagesBody, survey: Survey, marks: bool) -> Requirements:
     kinds = [tool.get("type") or "custom" for tool in body.tools or ()]
     own = any(kind != "custom" and not kind.startswith(SHARED_TOOLS) for kind in kinds)
     searches = any(kind.startswith(schema.SEARCH) for kind in kinds)
@@ -159,7 +159,7 @@ def _needs(body: schema.MessagesBody, survey: Survey, marks: bool) -> Needs:
     shaped = body.output_format is not None or (
         body.output_config is not None and body.output_config.format is not None
     )
-    return Needs(
+    return Requirements(
         stream=bool(body.stream),
         tools="custom" in kinds or (own and needed),
         vision=survey.images > 0,
@@ -174,7 +174,7 @@ def _needs(body: schema.MessagesBody, survey: Survey, marks: bool) -> Needs:
         messages=len(body.messages) + 1,
         media=survey.images + survey.files,
         forced_tool=forced,
-        maker_only=NAME if (own and needed) or survey.own_files else "",
+        vendor_only=NAME if (own and needed) or survey.own_files else "",
         cache_marks=marks,
         search_offered=searches and not needed,
         hosted=NAME if own and not needed else "",

@@ -1,18 +1,18 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
+from gateway.billing.context import RequestContext
 from gateway.clock import SECOND_US, Clock, to_iso
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.fields import restate
-from gateway.engine.context import RequestContext
 from gateway.errors import NotSupported
 from gateway.limits import rates
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
-from gateway.settings import Limits
+from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.anthropic import frames, reader, schema, tokens, writer
-from gateway.surfaces.exchange import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 
 DIALECT = "anthropic"
 ID_PREFIX = "msg_"
@@ -31,7 +31,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", DIALECT)
     limits, raw = services.settings.limits, inbound.body
     request = caps.read(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
-    if request.needs.stream:
+    if request.requirements.stream:
         return _stream(services, context, request)
     answer = services.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
@@ -43,18 +43,18 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     return replies.json_reply(writer.reply(answer.result, facts), context.shown_id, headers=headers)
 
 
-def _read(limits: Limits, raw: bytes, betas: str) -> ChatRequest:
+def _read(limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
     request = reader.read(_check(limits, raw, schema.decode(raw)), betas, raw)
     request.large = len(raw) >= caps.LARGE
     return request
 
 
-def _check(limits: Limits, raw: bytes, body: schema.Prompt) -> schema.Prompt:
+def _check(limits: LimitSettings, raw: bytes, body: schema.Prompt) -> schema.Prompt:
     caps.check(limits, raw, body.messages, body.tools, body.output_config, body.output_format)
     return body
 
 
-def _count(limits: Limits, raw: bytes) -> int:
+def _count(limits: LimitSettings, raw: bytes) -> int:
     return tokens.estimate(_check(limits, raw, schema.decode_count(raw)))
 
 
@@ -85,7 +85,7 @@ def _identity(context: RequestContext) -> tuple[str, str]:
 def _standings(facts: Facts, clock: Clock) -> list[tuple[str, str]]:
     """Where the caller stands with its rate limits, in this format's words (API reference, "Rate limits")."""
     pairs = []
-    tightest = rates.tightest_of(facts.outcome.standings)
+    tightest = rates.tightest_of(facts.outcome.rate_limits)
     for kind in (rates.REQUESTS, rates.TOKENS):
         if standing := tightest.get(kind):
             prefix = f"anthropic-ratelimit-{kind}"

@@ -8,8 +8,8 @@ from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
-from gateway.surfaces.complaints import explain, invalid, path_of, unreadable
 from gateway.surfaces.loose import decode_again
+from gateway.surfaces.validation_errors import explain, invalid, path_of, unreadable
 
 LEAST_BUDGET = 1024  # API reference, thinking.budget_tokens
 SEARCH = "web_search_"

@@ -23,7 +23,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Reasoning
-from gateway.surfaces.anthropic.seals import CALL, TEXT, Seal, write_seal
+from gateway.surfaces.anthropic.opaque_tokens import CALL, TEXT, OpaqueToken, write_seal
 from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
 
 
@@ -88,7 +88,7 @@ class _TextWriter:
     def add(self, event: TextDelta | RefusalDelta | SourceFound, sheet: Sheet) -> bytes:
         if isinstance(event, TextDelta) and event.signature:
             self._signatures.append(event.signature)
-            self._maker = self._maker or event.maker
+            self._maker = self._maker or event.vendor
         if isinstance(event, SourceFound):
             return self._begin(sheet) + sheet.change(
                 {"type": "citations_delta", "citation": write_citation(event.source)}
@@ -138,11 +138,11 @@ class _ThoughtWriter:
         part = Reasoning(
             signature="".join(piece.signature for piece in self._pieces),
             sealed="".join(piece.sealed for piece in self._pieces),
-            maker=next((piece.maker for piece in self._pieces if piece.maker), ""),
+            vendor=next((piece.vendor for piece in self._pieces if piece.vendor), ""),
             ident=next((piece.ident for piece in self._pieces if piece.ident), ""),
             summary=any(piece.summary for piece in self._pieces),
         )
-        if part.maker == NAME and part.sealed:
+        if part.vendor == NAME and part.sealed:
             return sheet.lone({"type": "redacted_thinking", "data": part.sealed})
         signature = sign(part)
         sent = self._begin(sheet)
@@ -187,7 +187,7 @@ class _CallWriter:
         self._custom = self._custom or event.custom
         if event.signature:
             self._signatures.append(event.signature)
-        self._maker = self._maker or event.maker
+        self._maker = self._maker or event.vendor
         if event.arguments:
             self._pieces.append(event.arguments)
             self._size += len(event.arguments)
@@ -236,7 +236,7 @@ class _SilentCallWriter(_CallWriter):
 
     def _mark(self, sheet: Sheet) -> bytes:
         signature, self._signatures = "".join(self._signatures), []
-        self._kept = write_seal(Seal(CALL + self._id, self._maker, signature))
+        self._kept = write_seal(OpaqueToken(CALL + self._id, self._maker, signature))
         return b""
 
 
@@ -327,7 +327,7 @@ class BlockOrder:
 
     def _is_hidden(self, event: ToolCallDelta) -> bool:
         """Calls that another maker's server ran mean nothing in this format; nor do pieces that follow them."""
-        if event.executed and event.maker != NAME:
+        if event.executed and event.vendor != NAME:
             return True
         return not event.id and not event.name and self._find(_CallWriter, event) is None
 

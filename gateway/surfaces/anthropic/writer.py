@@ -8,8 +8,8 @@ import orjson
 from gateway.dialects.anthropic import NAME, STOP_WRITE, write_usage
 from gateway.dialects.anthropic_citations import write_citation
 from gateway.neutral.chat import ChatResult, FinishReason
-from gateway.neutral.parts import Foreign, Image, Part, Reasoning, Refusal, Text, ToolCall
-from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal, write_seal
+from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
+from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_seal
 from gateway.surfaces.facts import Facts
 
 Block = dict[str, Any]
@@ -62,7 +62,7 @@ def write_part(part: Part) -> list[Block]:
             return _write_call(part)
         case Image():
             return [{"type": "text", "text": write_image(part)}]
-        case Foreign(maker=maker) if maker == NAME:
+        case VendorPart(vendor=vendor) if vendor == NAME:
             return [part.body]
         case _:
             return []
@@ -76,48 +76,50 @@ def write_silent(part: Part) -> list[Block]:
     if isinstance(part, Text):
         return _write_text(replace(part, signature=""))
     if isinstance(part, ToolCall) and part.signature:
-        marked = {"signature": write_seal(Seal(CALL + part.id, part.maker, part.signature))}
+        marked = {"signature": write_seal(OpaqueToken(CALL + part.id, part.vendor, part.signature))}
         return [block | marked for block in _write_call(replace(part, signature=""))]
     return write_part(part)
 
 
 def _write_text(part: Text) -> list[Block]:
     if not part.text:
-        return [mark(TEXT, part.maker, part.signature)] if part.signature else []
+        return [mark(TEXT, part.vendor, part.signature)] if part.signature else []
     block: Block = {"type": "text", "text": part.text}
     if part.sources:
         block["citations"] = [write_citation(source) for source in part.sources]
-    return [mark(NEXT, part.maker, part.signature), block] if part.signature else [block]
+    return [mark(NEXT, part.vendor, part.signature), block] if part.signature else [block]
 
 
 def write_reasoning(part: Reasoning) -> Block:
     """A thinking block: signed by its own maker, or sealed by us for another."""
-    if part.maker == NAME and part.sealed:
+    if part.vendor == NAME and part.sealed:
         return {"type": "redacted_thinking", "data": part.sealed}
     return {"type": "thinking", "thinking": part.text, "signature": sign(part)}
 
 
 def sign(part: Reasoning) -> str:
     """The signature of a block of reasoning, as a client has to send it back."""
-    if part.maker == NAME:
+    if part.vendor == NAME:
         return part.signature
-    seal = Seal(maker=part.maker, signature=part.signature, sealed=part.sealed, ident=part.ident, summary=part.summary)
+    seal = OpaqueToken(
+        vendor=part.vendor, signature=part.signature, sealed=part.sealed, ident=part.ident, summary=part.summary
+    )
     return write_seal(seal)
 
 
-def mark(what: str, maker: str, signature: str) -> Block:
+def mark(what: str, vendor: str, signature: str) -> Block:
     """An empty thinking block that brings another part's mark back to its maker."""
-    return {"type": "thinking", "thinking": "", "signature": write_seal(Seal(what, maker, signature))}
+    return {"type": "thinking", "thinking": "", "signature": write_seal(OpaqueToken(what, vendor, signature))}
 
 
 def _write_call(part: ToolCall) -> list[Block]:
     if part.executed:
-        if part.maker != NAME:
+        if part.vendor != NAME:
             return []
         return [{"type": "server_tool_use", "id": part.id, "name": part.name, "input": read_input(part.arguments)}]
     call = {"type": "tool_use", "id": part.id, "name": part.name}
     call["input"] = {"input": part.arguments} if part.custom else read_input(part.arguments)
-    return [mark(CALL + part.id, part.maker, part.signature), call] if part.signature else [call]
+    return [mark(CALL + part.id, part.vendor, part.signature), call] if part.signature else [call]
 
 
 def read_input(arguments: str) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_iso
-from gateway.metering.activity import Dimension, Figures, Place, Row, measure
+from gateway.metering.activity import ActivityFigures, ActivityScope, Dimension, Row, measure
 from gateway.money import usd_number
-from gateway.surfaces.exchange import Inbound, Operation
+from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed
-from gateway.surfaces.management.windows import HOUR_US, LONGEST_DAYS, RANGES, Window, read_window
-from gateway.surfaces.schemas import Body, Choice, Counted, Text, read_query
+from gateway.surfaces.management.windows import HOUR_US, LONGEST_DAYS, RANGES, ReportRange, read_window
+from gateway.surfaces.schemas import Body, Counted, OneOf, TextField, read_query
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TAG = "Activity"
@@ -25,21 +25,21 @@ Describe = Callable[[tuple[Any, ...]], dict[str, Any]]
 
 
 class ActivityQuery(Body):
-    projectId = Text(1, 80)
-    apiKeyId = Text(1, 80)
-    groupBy = Choice(tuple(DIMENSIONS), load_default="model")
-    timeRange = Choice(tuple(RANGES))
+    projectId = TextField(1, 80)
+    apiKeyId = TextField(1, 80)
+    groupBy = OneOf(tuple(DIMENSIONS), load_default="model")
+    timeRange = OneOf(tuple(RANGES))
     days = Counted(1, LONGEST_DAYS)
-    first = Text(10, 10, data_key="from")
-    last = Text(10, 10, data_key="to")
-    timezone = Text(1, 64, load_default="UTC")
+    first = TextField(10, 10, data_key="from")
+    last = TextField(10, 10, data_key="to")
+    timezone = TextField(1, 64, load_default="UTC")
 
 
 class SourcesQuery(Body):
-    projectId = Text(1, 80, required=True)
-    timeRange = Choice(("1h", "4h", "24h", "7d", "30d"))
-    first = Text(10, 10, data_key="from")
-    last = Text(10, 10, data_key="to")
+    projectId = TextField(1, 80, required=True)
+    timeRange = OneOf(("1h", "4h", "24h", "7d", "30d"))
+    first = TextField(10, 10, data_key="from")
+    last = TextField(10, 10, data_key="to")
 
 
 def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = read_query(SourcesQuery, inbound)
     window = read_window(given, visitor.services.clock.now_us())
     project = visitor.project(given["projectId"], *MANAGERS)
-    rows = measure(visitor.services.database, [Place((project.id,))], window.span, "source")
+    rows = measure(visitor.services.database, [ActivityScope((project.id,))], window.span, "source")
     found: dict[str, Row] = {}
     for row in rows:
         name = row.value[0] or UNKNOWN
@@ -76,14 +76,14 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     return {"sources": [_write_source(row) for row in ranked]}
 
 
-def write_rows(rows: list[Row], window: Window, group: str, describe: Describe) -> list[dict[str, Any]]:
+def write_rows(rows: list[Row], window: ReportRange, group: str, describe: Describe) -> list[dict[str, Any]]:
     """One object for each hour or day that has rows, and for each of the window's own when it is padded."""
-    totals: dict[str, Figures] = {label: Figures() for label in window.padding}
-    parts: dict[str, dict[tuple[Any, ...], Figures]] = {}
+    totals: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
+    parts: dict[str, dict[tuple[Any, ...], ActivityFigures]] = {}
     for row in rows:
         label = window.label(row.step)
-        totals.setdefault(label, Figures()).add(row.figures)
-        parts.setdefault(label, {}).setdefault(row.value, Figures()).add(row.figures)
+        totals.setdefault(label, ActivityFigures()).add(row.figures)
+        parts.setdefault(label, {}).setdefault(row.value, ActivityFigures()).add(row.figures)
     written = []
     for label in sorted(totals):
         breakdown = [{**describe(value), **_write_short(f)} for value, f in parts.get(label, {}).items()]
@@ -93,7 +93,7 @@ def write_rows(rows: list[Row], window: Window, group: str, describe: Describe) 
     return written
 
 
-def write_figures(figures: Figures) -> dict[str, Any]:
+def write_figures(figures: ActivityFigures) -> dict[str, Any]:
     """All figures as numbers, money in USD; rates in percent of requests."""
     count = figures.requests
     usd = usd_number
@@ -124,7 +124,7 @@ def write_figures(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _write_short(figures: Figures) -> dict[str, Any]:
+def _write_short(figures: ActivityFigures) -> dict[str, Any]:
     return {
         "requestCount": figures.requests,
         "inputTokens": figures.input_tokens,
@@ -135,7 +135,7 @@ def _write_short(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _write_split(figures: Figures) -> dict[str, Any]:
+def _write_split(figures: ActivityFigures) -> dict[str, Any]:
     return {
         "creditsRequestCount": figures.requests - figures.byok_requests,
         "apiKeysRequestCount": figures.byok_requests,
@@ -154,7 +154,7 @@ def _percent(part: int, whole: int) -> float:
     return part / whole * 100 if whole else 0.0
 
 
-def places_of(visitor: Visitor, project_id: str | None) -> list[Place]:
+def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:
     """What the visitor may see: whole projects as owner or admin, else what their own keys did there."""
     if project_id is not None:
         project = visitor.project(project_id)
@@ -165,12 +165,12 @@ def places_of(visitor: Visitor, project_id: str | None) -> list[Place]:
     return [_place(visitor, organization_id, tuple(ids)) for organization_id, ids in projects.items()]
 
 
-def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...]) -> Place:
+def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...]) -> ActivityScope:
     mine = visitor.member(organization_id)
-    return Place(project_ids, "" if mine.role in MANAGERS else mine.id)
+    return ActivityScope(project_ids, "" if mine.role in MANAGERS else mine.id)
 
 
-def _keys(visitor: Visitor, places: list[Place]) -> dict[str, KeyInfo]:
+def _keys(visitor: Visitor, places: list[ActivityScope]) -> dict[str, KeyInfo]:
     """The keys of the places by id, deleted ones too: their history counts."""
     found = [
         key

@@ -6,16 +6,16 @@ from typing import Any
 import orjson
 
 from gateway.accounts import audit
-from gateway.accounts.audit import Entry
+from gateway.accounts.audit import AuditEntry
+from gateway.admin.management import Posting
 from gateway.clock import to_iso
-from gateway.engine.management import Posting
 from gateway.errors import Forbidden
 from gateway.money import format_usd
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed
-from gateway.surfaces.management.written import show_balance
-from gateway.surfaces.schemas import Body, Choice, Counted, Moment, Text, Usd, read_body, read_query
+from gateway.surfaces.management.presenters import show_balance
+from gateway.surfaces.schemas import Body, Counted, Moment, OneOf, TextField, Usd, read_body, read_query
 from gateway.surfaces.visitor import Visitor
 
 CREDITS, AUDIT = "Credits", "Audit log"
@@ -31,9 +31,9 @@ class HistoryQuery(Body):
 
 class NewPosting(Body):
     amount = Usd(signed=True, required=True)
-    kind = Choice(("grant", "refund", "adjustment"), load_default="grant")
-    note = Text(0, 255, load_default="")
-    reference = Text(0, 128, load_default="")
+    kind = OneOf(("grant", "refund", "adjustment"), load_default="grant")
+    note = TextField(0, 255, load_default="")
+    reference = TextField(0, 128, load_default="")
 
 
 class AuditQuery(Body):
@@ -111,7 +111,7 @@ def verify_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     return {"valid": not problems, "checked": checked, "problems": problems}
 
 
-def show_entry(entry: Entry) -> dict[str, Any]:
+def show_entry(entry: AuditEntry) -> dict[str, Any]:
     return {
         "seq": entry.seq,
         "at": to_iso(entry.at_us),

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from gateway.dialects import management as dialect
 from gateway.errors import InvalidRequest
 from gateway.services import Services
-from gateway.surfaces.exchange import About, ErrorFormat, Inbound, Operation, Outbound
+from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound
 from gateway.surfaces.visitor import View, signed_in
 
 Access = Literal["session", "none"]

@@ -5,15 +5,15 @@ from urllib.parse import quote, urlsplit
 
 from gateway.accounts.devices import CLIENTS, DeviceRequest
 from gateway.accounts.sessions import LIFE_S
-from gateway.accounts.throttle import Gate
+from gateway.accounts.throttle import ThrottleGate
 from gateway.clock import to_iso
 from gateway.errors import RateLimited
 from gateway.services import Services
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, public
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import Body, Text, read_body, read_query
+from gateway.surfaces.schemas import Body, TextField, read_body, read_query
 from gateway.surfaces.visitor import Visitor
 
 PAGE = "/connect/device"
@@ -31,26 +31,26 @@ REFUSALS = {
 
 
 class CodeRequest(Body):
-    client_id = Text(1, 64, required=True)
+    client_id = TextField(1, 64, required=True)
 
 
 class TokenRequest(Body):
-    grant_type = Text(1, 128, required=True)
-    device_code = Text(1, 256, required=True)
-    client_id = Text(1, 64, required=True)
+    grant_type = TextField(1, 128, required=True)
+    device_code = TextField(1, 256, required=True)
+    client_id = TextField(1, 64, required=True)
 
 
 class UserCode(Body):
-    userCode = Text(1, 64, required=True)
+    userCode = TextField(1, 64, required=True)
 
 
 class CodeQuery(Body):
-    user_code = Text(1, 64, required=True)
+    user_code = TextField(1, 64, required=True)
 
 
 def start(services: Services, inbound: Inbound) -> Outbound:
     """A device code, and the address of the page where a person approves it."""
-    services.management.throttle.take(Gate("device codes", inbound.peer, CODES, MINUTE_S))
+    services.management.throttle.take(ThrottleGate("device codes", inbound.peer, CODES, MINUTE_S))
     given = read_body(CodeRequest, inbound)
     if given["client_id"] not in CLIENTS:
         return _refuse(inbound, "invalid_client", "This client is not known here.")
@@ -70,7 +70,7 @@ def start(services: Services, inbound: Inbound) -> Outbound:
 def collect(services: Services, inbound: Inbound) -> Outbound:
     """What became of the request; once approved, a session, a single time."""
     try:
-        services.management.throttle.take(Gate("device polls", inbound.peer, POLLS, MINUTE_S))
+        services.management.throttle.take(ThrottleGate("device polls", inbound.peer, POLLS, MINUTE_S))
     except RateLimited:
         return _refuse(inbound, *REFUSALS["slow_down"])
     given = read_body(TokenRequest, inbound)

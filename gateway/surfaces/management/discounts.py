@@ -7,11 +7,11 @@ from marshmallow import ValidationError, fields
 from gateway.accounts.discounts import EVERY, DiscountInfo
 from gateway.errors import Forbidden
 from gateway.money import format_fraction, parse_fraction
-from gateway.surfaces.exchange import Inbound, Operation
+from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed
-from gateway.surfaces.management.written import iso
-from gateway.surfaces.schemas import Moment, StrictBody, Text, read_body
+from gateway.surfaces.management.presenters import iso
+from gateway.surfaces.schemas import Moment, StrictBody, TextField, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Discounts"
@@ -35,9 +35,9 @@ class Fraction(fields.Field):
 class NewDiscount(StrictBody):
     """Absent members mean all of them, absent times always."""
 
-    organizationId = Text(1, 40, load_default=EVERY)
-    provider = Text(1, 80, load_default=EVERY)
-    model = Text(1, 255, load_default=EVERY)
+    organizationId = TextField(1, 40, load_default=EVERY)
+    provider = TextField(1, 80, load_default=EVERY)
+    model = TextField(1, 255, load_default=EVERY)
     fraction = Fraction(required=True)
     startsAt = Moment(allow_none=True, load_default=None)
     endsAt = Moment(allow_none=True, load_default=None)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from gateway.clock import to_iso
-from gateway.surfaces.exchange import Inbound, Operation
+from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed
-from gateway.surfaces.schemas import Body, Text, read_body
+from gateway.surfaces.schemas import Body, TextField, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Sign-in"
@@ -14,16 +14,16 @@ LONGEST_PASSWORD, LONGEST_CODE = 1024, 64
 
 
 class Password(Body):
-    password = Text(1, LONGEST_PASSWORD, required=True)
+    password = TextField(1, LONGEST_PASSWORD, required=True)
 
 
 class Code(Body):
-    code = Text(1, LONGEST_CODE, required=True)
+    code = TextField(1, LONGEST_CODE, required=True)
 
 
 class PasswordAndCode(Body):
-    password = Text(1, LONGEST_PASSWORD, required=True)
-    code = Text(1, LONGEST_CODE, required=True)
+    password = TextField(1, LONGEST_PASSWORD, required=True)
+    code = TextField(1, LONGEST_CODE, required=True)
 
 
 def list_sessions(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from typing import Any
 
 from gateway.accounts.key_caps import LARGEST, OwnCaps
 from gateway.errors import Forbidden
-from gateway.surfaces.exchange import Inbound, Operation
+from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.written import show_key_caps
-from gateway.surfaces.schemas import StrictBody, Whole, read_body
+from gateway.surfaces.management.presenters import show_key_caps
+from gateway.surfaces.schemas import StrictBody, WholeNumber, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "API keys"
@@ -17,8 +17,8 @@ TAG = "API keys"
 class CapChange(StrictBody):
     """Absent members stay as they are; null goes back to the installation's value, 0 means no cap."""
 
-    maxKeys = Whole(0, LARGEST, allow_none=True)
-    maxKeysPerMember = Whole(0, LARGEST, allow_none=True)
+    maxKeys = WholeNumber(0, LARGEST, allow_none=True)
+    maxKeysPerMember = WholeNumber(0, LARGEST, allow_none=True)
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from gateway.accounts.keys import Change, Draft, Expiry, KeyInfo
 from gateway.accounts.projects import list_projects
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_rules
-from gateway.surfaces.exchange import Inbound, Operation
+from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
 from gateway.surfaces.management.limits import FIELDS, LimitChange, read_limits
-from gateway.surfaces.management.written import PLAN, show_key
-from gateway.surfaces.schemas import Body, Choice, Moment, Text, Usd, Whole, read_body, read_query
+from gateway.surfaces.management.presenters import PLAN, show_key
+from gateway.surfaces.schemas import Body, Moment, OneOf, TextField, Usd, WholeNumber, read_body, read_query
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TAG = "API keys"
@@ -20,25 +20,25 @@ STATES = {"active": "activate", "inactive": "deactivate"}
 
 
 class NewKey(Body):
-    description = Text(1, 1000, required=True)
-    projectId = Text(1, 80, required=True)
-    kind = Choice(("user", "customer"), load_default="user")
+    description = TextField(1, 1000, required=True)
+    projectId = TextField(1, 80, required=True)
+    kind = OneOf(("user", "customer"), load_default="user")
     expiresAt = Moment(allow_none=True)
     usageLimit = Usd(allow_none=True)
     periodUsageLimit = Usd(allow_none=True)
-    periodUsageDurationValue = Whole(1, 8760, allow_none=True)
-    periodUsageDurationUnit = Choice(("hour", "day", "week", "month"), allow_none=True)
+    periodUsageDurationValue = WholeNumber(1, 8760, allow_none=True)
+    periodUsageDurationUnit = OneOf(("hour", "day", "week", "month"), allow_none=True)
 
 
 class KeyChange(Body):
-    status = Choice(tuple(STATES))
+    status = OneOf(tuple(STATES))
     expiresAt = Moment(allow_none=True)
-    description = Text(1, 1000)
+    description = TextField(1, 1000)
 
 
 class KeyQuery(Body):
-    projectId = Text(1, 80)
-    filter = Choice(("mine", "all"))
+    projectId = TextField(1, 80)
+    filter = OneOf(("mine", "all"))
 
 
 def create(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import UNITS, make_period
-from gateway.surfaces.schemas import Choice, StrictBody, Usd, Whole
+from gateway.surfaces.schemas import OneOf, StrictBody, Usd, WholeNumber
 
 PERIOD = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
 FIELDS = ("usageLimit", *PERIOD)
@@ -18,8 +18,8 @@ class LimitChange(StrictBody):
 
     usageLimit = Usd(allow_none=True)
     periodUsageLimit = Usd(allow_none=True)
-    periodUsageDurationValue = Whole(1, MOST_UNITS, allow_none=True)
-    periodUsageDurationUnit = Choice(tuple(UNITS), allow_none=True)
+    periodUsageDurationValue = WholeNumber(1, MOST_UNITS, allow_none=True)
+    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True)
 
 
 def read_limits(given: Mapping[str, Any], now: Limits = Limits()) -> Limits:

@@ -5,14 +5,14 @@ from typing import Any
 
 from gateway.clock import to_iso
 from gateway.errors import Forbidden, InvalidRequest, NotFound
-from gateway.metering.payloads import ANSWER_CUT, SENT_CUT, STREAMED, LogInfo, Wanted, list_logs
-from gateway.metering.recorder import raw_id
+from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT, STREAMED, LogInfo, Wanted, list_logs
+from gateway.metering.usage_table import raw_id
 from gateway.money import format_usd
-from gateway.surfaces.exchange import Inbound, Operation
+from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.activity import places_of
 from gateway.surfaces.management.described import managed
-from gateway.surfaces.schemas import Body, Counted, Moment, Text, read_query
+from gateway.surfaces.schemas import Body, Counted, Moment, TextField, read_query
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TAG = "Logs"
@@ -21,12 +21,12 @@ LATEST_US = 1 << 62
 
 
 class LogsQuery(Body):
-    projectId = Text(1, 80)
-    apiKeyId = Text(1, 80)
-    model = Text(1, 255)
+    projectId = TextField(1, 80)
+    apiKeyId = TextField(1, 80)
+    model = TextField(1, 255)
     first = Moment(data_key="from")
     last = Moment(data_key="to")
-    cursor = Text(1, 80)
+    cursor = TextField(1, 80)
     limit = Counted(1, MOST, load_default=50)
 
 

@@ -5,13 +5,13 @@ from typing import Any
 from gateway.accounts import members
 from gateway.accounts.members import ROLES, MemberInfo
 from gateway.errors import Forbidden, NotFound
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
 from gateway.surfaces.management.limits import LimitChange, read_limits
-from gateway.surfaces.management.written import show_invitation, show_member
+from gateway.surfaces.management.presenters import show_invitation, show_member
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import Body, Choice, Text, read_body
+from gateway.surfaces.schemas import Body, OneOf, TextField, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Members"
@@ -19,13 +19,13 @@ PAGE = "/connect/invitation"
 
 
 class MemberChange(Body):
-    role = Choice(ROLES)
-    status = Choice(("active", "inactive"))
+    role = OneOf(ROLES)
+    status = OneOf(("active", "inactive"))
 
 
 class NewInvitation(Body):
-    email = Text(3, required=True)
-    role = Choice(ROLES, load_default="developer")
+    email = TextField(3, required=True)
+    role = OneOf(ROLES, load_default="developer")
 
 
 def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:

@@ -5,19 +5,19 @@ from typing import Any
 from marshmallow import INCLUDE, fields, validate
 
 from gateway.accounts import organizations, skills
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed
-from gateway.surfaces.management.written import show_organization, show_skill, show_whole_skill
+from gateway.surfaces.management.presenters import show_organization, show_skill, show_whole_skill
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import Body, Choice, Text, read_body
+from gateway.surfaces.schemas import Body, OneOf, TextField, read_body
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TAG, SKILLS = "Organizations", "Skills"
 
 
 class Named(Body):
-    name = Text(1, 255, required=True)
+    name = TextField(1, 255, required=True)
 
 
 class Policy(Body):
@@ -28,13 +28,13 @@ class Policy(Body):
 
 
 class SkillFile(Body):
-    path = Text(1, 200, required=True)
-    content = Text(0, 1 << 20, required=True)
-    encoding = Choice(skills.ENCODINGS, load_default="utf-8")
+    path = TextField(1, 200, required=True)
+    content = TextField(0, 1 << 20, required=True)
+    encoding = OneOf(skills.ENCODINGS, load_default="utf-8")
 
 
 class NewSkill(Body):
-    content = Text(1, skills.LONGEST_CONTENT, required=True)
+    content = TextField(1, skills.LONGEST_CONTENT, required=True)
     files = fields.List(fields.Nested(SkillFile), load_default=list, validate=validate.Length(0, skills.MOST_FILES))
 
 

@@ -7,12 +7,12 @@ from marshmallow import fields
 
 from gateway.accounts import projects
 from gateway.accounts.projects import RANGES, ProjectChange
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.written import READ_MARKERS, ROUTING, show_project
+from gateway.surfaces.management.presenters import READ_MARKERS, ROUTING, show_project
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import Body, Choice, Text, Whole, read_body, read_query
+from gateway.surfaces.schemas import Body, OneOf, TextField, WholeNumber, read_body, read_query
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TAG = "Projects"
@@ -22,25 +22,25 @@ SECRET_PREFIX = "whsec_"
 
 
 class NewProject(Body):
-    organizationId = Text(1, 80, required=True)
-    name = Text(1, 255, required=True)
-    mode = Choice(MODES, load_default="credits")
+    organizationId = TextField(1, 80, required=True)
+    name = TextField(1, 255, required=True)
+    mode = OneOf(MODES, load_default="credits")
 
 
 class ProjectSettings(Body):
-    name = Text(1, 255)
-    mode = Choice(MODES)
-    status = Choice(projects.CHOICES["status"])
+    name = TextField(1, 255)
+    mode = OneOf(MODES)
+    status = OneOf(projects.CHOICES["status"])
     cachingEnabled = fields.Boolean(truthy={True}, falsy={False})
-    cacheDurationSeconds = Whole(*RANGES["cache_ttl_s"])
-    retention = Choice(projects.CHOICES["retention"])
-    retentionDays = Whole(*RANGES["retention_days"])
-    cacheMarkers = Choice(("automatic", "client-managed", "disabled"))
-    routing = Choice(STRATEGIES)
+    cacheDurationSeconds = WholeNumber(*RANGES["cache_ttl_s"])
+    retention = OneOf(projects.CHOICES["retention"])
+    retentionDays = WholeNumber(*RANGES["retention_days"])
+    cacheMarkers = OneOf(("automatic", "client-managed", "disabled"))
+    routing = OneOf(STRATEGIES)
 
 
 class ProjectQuery(Body):
-    includeArchived = Choice(("true", "false"))
+    includeArchived = OneOf(("true", "false"))
 
 
 def list_projects(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:

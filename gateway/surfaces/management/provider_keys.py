@@ -7,14 +7,14 @@ from marshmallow import ValidationError, fields
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft
-from gateway.accounts.throttle import Gate
+from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import InvalidRequest
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.written import show_custom_provider, show_provider_key
+from gateway.surfaces.management.presenters import show_custom_provider, show_provider_key
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import Body, Choice, Names, StrictBody, Text, Usd, Whole, read_body, read_query
+from gateway.surfaces.schemas import Body, Names, OneOf, StrictBody, TextField, Usd, WholeNumber, read_body, read_query
 from gateway.surfaces.visitor import Visitor
 
 KEYS, PROVIDERS = "Provider keys", "Custom providers"
@@ -22,7 +22,7 @@ CHECKS_A_MINUTE = 10
 LONGEST_SECRET = 16_384  # a service account's JSON document is some 2,400 characters long
 
 
-class Address(Text):
+class Address(TextField):
     """An http(s) address without credentials, query and fragment; "" = none."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> str:
@@ -33,47 +33,47 @@ class Address(Text):
 
 
 class NewProviderKey(Body):
-    organizationId = Text(1, 80, required=True)
-    provider = Text(1, 80, required=True)
-    token = Text(1, LONGEST_SECRET, required=True)
-    name = Text(0, 255, load_default="")
+    organizationId = TextField(1, 80, required=True)
+    provider = TextField(1, 80, required=True)
+    token = TextField(1, LONGEST_SECRET, required=True)
+    name = TextField(0, 255, load_default="")
     baseUrl = Address(0, 2048, load_default="")
-    region = Text(0, 40, load_default="")
+    region = TextField(0, 40, load_default="")
     allowedModels = Names(load_default=list)
     maxSpend = Usd(allow_none=True, load_default=None)
 
 
 class ProviderKeySettings(Body):
-    token = Text(1, LONGEST_SECRET)
-    name = Text(0, 255)
+    token = TextField(1, LONGEST_SECRET)
+    name = TextField(0, 255)
     baseUrl = Address(0, 2048)
-    region = Text(0, 40)
+    region = TextField(0, 40)
     allowedModels = Names()
     maxSpend = Usd(allow_none=True)
-    status = Choice(("active", "inactive"))
+    status = OneOf(("active", "inactive"))
 
 
 class Rotation(Body):
-    token = Text(1, LONGEST_SECRET, required=True)
+    token = TextField(1, LONGEST_SECRET, required=True)
 
 
 class ProviderKeyQuery(Body):
-    organizationId = Text(1, 80)
+    organizationId = TextField(1, 80)
 
 
 class CheckQuestion(Body):
-    model = Text(0, 255, load_default="")
+    model = TextField(0, 255, load_default="")
 
 
 class CustomModel(StrictBody):
-    id = Text(1, 255, required=True)
+    id = TextField(1, 255, required=True)
     prices = fields.Raw(allow_none=False)
-    context_length = Whole(0, 1_000_000_000)
-    max_output = Whole(0, 1_000_000_000)
+    context_length = WholeNumber(0, 1_000_000_000)
+    max_output = WholeNumber(0, 1_000_000_000)
 
 
 class NewCustomProvider(Body):
-    name = Text(1, 64, required=True)
+    name = TextField(1, 64, required=True)
     baseUrl = Address(1, 2048, required=True)
     models = fields.List(fields.Nested(CustomModel), load_default=list)
 
@@ -147,7 +147,7 @@ def check_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = read_body(CheckQuestion, inbound)
     organization_id, key_id = _find(visitor, inbound)
     management = visitor.services.management
-    management.throttle.take(Gate("provider key checks", organization_id, CHECKS_A_MINUTE, 60))
+    management.throttle.take(ThrottleGate("provider key checks", organization_id, CHECKS_A_MINUTE, 60))
     result = management.provider_check.check(organization_id, key_id, given["model"])
     error = {"code": result.code, "message": result.message, "upstreamStatus": result.upstream_status}
     return {

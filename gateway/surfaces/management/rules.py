@@ -7,12 +7,12 @@ from marshmallow import fields
 from gateway.accounts import rules
 from gateway.accounts.rule_values import READERS, SCOPES
 from gateway.errors import NotFound
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed
-from gateway.surfaces.management.written import show_rule
+from gateway.surfaces.management.presenters import show_rule
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import Body, Choice, Text, read_body, read_query
+from gateway.surfaces.schemas import Body, OneOf, TextField, read_body, read_query
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Access rules"
@@ -21,23 +21,23 @@ STATUS = ("active", "inactive")
 
 
 class KeyRule(Body):
-    ruleType = Choice(TYPES, required=True)
+    ruleType = OneOf(TYPES, required=True)
     ruleValue = fields.Dict(keys=fields.String(), required=True)
-    status = Choice(STATUS, load_default="active")
+    status = OneOf(STATUS, load_default="active")
 
 
 class PlacedRule(KeyRule):
-    scope = Choice(SCOPES, required=True)
-    scopeId = Text(1, 80, required=True)
+    scope = OneOf(SCOPES, required=True)
+    scopeId = TextField(1, 80, required=True)
 
 
 class RuleStatus(Body):
-    status = Choice(STATUS, required=True)
+    status = OneOf(STATUS, required=True)
 
 
 class RuleQuery(Body):
-    scope = Choice(SCOPES)
-    scopeId = Text(1, 80)
+    scope = OneOf(SCOPES)
+    scopeId = TextField(1, 80)
 
 
 def list_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:

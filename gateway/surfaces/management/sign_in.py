@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from gateway.engine.sign_in import Pending
+from gateway.admin.sign_in import Pending
 from gateway.errors import Unauthenticated
 from gateway.services import Services
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, public
-from gateway.surfaces.management.written import show_invitation, show_member
+from gateway.surfaces.management.presenters import show_invitation, show_member
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import Body, Text, read_body
+from gateway.surfaces.schemas import Body, TextField, read_body
 from gateway.surfaces.visitor import (
     Visitor,
     agent_of,
@@ -29,24 +29,24 @@ LONGEST_PASSWORD = 1024
 
 
 class SignIn(Body):
-    email = Text(1, required=True)
-    password = Text(1, LONGEST_PASSWORD, required=True)
-    code = Text(1, 64)
+    email = TextField(1, required=True)
+    password = TextField(1, LONGEST_PASSWORD, required=True)
+    code = TextField(1, 64)
 
 
 class SignUp(Body):
-    token = Text(8, 256, required=True)
-    name = Text(0, load_default="")
-    password = Text(1, LONGEST_PASSWORD, required=True)
+    token = TextField(8, 256, required=True)
+    name = TextField(0, load_default="")
+    password = TextField(1, LONGEST_PASSWORD, required=True)
 
 
 class Token(Body):
-    token = Text(8, 256, required=True)
+    token = TextField(8, 256, required=True)
 
 
 class ChangePassword(Body):
-    currentPassword = Text(1, LONGEST_PASSWORD, required=True)
-    newPassword = Text(1, LONGEST_PASSWORD, required=True)
+    currentPassword = TextField(1, LONGEST_PASSWORD, required=True)
+    newPassword = TextField(1, LONGEST_PASSWORD, required=True)
 
 
 def sign_in(services: Services, inbound: Inbound) -> Outbound:

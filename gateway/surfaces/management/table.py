@@ -1,6 +1,6 @@
 """Every operation of the management API."""
 
-from gateway.surfaces.exchange import Operation, Surface
+from gateway.surfaces.http import Operation, Surface
 from gateway.surfaces.management import (
     activity,
     credits,

@@ -4,20 +4,20 @@ from typing import Any
 
 from gateway.accounts import teams
 from gateway.accounts.teams import TeamInfo
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed, require_some
 from gateway.surfaces.management.limits import LimitChange, read_limits
-from gateway.surfaces.management.written import show_team
+from gateway.surfaces.management.presenters import show_team
 from gateway.surfaces.replies import json_reply
-from gateway.surfaces.schemas import Body, Text, read_body
+from gateway.surfaces.schemas import Body, TextField, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Teams"
 
 
 class TeamName(Body):
-    name = Text(1, 255, required=True)
+    name = TextField(1, 255, required=True)
 
 
 def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:

@@ -19,7 +19,7 @@ LATEST = date(2999, 12, 31)
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReportRange:
     """A span and the names of its hours or days in a zone; `padding` are those that are shown even when empty."""
 
     span: Span
@@ -32,7 +32,7 @@ class Window:
         return _label(to_datetime(step * self.span.step_us).astimezone(self.zone), self.granularity)
 
 
-def read_window(given: Mapping[str, Any], now_us: int) -> Window:
+def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
     """The window of `timeRange`, else `first` and `last` (both), else `days`; the days of the zone `timezone`.
 
     InvalidRequest for an unknown zone, a date that is none, or more than 366 days.
@@ -49,23 +49,23 @@ def read_window(given: Mapping[str, Any], now_us: int) -> Window:
     return _days(today - timedelta(days=given.get("days", DEFAULT_DAYS) - 1), today, zone, padded=False)
 
 
-def _hours(count: int, zone: tzinfo, now_us: int) -> Window:
+def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
     """The last `count` hours to the microsecond; the first of their clock hours is cut."""
     start_us = now_us - count * HOUR_US
     moments = range(start_us // QUARTER_US * QUARTER_US, now_us + 1, QUARTER_US)
     padding = dict.fromkeys(_label(to_datetime(at).astimezone(zone), "hourly") for at in moments)
     step_us = HOUR_US if zone is UTC else QUARTER_US
-    return Window(Span(start_us, now_us + 1, step_us), "hourly", zone, tuple(padding))
+    return ReportRange(Span(start_us, now_us + 1, step_us), "hourly", zone, tuple(padding))
 
 
-def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> Window:
+def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange:
     count = (last - first).days + 1
     if not 1 <= count <= LONGEST_DAYS:
         raise InvalidRequest(f"from must not lie after to, and both at most {LONGEST_DAYS} days apart.", param="from")
     start_us, end_us = (_midnight(day, zone) for day in (first, last + timedelta(days=1)))
     padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
     step_us = DAY_US if zone is UTC else QUARTER_US
-    return Window(Span(start_us, end_us, step_us), "daily", zone, padding)
+    return ReportRange(Span(start_us, end_us, step_us), "daily", zone, padding)
 
 
 def _label(moment: datetime, granularity: str) -> str:

@@ -1,12 +1,12 @@
 """POST /v1/chat/completions."""
 
-from gateway.engine.context import RequestContext
+from gateway.billing.context import RequestContext
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
-from gateway.settings import Limits
+from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
-from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, older
 
 ID_PREFIX = "chatcmpl-"
@@ -21,12 +21,12 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     return _answer(services, context, request)
 
 
-def read(limits: Limits, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
+def read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
     """The checked body and the neutral request. InvalidRequest."""
     return caps.read(limits, raw, _read, limits, raw)
 
 
-def _read(limits: Limits, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
+def _read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
     body = chat_schema.decode(raw)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = chat_reader.read(body, raw)
@@ -35,7 +35,7 @@ def _read(limits: Limits, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest
 
 
 def _answer(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
-    if request.needs.stream:
+    if request.requirements.stream:
         return _stream(services, context, request)
     answer = services.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)

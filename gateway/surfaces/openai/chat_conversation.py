@@ -8,13 +8,13 @@ from msgspec import Raw, UnsetType
 from gateway.neutral.chat import (
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
-    ReasoningAsk,
+    ReasoningOptions,
     ResponseFormat,
     Sampling,
     Tool,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.parts import (
@@ -31,7 +31,7 @@ from gateway.neutral.parts import (
     ToolResult,
 )
 from gateway.surfaces.openai import chat_schema as schema
-from gateway.surfaces.openai.reasoning_details import Marks, read_details
+from gateway.surfaces.openai.reasoning_details import ReasoningMarks, read_details
 
 
 def decode_conversation(body: schema.ChatBody, effort: str) -> Conversation:
@@ -79,13 +79,13 @@ def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, st
         custom = isinstance(call, schema.CustomCall)
         name = call.custom.name if custom else call.function.name
         text = call.custom.input if custom else call.function.arguments
-        signature, maker = marks.of_call(call.id)
-        parts.append(ToolCall(call.id, name, text, signature=signature, maker=maker, custom=custom))
+        signature, vendor = marks.of_call(call.id)
+        parts.append(ToolCall(call.id, name, text, signature=signature, vendor=vendor, custom=custom))
         names[call.id] = name
     return Message("assistant", tuple(parts), message.name or "")
 
 
-def _signed(parts: tuple[Part, ...], marks: Marks) -> tuple[Part, ...]:
+def _signed(parts: tuple[Part, ...], marks: ReasoningMarks) -> tuple[Part, ...]:
     """The parts with the signature of the text, if one came, on the last text."""
     if not marks.text[0] or not parts or not isinstance(parts[-1], Text):
         return parts
@@ -163,7 +163,7 @@ def _tool(tool: object, place: int) -> Tool:
         case schema.WebSearchTool():
             return _web_search(tool)
         case _:
-            return ForeignTool(maker="responses", kind="tool_search", body={"type": "tool_search"})
+            return VendorTool(vendor="responses", kind="tool_search", body={"type": "tool_search"})
 
 
 def _web_search(tool: schema.WebSearchTool) -> WebSearch:
@@ -228,10 +228,10 @@ def _format(chosen: object) -> ResponseFormat | None:
             return None
 
 
-def _reasoning(body: schema.ChatBody, effort: str) -> ReasoningAsk:
+def _reasoning(body: schema.ChatBody, effort: str) -> ReasoningOptions:
     asked = body.reasoning or schema.Reasoning()
     enabled = None if not effort and not asked.max_tokens else effort != "none" or bool(asked.max_tokens)
-    return ReasoningAsk(effort=effort, budget=asked.max_tokens, enabled=enabled, mode=asked.mode or "")
+    return ReasoningOptions(effort=effort, budget=asked.max_tokens, enabled=enabled, mode=asked.mode or "")
 
 
 def _sampling(body: schema.ChatBody) -> Sampling:

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any
 
 from gateway.dialects import openai as dialect
-from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Needs, Options
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Options, Requirements
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation
 
@@ -112,7 +112,7 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
         native["temperature"] = body.temperature
     if limit:
         native["max_completion_tokens"] = limit
-    needs = Needs(stream=bool(body.stream), max_tokens=limit, prompt_bytes=size, messages=len(messages))
+    needs = Requirements(stream=bool(body.stream), max_tokens=limit, prompt_bytes=size, messages=len(messages))
     decode = partial(decode_conversation, body, "")
     return ChatRequest(body.model, needs, decode, NO_OPTIONS, Native(dialect.NAME, native))
 
@@ -187,9 +187,9 @@ class _Survey:
             self.files += 1
 
 
-def _plain_needs(body: schema.ChatBody, survey: _Survey) -> Needs:
+def _plain_needs(body: schema.ChatBody, survey: _Survey) -> Requirements:
     """Those of text in and out with nothing special about it."""
-    return Needs(
+    return Requirements(
         stream=bool(body.stream),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         prompt_bytes=survey.text,
@@ -197,11 +197,11 @@ def _plain_needs(body: schema.ChatBody, survey: _Survey) -> Needs:
     )
 
 
-def _needs(body: schema.ChatBody, survey: _Survey, effort: str, marks: bool) -> Needs:
+def _needs(body: schema.ChatBody, survey: _Survey, effort: str, marks: bool) -> Requirements:
     tools = body.tools
     budget = body.reasoning.max_tokens if body.reasoning else None
     kinds = {type(tool) for tool in tools} if tools else NOTHING
-    return Needs(
+    return Requirements(
         stream=bool(body.stream),
         tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,
         parallel_tools=body.parallel_tool_calls is not None,

@@ -7,9 +7,9 @@ from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType, Validation
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.complaints import explain, invalid, unreadable
 from gateway.surfaces.loose import read_again
 from gateway.surfaces.openai.loose_chat import mend
+from gateway.surfaces.validation_errors import explain, invalid, unreadable
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]

@@ -14,17 +14,17 @@ from gateway.neutral.events import (
     Event,
     Failed,
     Finished,
+    Heartbeat,
     NativeChunk,
+    Notice,
     PartFound,
     ReasoningDelta,
     RefusalDelta,
-    Silent,
     SourceFound,
     TextDelta,
     ToolCallDelta,
-    Warned,
 )
-from gateway.neutral.parts import Foreign, Image, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_seal
 from gateway.surfaces.replies import write_frames
@@ -39,7 +39,7 @@ TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
 END = b"}\n\n"
 
 
-class Facts(Interface):
+class ChatFacts(Interface):
     """What a reply tells beside the answer itself.
 
     `answer_id` is "chatcmpl-…", `created` seconds since the epoch. `served` (provider/model, with :region when one was
@@ -68,7 +68,7 @@ class Facts(Interface):
         ...
 
 
-def reply(result: ChatResult, facts: Facts) -> bytes:
+def reply(result: ChatResult, facts: ChatFacts) -> bytes:
     """The body of a chat completion. A relayed one keeps the upstream's choices and nothing else of it."""
     native = result.native.body if result.native is not None else None
     metadata, tier = facts.metadata(), facts.service_tier
@@ -156,7 +156,7 @@ def _annotation(source: Source) -> dict[str, Any]:
     return {"type": "url_citation", "url_citation": citation}
 
 
-def frames(batches: Iterator[Batch], facts: Facts) -> Iterator[bytes]:
+def frames(batches: Iterator[Batch], facts: ChatFacts) -> Iterator[bytes]:
     """Server-sent events, one item a batch. A whole answer ends in usage, metadata and [DONE]; a broken one in an
     `error` event and no [DONE], so that no client takes it for whole."""
     stream = _Stream(facts)
@@ -170,7 +170,7 @@ def error_frame(error: GatewayError) -> bytes:
 class _Stream:
     """The state of one stream: what was begun of each choice."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ChatFacts) -> None:
         self._facts = facts
         self._head = b""
         self._begun: set[int] = set()
@@ -194,13 +194,13 @@ class _Stream:
                     sent += (head, orjson.dumps(self._relay(event.body["choices"])), END)
             elif kind is TextDelta and event.choice == 0 and 0 in self._begun and not event.signature:
                 sent += (self._head, TEXT_HEAD, orjson.dumps(event.text), TEXT_TAIL)
-            elif kind is Silent:
+            elif kind is Heartbeat:
                 sent.append(KEEP_ALIVE)
             elif kind is Finished:
                 sent.append(self._finish(event))
             elif kind is Failed:
                 sent.append(error_frame(event.error))
-            elif kind is Warned:
+            elif kind is Notice:
                 self._warnings.append(event.message)
             else:
                 delta = self._delta(event)
@@ -244,7 +244,7 @@ class _Stream:
             case TextDelta():
                 delta: dict[str, Any] = {"content": event.text}
                 if event.signature:
-                    delta["reasoning_details"] = [write_seal(event.signature, event.maker, CONTENT_ID)]
+                    delta["reasoning_details"] = [write_seal(event.signature, event.vendor, CONTENT_ID)]
                 return delta
             case ToolCallDelta():
                 return self._call(event)
@@ -257,7 +257,7 @@ class _Stream:
                 return None
             case SourceFound():
                 return {"annotations": [_annotation(event.source)]}
-            case PartFound() if not isinstance(event.part, Foreign):
+            case PartFound() if not isinstance(event.part, VendorPart):
                 return {"images": [_image(event.part)]}
             case _:
                 return None
@@ -285,7 +285,7 @@ class _Stream:
             self._bare.discard(key)
         delta: dict[str, Any] = {"tool_calls": [call]}
         if event.signature:
-            delta["reasoning_details"] = [write_seal(event.signature, event.maker, event.id)]
+            delta["reasoning_details"] = [write_seal(event.signature, event.vendor, event.id)]
         return delta
 
     def _reason(self, event: ReasoningDelta) -> dict[str, Any]:
@@ -294,8 +294,8 @@ class _Stream:
         if key not in self._reasoning:
             self._reasoning[key] = sum(1 for choice, _ in self._reasoning if choice == event.choice)
         delta: dict[str, Any] = {"reasoning": event.text} if event.text else {}
-        if event.maker or event.signature or event.sealed:
-            piece = Reasoning(event.text, event.signature, event.sealed, event.maker, event.ident, event.summary)
+        if event.vendor or event.signature or event.sealed:
+            piece = Reasoning(event.text, event.signature, event.sealed, event.vendor, event.ident, event.summary)
             delta["reasoning_details"] = write_block(piece, self._reasoning[key])
         return delta
 

@@ -9,16 +9,24 @@ from typing import Annotated, Any, Literal
 from msgspec import DecodeError, Meta, Struct, ValidationError
 from msgspec.json import Decoder
 
-from gateway.engine.context import RequestContext
-from gateway.neutral.chat import ChatRequest, Completion, Conversation, Needs, Options, ReasoningAsk, Sampling
+from gateway.billing.context import RequestContext
+from gateway.neutral.chat import (
+    ChatRequest,
+    Completion,
+    Conversation,
+    Options,
+    ReasoningOptions,
+    Requirements,
+    Sampling,
+)
 from gateway.neutral.parts import Message, Text
 from gateway.services import Services
 from gateway.surfaces import auth, replies
-from gateway.surfaces.complaints import explain, invalid, unreadable
-from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
 from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.loose import decode_again
 from gateway.surfaces.openai import completions_writer
+from gateway.surfaces.validation_errors import explain, invalid, unreadable
 
 ID_PREFIX = "cmpl-"
 MOST_STOPS = 4  # API reference, completions: up to four sequences
@@ -61,7 +69,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", "completions")
     body = decode(inbound.body)
     request, echoed = read(body), prompt_of(body) if body.echo else ""
-    if request.needs.stream:
+    if request.requirements.stream:
         return _stream(services, context, request, echoed)
     answer = services.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
@@ -107,8 +115,8 @@ def read(body: CompletionBody) -> ChatRequest:
     size = len(wanted.prompt.encode("utf-8", "replace")) + len(wanted.suffix.encode("utf-8", "replace"))
     messages = _task(wanted)
     return ChatRequest(
-        asked=body.model,
-        needs=Needs(
+        requested_model=body.model,
+        requirements=Requirements(
             stream=bool(body.stream),
             n=body.n or 1,
             max_tokens=body.max_tokens or None,
@@ -135,9 +143,9 @@ def _task(wanted: Completion) -> tuple[Message, ...]:
     return Message("system", (Text(FILL),)), Message("user", (Text(gap),))
 
 
-def _no_thinking(wanted: Completion) -> ReasoningAsk:
+def _no_thinking(wanted: Completion) -> ReasoningOptions:
     """Nobody waits at a cursor for thoughts."""
-    return ReasoningAsk(effort="none", enabled=False) if wanted.suffix else ReasoningAsk()
+    return ReasoningOptions(effort="none", enabled=False) if wanted.suffix else ReasoningOptions()
 
 
 def _sampling(body: CompletionBody) -> Sampling:

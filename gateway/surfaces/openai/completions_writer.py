@@ -9,7 +9,7 @@ import orjson
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult, Choice
-from gateway.neutral.events import Batch, Failed, Finished, Silent, TextDelta, Warned
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, Notice, TextDelta
 from gateway.neutral.parts import Text
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.openai.chat_writer import DONE, KEEP_ALIVE, error_frame
@@ -83,13 +83,13 @@ class _Stream:
             kind = type(event)
             if kind is TextDelta:
                 sent.append(self._say(event.choice, self._text_of(event.choice).feed(event.text)))
-            elif kind is Silent:
+            elif kind is Heartbeat:
                 sent.append(KEEP_ALIVE)
             elif kind is Finished:
                 sent.append(self._finish(event))
             elif kind is Failed:
                 sent.append(error_frame(event.error))
-            elif kind is Warned:
+            elif kind is Notice:
                 self._warnings.append(event.message)
         return b"".join(sent)
 

@@ -2,7 +2,7 @@
 
 from gateway.services import Services
 from gateway.surfaces import auth, replies
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat
 
 MANAGERS = ("owner", "admin")

@@ -3,10 +3,10 @@
 from gateway.money import format_usd
 from gateway.services import Services
 from gateway.surfaces import auth
-from gateway.surfaces.exchange import About, Inbound, Operation, Outbound
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.replies import json_reply
 
-TAG = "Account"
+TAG = "BillingIdentity"
 # There are no developer plans here; clients of the product expect their members (HTTP reference, 3.12).
 NO_PLAN = {
     "devPlan": "none",

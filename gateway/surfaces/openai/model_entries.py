@@ -9,7 +9,7 @@ import orjson
 
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of, state_on
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.clock import from_datetime
 from gateway.money import format_price
 
@@ -33,7 +33,7 @@ FORMAT = ("response_format",)
 TOOLS = ("tools", "tool_choice")
 CHAT = "chat"
 NO_PENALTIES = frozenset(("anthropic",))
-NO_RATES = Rates()
+NO_RATES = TokenRates()
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ def _pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[str, 
     return pricing
 
 
-def _base_rates(lists: tuple[Prices, ...], day: str) -> Rates:
+def _base_rates(lists: tuple[Prices, ...], day: str) -> TokenRates:
     """The base of the newest price list that has begun, else of the oldest."""
     begun = [prices for prices in lists if prices.from_date <= day] or list(lists[:1])
     return begun[-1].base if begun else NO_RATES

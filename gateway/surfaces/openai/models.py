@@ -17,7 +17,7 @@ from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.services import Services
 from gateway.surfaces import auth
-from gateway.surfaces.exchange import Inbound, Operation, Outbound
+from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.openai.model_entries import (
     Query,
     pseudo_entries,
@@ -67,7 +67,9 @@ def audience_of(services: Services, inbound: Inbound) -> Audience:
     caller = _caller(services, inbound)
     if caller is None:
         return PUBLIC
-    return Audience(caller.rules, predicate(caller.rules, services.clock.now_us()), services.own_models.of(caller))
+    return Audience(
+        caller.rules, predicate(caller.rules, services.clock.now_us()), services.custom_catalogue.of(caller)
+    )
 
 
 def _caller(services: Services, inbound: Inbound) -> Caller | None:
@@ -166,7 +168,7 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
         models = _own_models(catalogue, source.current())
         return _serialise(serialise_alike(source.current(), models, query, at_us, audience.refuse))
 
-    own_tag, own = services.own_models.listed(source, key, make_own)
+    own_tag, own = services.custom_catalogue.listed(source, key, make_own)
     return _tag(tag.encode() + own_tag.encode()), _join(own, shared)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway.surfaces.exchange import Outbound
+from gateway.surfaces.http import Outbound
 
 Json = dict[str, Any]
 DATA, END = b"data: ", b"\n\n"

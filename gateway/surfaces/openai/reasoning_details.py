@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.dialects.openai import REASONING_FORMATS, REASONING_MAKERS
+from gateway.dialects.openai import REASONING_FORMATS, REASONING_VENDORS
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
-from gateway.surfaces.complaints import invalid
+from gateway.surfaces.validation_errors import invalid
 
 TEXT, SUMMARY, SEALED = "reasoning.text", "reasoning.summary", "reasoning.encrypted"
 CONTENT_ID = "content"
@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ReasoningMarks:
     """Seals that belong to other parts than reasoning: (signature, maker) of the text, and by call id."""
 
     text: tuple[str, str] = ("", "")
@@ -36,7 +36,7 @@ class _Block:
     texts: list[str] = field(default_factory=list)
     signatures: list[str] = field(default_factory=list)
     seals: list[str] = field(default_factory=list)
-    maker: str = ""
+    vendor: str = ""
     ident: str = ""
     index: Any = None
 
@@ -49,57 +49,57 @@ class _Block:
             "".join(self.texts),
             "".join(self.signatures),
             "".join(self.seals),
-            self.maker,
+            self.vendor,
             self.ident,
             self.kind == SUMMARY,
         )
 
 
-def maker_of(name: Any) -> str:
+def vendor_of(name: Any) -> str:
     """The maker that a `format` stands for; a format of no known maker is its own name, "unknown" is none."""
-    return "" if not isinstance(name, str) or name == UNKNOWN else REASONING_MAKERS.get(name, name)
+    return "" if not isinstance(name, str) or name == UNKNOWN else REASONING_VENDORS.get(name, name)
 
 
-def format_of(maker: str) -> str:
-    return REASONING_FORMATS.get(maker, maker) or UNKNOWN
+def format_of(vendor: str) -> str:
+    return REASONING_FORMATS.get(vendor, vendor) or UNKNOWN
 
 
 def read_details(
     items: list[dict[str, Any]] | None, said: str, call_ids: Collection[str], path: str
-) -> tuple[list[Reasoning], Marks]:
+) -> tuple[list[Reasoning], ReasoningMarks]:
     """Reasoning blocks and other parts' seals of one message. `said` is its plain reasoning text, used when no item
     has any: a stream whose maker shows itself at the end alone tells the text there only, and the signature is of it.
     InvalidRequest for an item that is not one of the three types."""
     if not items:
-        return ([Reasoning(said)] if said else []), Marks()
+        return ([Reasoning(said)] if said else []), ReasoningMarks()
     blocks: list[_Block] = []
     text_mark, calls = ("", ""), {}
     for place, item in enumerate(items):
         kind = item.get("type")
         if kind not in (TEXT, SUMMARY, SEALED):
             raise invalid(f"{path}.{place}.type", f"expected {TEXT}, {SUMMARY} or {SEALED}")
-        ident, maker = _word(item, "id"), maker_of(item.get("format"))
+        ident, vendor = _word(item, "id"), vendor_of(item.get("format"))
         if kind == SEALED and ident == CONTENT_ID:
-            text_mark = (_word(item, "data"), maker)
+            text_mark = (_word(item, "data"), vendor)
         elif kind == SEALED and ident in call_ids:
-            calls[ident] = (_word(item, "data"), maker)
+            calls[ident] = (_word(item, "data"), vendor)
         else:
-            _merge(blocks, item, ident, maker)
+            _merge(blocks, item, ident, vendor)
     if said and not any(text for block in blocks for text in block.texts):
         signed = next((block for block in blocks if block.signed), None)
         if signed is None:
             blocks.insert(0, _Block(texts=[said]))
         else:
             signed.texts = [said]
-    return [block.part() for block in blocks], Marks(text_mark, calls)
+    return [block.part() for block in blocks], ReasoningMarks(text_mark, calls)
 
 
-def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, maker: str) -> None:
+def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) -> None:
     """Add an item to the block it continues (same index and maker), or begin another."""
     index, last = item.get("index"), blocks[-1] if blocks else None
     lone_signature = not item.get("text") and item.get("signature") and last is not None and not last.signatures
-    if last is None or last.maker != maker or not (lone_signature or (index is not None and index == last.index)):
-        last = _Block(kind=item["type"], maker=maker, index=index)
+    if last is None or last.vendor != vendor or not (lone_signature or (index is not None and index == last.index)):
+        last = _Block(kind=item["type"], vendor=vendor, index=index)
         blocks.append(last)
     if item["type"] == SUMMARY:
         last.kind = SUMMARY
@@ -123,19 +123,19 @@ def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     index = 0
     for part in parts:
-        if isinstance(part, Reasoning) and (part.maker or part.signature or part.sealed):
+        if isinstance(part, Reasoning) and (part.vendor or part.signature or part.sealed):
             items += write_block(part, index)
             index += 1
         elif isinstance(part, Text) and part.signature:
-            items.append(write_seal(part.signature, part.maker, CONTENT_ID))
+            items.append(write_seal(part.signature, part.vendor, CONTENT_ID))
         elif isinstance(part, ToolCall) and part.signature:
-            items.append(write_seal(part.signature, part.maker, part.id))
+            items.append(write_seal(part.signature, part.vendor, part.id))
     return items
 
 
 def write_block(part: Reasoning, index: int) -> list[dict[str, Any]]:
     """One block of reasoning: its text or summary with the signature, then what is sealed."""
-    shared: dict[str, Any] = {"format": format_of(part.maker), "index": index}
+    shared: dict[str, Any] = {"format": format_of(part.vendor), "index": index}
     if part.ident:
         shared["id"] = part.ident
     items: list[dict[str, Any]] = []
@@ -150,6 +150,6 @@ def write_block(part: Reasoning, index: int) -> list[dict[str, Any]]:
     return items
 
 
-def write_seal(signature: str, maker: str, ident: str) -> dict[str, Any]:
+def write_seal(signature: str, vendor: str, ident: str) -> dict[str, Any]:
     """The seal of a text (`ident` CONTENT_ID) or of a tool call (its id)."""
-    return {"type": SEALED, "data": signature, "format": format_of(maker), "id": ident}
+    return {"type": SEALED, "data": signature, "format": format_of(vendor), "id": ident}

@@ -1,6 +1,6 @@
 """Every operation in the service's own format, which is OpenAI's where that has one."""
 
-from gateway.surfaces.exchange import Surface
+from gateway.surfaces.http import Surface
 from gateway.surfaces.openai import chat, completions, explain, key, models
 from gateway.surfaces.replies import OPENAI
 

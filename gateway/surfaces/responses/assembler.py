@@ -22,7 +22,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Image, Reasoning, Source
-from gateway.surfaces.responses.seals import Marks, seal_marks, seal_reasoning
+from gateway.surfaces.responses.opaque_tokens import SealedMarks, seal_marks, seal_reasoning
 from gateway.surfaces.responses.store import item_id
 
 COMPLETED, INCOMPLETE, RUNNING = "completed", "incomplete", "in_progress"
@@ -65,7 +65,7 @@ class Assembler:
         self._thought: _Open | None = None
         self._calls: dict[int, _Open] = {}
         self._hidden: set[int] = set()  # blocks that have no form here
-        self._marks = Marks()
+        self._marks = SealedMarks()
 
     def add(self, event: Event) -> list[Json]:
         """The stream events that show `event`, without their sequence numbers."""
@@ -102,7 +102,7 @@ class Assembler:
     def _add_text(self, event: TextDelta) -> list[Json]:
         if event.signature:
             self._marks.text += event.signature
-            self._marks.maker = event.maker or self._marks.maker
+            self._marks.vendor = event.vendor or self._marks.vendor
         return self._say(event.text, event.block, "output_text") if event.text else []
 
     def _add_refusal(self, event: RefusalDelta) -> list[Json]:
@@ -177,7 +177,7 @@ class Assembler:
             thought = self._thought = self._begin({"type": "reasoning", "summary": []})
             thought.block = event.block
             events.append(_added(thought, {**thought.item, "summary": []}))
-        if event.signature or event.sealed or event.maker or event.ident or not thought.seals:
+        if event.signature or event.sealed or event.vendor or event.ident or not thought.seals:
             thought.seals.append(event)
         thought.summary = event.summary
         return events + self._think(thought, event.text) if event.text else events
@@ -206,7 +206,7 @@ class Assembler:
             text,
             "".join([seal.signature for seal in thought.seals]),
             "".join([seal.sealed for seal in thought.seals]),
-            next((seal.maker for seal in reversed(thought.seals) if seal.maker), ""),
+            next((seal.vendor for seal in reversed(thought.seals) if seal.vendor), ""),
             next((seal.ident for seal in reversed(thought.seals) if seal.ident), ""),
             thought.summary,
         )
@@ -231,7 +231,7 @@ class Assembler:
             call.item |= self._name(event.name)
         if event.signature and "call_id" in call.item:
             self._marks.calls[call.item["call_id"]] = event.signature
-            self._marks.maker = event.maker or self._marks.maker
+            self._marks.vendor = event.vendor or self._marks.vendor
         if event.arguments:
             call.pieces.append(event.arguments)
             if call.item["type"] != "web_search_call":
@@ -286,7 +286,7 @@ class Assembler:
         if isinstance(part, Image):
             result = part.media.data or part.media.url
             return self._rest() + self._whole({"type": "image_generation_call", "status": COMPLETED, "result": result})
-        if part.maker != dialect.NAME:
+        if part.vendor != dialect.NAME:
             return []
         body = {name: value for name, value in part.body.items() if name != "id"}
         return self._rest() + self._whole(body)

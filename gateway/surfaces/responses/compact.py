@@ -7,14 +7,14 @@ user messages followed by a single compaction item.
 from typing import Any
 
 from gateway.errors import UpstreamFailed
-from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Needs, Options
-from gateway.neutral.parts import File, Foreign, Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
-from gateway.surfaces.complaints import invalid
+from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Options, Requirements
+from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, VendorPart
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema, writer
 from gateway.surfaces.responses.conversation import decode_conversation
-from gateway.surfaces.responses.seals import seal_summary
+from gateway.surfaces.responses.opaque_tokens import seal_summary
 from gateway.surfaces.responses.store import item_id, label
+from gateway.surfaces.validation_errors import invalid
 
 TASK = (
     "Below is the record of a conversation between a user and an assistant that works with tools. The assistant will "
@@ -38,8 +38,8 @@ def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tupl
     whole = schema.ResponsesBody(model=body.model, instructions=body.instructions)
     record = "\n\n".join(_tell(message) for message in decode_conversation(whole, found, []).messages)
     request = ChatRequest(
-        asked=body.model,
-        needs=Needs(prompt_bytes=len(TASK) + len(record.encode("utf-8", "replace")), messages=2),
+        requested_model=body.model,
+        requirements=Requirements(prompt_bytes=len(TASK) + len(record.encode("utf-8", "replace")), messages=2),
         decode=lambda: Conversation((Message("system", (Text(TASK),)), Message("user", (Text(record),)))),
         options=Options(
             service_tier=body.service_tier or "",
@@ -51,7 +51,7 @@ def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tupl
     return request, [shapes.write_item(item) for _, item in found if _is_users(item)]
 
 
-def write(result: ChatResult, users: list[Json], facts: writer.Facts) -> Json:
+def write(result: ChatResult, users: list[Json], facts: writer.ResponseFacts) -> Json:
     """The compacted response object. UpstreamFailed when there is no summary."""
     summary = "".join(part.text for part in result.choices[0].parts if isinstance(part, Text)).strip()
     if not summary:
@@ -93,7 +93,7 @@ def _word(part: Part) -> str:
             return "(a picture)"
         case File():
             return f"(a file {part.filename})"
-        case Foreign(kind="compaction"):
+        case VendorPart(kind="compaction"):
             raise invalid("input", "another server sealed an earlier compaction in it, which only that server can read")
         case _:
             return f"({getattr(part, 'kind', type(part).__name__)})"

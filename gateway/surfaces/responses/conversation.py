@@ -7,19 +7,18 @@ from gateway.dialects import responses as dialect
 from gateway.neutral.chat import (
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
-    ReasoningAsk,
+    ReasoningOptions,
     ResponseFormat,
     Sampling,
     Tool,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.parts import (
     Audio,
     File,
-    Foreign,
     Image,
     Media,
     Message,
@@ -29,11 +28,12 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
 )
-from gateway.surfaces.complaints import invalid
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
-from gateway.surfaces.responses.seals import Marks, open_reasoning, open_summary
+from gateway.surfaces.responses.opaque_tokens import SealedMarks, open_reasoning, open_summary
+from gateway.surfaces.validation_errors import invalid
 
 SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"
 SEARCH_CALL, IMAGE_CALL = "web_search_call", "image_generation_call"
@@ -116,9 +116,9 @@ class _Messages:
     def _call(self, item: schema.FunctionCall | schema.CustomCall) -> ToolCall:
         custom = type(item) is schema.CustomCall
         name = self._names[item.call_id] = flat_name(item.namespace, item.name)
-        signature, maker = self._marks.get(item.call_id, ("", ""))
+        signature, vendor = self._marks.get(item.call_id, ("", ""))
         text = item.input if custom else item.arguments
-        return ToolCall(item.call_id, name, text, signature=signature, maker=maker, custom=custom)
+        return ToolCall(item.call_id, name, text, signature=signature, vendor=vendor, custom=custom)
 
     def _result(self, item: schema.FunctionOutput | schema.CustomOutput, path: str) -> ToolResult:
         name = self._names.get(item.call_id)
@@ -126,14 +126,14 @@ class _Messages:
             raise invalid(f"{path}.call_id", f"no tool call with the id {item.call_id!r} comes before it")
         return ToolResult(item.call_id, read_content(item.output, f"{path}.output"), name=name)
 
-    def _add_reasoning(self, opened: Reasoning | Marks) -> None:
+    def _add_reasoning(self, opened: Reasoning | SealedMarks) -> None:
         if isinstance(opened, Reasoning):
             self._made.append(opened)
             return
         for place in range(len(self._made) - 1, -1, -1):
             part = self._made[place]
             if opened.text and isinstance(part, Text):
-                self._made[place] = Text(part.text, part.cache, part.sources, opened.text, opened.maker)
+                self._made[place] = Text(part.text, part.cache, part.sources, opened.text, opened.vendor)
                 return
 
     def _add_compaction(self, item: schema.Compaction, path: str) -> None:
@@ -142,9 +142,9 @@ class _Messages:
             self._say("developer", (Text(SUMMED_UP + summary),))
         else:
             body = {"type": "compaction", "encrypted_content": item.encrypted_content}
-            self._made.append(Foreign(dialect.NAME, "compaction", body))
+            self._made.append(VendorPart(dialect.NAME, "compaction", body))
 
-    def _add_foreign(self, item: schema.Foreign) -> None:
+    def _add_foreign(self, item: schema.VendorItem) -> None:
         if item.kind == SEARCH_CALL:
             return  # its findings are in the text that follows
         if isinstance(item.body.get("call_id"), str):
@@ -153,7 +153,7 @@ class _Messages:
         if isinstance(data, str) and data:
             self._made.append(Image(Media(media_type=f"image/{item.body.get('output_format') or 'png'}", data=data)))
         else:
-            self._made.append(Foreign(dialect.NAME, item.kind, item.body))
+            self._made.append(VendorPart(dialect.NAME, item.kind, item.body))
 
 
 def _call_marks(found: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str, str]]:
@@ -162,8 +162,8 @@ def _call_marks(found: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str
     for path, item in found:
         if type(item) is schema.Reasoning:
             opened = open_reasoning(item, path)
-            if isinstance(opened, Marks):
-                marks |= {call: (mark, opened.maker) for call, mark in opened.calls.items()}
+            if isinstance(opened, SealedMarks):
+                marks |= {call: (mark, opened.vendor) for call, mark in opened.calls.items()}
     return marks
 
 
@@ -232,7 +232,7 @@ def _tools(tool: shapes.Tool, most: int | None) -> tuple[Tool, ...]:
             # A search of stored pages only is an offer that most models do without.
             return () if tool.external_web_access is False else (_search(tool, most),)
         case _:
-            return (ForeignTool(dialect.NAME, tool.kind, tool.body),)
+            return (VendorTool(dialect.NAME, tool.kind, tool.body),)
 
 
 def _named(tool: schema.FunctionTool | schema.CustomTool, namespace: str | None) -> Tool:
@@ -291,9 +291,9 @@ def _format(chosen: Any) -> ResponseFormat | None:
             return None
 
 
-def _reasoning(body: schema.ResponsesBody) -> ReasoningAsk:
-    asked = body.reasoning or schema.ReasoningAsk()
-    return ReasoningAsk(
+def _reasoning(body: schema.ResponsesBody) -> ReasoningOptions:
+    asked = body.reasoning or schema.ReasoningRequest()
+    return ReasoningOptions(
         effort=asked.effort or "",
         enabled=None if not asked.effort else asked.effort != "none",
         mode=asked.mode or "",

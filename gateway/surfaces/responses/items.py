@@ -4,8 +4,8 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 
-from gateway.surfaces.complaints import either, explain, invalid
 from gateway.surfaces.responses import schema
+from gateway.surfaces.validation_errors import either, explain, invalid
 
 Item = (
     schema.Message
@@ -15,9 +15,9 @@ Item = (
     | schema.CustomOutput
     | schema.Reasoning
     | schema.Compaction
-    | schema.Foreign
+    | schema.VendorItem
 )
-Tool = schema.FunctionTool | schema.CustomTool | schema.NamespaceTool | schema.WebSearchTool | schema.Foreign
+Tool = schema.FunctionTool | schema.CustomTool | schema.NamespaceTool | schema.WebSearchTool | schema.VendorItem
 
 ITEMS: dict[str, type[Struct]] = {
     "message": schema.Message,
@@ -104,9 +104,9 @@ def read_item(item: dict[str, Any], path: str) -> Item:
     if shape is not None:
         return _settle(_convert(item, shape, path))
     if kind in FOREIGN_WITHOUT_ID:
-        return schema.Foreign(kind, {key: value for key, value in item.items() if key != "id"})
+        return schema.VendorItem(kind, {key: value for key, value in item.items() if key != "id"})
     if kind in FOREIGN_WITH_ID:
-        return schema.Foreign(kind, item)
+        return schema.VendorItem(kind, item)
     known = (*ITEMS, REFERENCE, *sorted(FOREIGN_WITHOUT_ID), *sorted(FOREIGN_WITH_ID))
     raise invalid(f"{path}.type", f"{item.get('type')!r} is none of {either(known)}")
 
@@ -118,13 +118,13 @@ def read_tool(tool: dict[str, Any], path: str) -> Tool:
     if shape is not None:
         return _convert(tool, shape, path)
     if kind in FOREIGN_TOOLS:
-        return schema.Foreign(kind, tool)
+        return schema.VendorItem(kind, tool)
     raise invalid(f"{path}.type", f"{kind!r} is none of {either((*TOOLS, *sorted(FOREIGN_TOOLS)))}")
 
 
 def write_item(item: Item) -> dict[str, Any]:
     """The item as a JSON object, as it is stored and shown."""
-    return item.body if isinstance(item, schema.Foreign) else to_builtins(item)
+    return item.body if isinstance(item, schema.VendorItem) else to_builtins(item)
 
 
 def user_text(text: str) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Any
 from msgspec import json, to_builtins
 
 from gateway.dialects import responses as dialect
-from gateway.neutral.chat import ChatRequest, Native, Needs, Options
-from gateway.surfaces.complaints import either, invalid
+from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.conversation import SEARCH_CALL, SUMMED_UP, decode_conversation, flat_name
-from gateway.surfaces.responses.seals import open_summary
+from gateway.surfaces.responses.opaque_tokens import open_summary
+from gateway.surfaces.validation_errors import either, invalid
 
 CHOICES = ("auto", "none", "required")
 NAMED = ("function", "custom")
@@ -59,7 +59,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ResponseTurn:
     """A request with what its answer needs to know of it.
 
     `history` and `items` are JSON items: what was said before, and this turn's own input as it is stored. `names` has,
@@ -77,7 +77,7 @@ class Turn:
     store: bool
 
 
-def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Turn:
+def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:
     """The turn of a checked body. `history` are the items of the conversation that it continues, `own` its input.
 
     InvalidRequest with the dotted path of what is wrong. Items are decoded into messages on first use only.
@@ -91,14 +91,14 @@ def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Tu
         raise invalid("input", "it is empty and continues no other response")
     survey = _Survey(body, found, tools)
     request = ChatRequest(
-        asked=body.model,
-        needs=survey.needs(),
+        requested_model=body.model,
+        requirements=survey.needs(),
         decode=lambda: decode_conversation(body, found, tools),
         options=_options(body),
         native=None if survey.audio else _native(body, found),
         user=body.safety_identifier or body.user or "",
     )
-    return Turn(
+    return ResponseTurn(
         request=request,
         history=history,
         items=[shapes.write_item(item) for _, item in mine],
@@ -161,7 +161,7 @@ class _Survey:
             case _:
                 self._add_foreign(item)
 
-    def _add_foreign(self, item: schema.Foreign) -> None:
+    def _add_foreign(self, item: schema.VendorItem) -> None:
         if item.kind == "image_generation_call":
             self.images += 1
         elif item.kind != SEARCH_CALL:
@@ -185,7 +185,7 @@ class _Survey:
                 case _:
                     self.text += _size(part.text)
 
-    def needs(self) -> Needs:
+    def needs(self) -> Requirements:
         body, tools = self._body, self._tools
         wanted = body.text.format if body.text else None
         effort = (body.reasoning.effort or "") if body.reasoning else ""
@@ -197,7 +197,7 @@ class _Survey:
         # is, it cannot.
         needed = forced == "required" and not functions
         named = _names_hosted(body.tool_choice) if tools else ""
-        return Needs(
+        return Requirements(
             stream=bool(body.stream),
             tools=functions,
             parallel_tools=bool(tools) and body.parallel_tool_calls is not None,
@@ -216,7 +216,7 @@ class _Survey:
             forced_tool=forced,
             verbosity=bool(body.text and body.text.verbosity),
             keeps_reasoning=True,
-            maker_only=dialect.NAME if self.foreign or (hosted and (needed or named)) else "",
+            vendor_only=dialect.NAME if self.foreign or (hosted and (needed or named)) else "",
             search_offered=searches and not needed and forced != "web_search",
             hosted=dialect.NAME if hosted and not (needed or named) else "",
         )
@@ -229,7 +229,7 @@ def _searches(tool: shapes.Tool) -> bool:
 
 def _is_foreign(tool: shapes.Tool) -> bool:
     """Whether only servers of this dialect have the tool; without a search over deferred tools all are simply there."""
-    return type(tool) is schema.Foreign and tool.kind != "tool_search"
+    return type(tool) is schema.VendorItem and tool.kind != "tool_search"
 
 
 def _forced(choice: str | Json | None) -> str:
@@ -295,7 +295,7 @@ def _native_item(item: shapes.Item, path: str) -> list[Any]:
     match item:
         case schema.Reasoning():
             seal = dialect.read_seal(item.encrypted_content)
-            if not item.encrypted_content or (seal is not None and seal.maker != dialect.NAME):
+            if not item.encrypted_content or (seal is not None and seal.vendor != dialect.NAME):
                 return []
             return [{"summary": [], **to_builtins(item)}]
         case schema.Compaction():
@@ -303,7 +303,7 @@ def _native_item(item: shapes.Item, path: str) -> list[Any]:
             if summary is not None:
                 return [schema.Message(role="developer", content=SUMMED_UP + summary)]
             return [to_builtins(item)]
-        case schema.Foreign():
+        case schema.VendorItem():
             return [item.body]
         case _:
             return [item]
@@ -330,7 +330,7 @@ def _names(tools: list[shapes.Tool]) -> dict[str, tuple[str, str]]:
 
 def _echo(body: schema.ResponsesBody) -> Json:
     """What a response repeats of its request (response.py)."""
-    reasoning = body.reasoning or schema.ReasoningAsk()
+    reasoning = body.reasoning or schema.ReasoningRequest()
     echo: Json = {name: getattr(body, name) for name in ECHOED}
     text = to_builtins(body.text) if body.text else {}
     return echo | {

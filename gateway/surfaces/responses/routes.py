@@ -4,18 +4,18 @@ import logging
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
 from gateway.dialects import responses as dialect
 from gateway.dialects.fields import restate
-from gateway.engine.chat import Answer, Stream
-from gateway.engine.context import RequestContext
+from gateway.engine.chat import ChatAnswer, ChatStream
 from gateway.engine.responses import Said, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSupported
 from gateway.services import Services
-from gateway.settings import Limits
+from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.estimates import estimate_tokens
-from gateway.surfaces.exchange import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.responses import compact, reader, schema, store, stream, writer
 
 log = logging.getLogger("gateway")
@@ -48,7 +48,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     if turn.store:
         services.responses.check_room(context.caller)
     keep = _keeper(services, context, turn, body.previous_response_id or "")
-    if turn.request.needs.stream:
+    if turn.request.requirements.stream:
         return _stream(services, context, turn, keep)
     answer = services.chat.generate(context, turn.request)
     facts = _facts(context, answer)
@@ -57,25 +57,27 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     return replies.json_reply(response, context.shown_id, headers=headers)
 
 
-def _read(limits: Limits, raw: bytes, body: schema.ResponsesBody, history: list[dict], own: list[dict]) -> reader.Turn:
+def _read(
+    limits: LimitSettings, raw: bytes, body: schema.ResponsesBody, history: list[dict], own: list[dict]
+) -> reader.ResponseTurn:
     caps.check(limits, raw, range(len(history) + len(own)), body.tools, body.text)
     turn = reader.read(body, history, own)
     turn.request.large = len(raw) + LARGE_ITEM * len(history) >= caps.LARGE
     return turn
 
 
-def _stream(services: Services, context: RequestContext, turn: reader.Turn, keep: writer.Keep) -> Outbound:
+def _stream(services: Services, context: RequestContext, turn: reader.ResponseTurn, keep: writer.Keep) -> Outbound:
     answering = services.chat.stream(context, turn.request)
     facts = _facts(context, answering)
     frames = stream.frames(answering, turn, facts, keep)
     return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
 
 
-def _facts(context: RequestContext, answer: Answer | Stream) -> Facts:
+def _facts(context: RequestContext, answer: ChatAnswer | ChatStream) -> Facts:
     return Facts(context, answer.outcome, store.ID_PREFIX + context.request_id)
 
 
-def _keeper(services: Services, context: RequestContext, turn: reader.Turn, previous: str) -> writer.Keep:
+def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTurn, previous: str) -> writer.Keep:
     """Stores the finished response. An answer that was paid for is not lost when its storing fails: it then says
     `store: false`, and a turn that would go on from it is told that it is not there."""
 
@@ -110,7 +112,7 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode_count, raw)
     history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
-    needs = caps.read(limits, raw, _read, limits, raw, body, history, own).request.needs
+    needs = caps.read(limits, raw, _read, limits, raw, body, history, own).request.requirements
     images, files = (0, needs.media) if needs.documents else (needs.media, 0)
     tokens = estimate_tokens(needs.prompt_bytes, needs.messages, images, files, needs.tools)
     return replies.json_reply({"object": "response.input_tokens", "input_tokens": tokens}, context.shown_id)

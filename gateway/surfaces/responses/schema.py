@@ -9,8 +9,8 @@ from msgspec import DecodeError, Meta, Struct, ValidationError
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.complaints import explain, unreadable
 from gateway.surfaces.loose import decode_again
+from gateway.surfaces.validation_errors import explain, unreadable
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]
@@ -120,7 +120,7 @@ class Compaction(Shape, tag_field="type", tag="compaction"):
     encrypted_content: Name
 
 
-class Foreign(Struct, gc=False):
+class VendorItem(Struct, gc=False):
     """An item that only servers of this dialect understand, kept whole."""
 
     kind: str
@@ -189,7 +189,7 @@ class TextConfig(Shape):
     verbosity: Levels | None = None
 
 
-class ReasoningAsk(Shape):
+class ReasoningRequest(Shape):
     effort: Efforts | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
@@ -228,7 +228,7 @@ class ResponsesBody(CompactBody, kw_only=True):
     max_tool_calls: Count | None = None
     metadata: Annotated[dict[Key, Label], Meta(max_length=16)] | None = None
     parallel_tool_calls: bool | None = None
-    reasoning: ReasoningAsk | None = None
+    reasoning: ReasoningRequest | None = None
     safety_identifier: str | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     text: TextConfig | None = None

@@ -8,10 +8,10 @@ from gateway.accounts.authentication import Caller
 from gateway.dialects import responses as dialect
 from gateway.engine.responses import Said, StoredResponse, StoredResponses
 from gateway.errors import NotFound
-from gateway.surfaces.complaints import invalid
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
-from gateway.surfaces.responses.seals import MARKS
+from gateway.surfaces.responses.opaque_tokens import MARKS
+from gateway.surfaces.validation_errors import invalid
 
 ID_PREFIX = "resp_"
 # An item's id holds that of its response, so that no second index is needed: prefix_<32 hex digits>_<place>.

@@ -7,21 +7,23 @@ import orjson
 
 from gateway.dialects import openai
 from gateway.errors import GatewayError
-from gateway.neutral.events import Batch, Failed, Finished, NativeChunk, Silent, Started, Warned
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Started
 from gateway.neutral.usage import Usage
 from gateway.surfaces.replies import write_frames
 from gateway.surfaces.responses import writer
 from gateway.surfaces.responses.assembler import INCOMPLETE, Assembler
-from gateway.surfaces.responses.reader import Turn
+from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import conceal, is_mark, is_reasoning, item_id
 
 KEEP_ALIVE = b": keep-alive\n\n"
 # Shown by nothing of their own: `created` goes out with the first event that has content.
-UNSEEN = (Started, Warned)
+UNSEEN = (Started, Notice)
 Json = dict[str, Any]
 
 
-def frames(batches: Iterator[Batch], turn: Turn, facts: writer.Facts, keep: writer.Keep) -> Iterator[bytes]:
+def frames(
+    batches: Iterator[Batch], turn: ResponseTurn, facts: writer.ResponseFacts, keep: writer.Keep
+) -> Iterator[bytes]:
     """Server-sent events, one item a batch. A whole answer ends in response.completed or response.incomplete; a broken
     one in response.failed and an `error` event, on which SDKs raise, so that no client takes it for whole."""
     stream = _Stream(turn, facts, keep)
@@ -31,7 +33,7 @@ def frames(batches: Iterator[Batch], turn: Turn, facts: writer.Facts, keep: writ
 class _Stream:
     """The state of one stream. Items come from the assembler, or as they are from a server of this dialect."""
 
-    def __init__(self, turn: Turn, facts: writer.Facts, keep: writer.Keep) -> None:
+    def __init__(self, turn: ResponseTurn, facts: writer.ResponseFacts, keep: writer.Keep) -> None:
         self._turn = turn
         self._facts = facts
         self._keep = keep
@@ -47,7 +49,7 @@ class _Stream:
         sent: list[bytes] = []
         for event in batch:
             kind = type(event)
-            if kind is Silent:
+            if kind is Heartbeat:
                 sent.append(KEEP_ALIVE)
             elif kind is Finished:
                 sent.append(self._finish(event))

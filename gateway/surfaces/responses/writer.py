@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 from typing import Protocol as Interface
 
+from gateway.billing.outcome import Attempt
 from gateway.dialects import responses as dialect
-from gateway.engine.outcome import Attempt
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.events import (
@@ -18,11 +18,11 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.parts import Foreign, Image, Part, Reasoning, Refusal, Text, ToolCall
+from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
-from gateway.surfaces.responses.reader import Turn
-from gateway.surfaces.responses.seals import wrap
+from gateway.surfaces.responses.opaque_tokens import wrap
+from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import item_id, show
 
 FAILED = "failed"
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 Keep = Callable[[Json], bool]
 
 
-class Facts(Interface):
+class ResponseFacts(Interface):
     """What a reply tells beside the answer itself.
 
     `answer_id` is "resp_…", `created` seconds since the epoch, `asked` the model as the caller wrote it. `serving`
@@ -60,7 +60,7 @@ class Facts(Interface):
     def metadata(self) -> Json: ...
 
 
-def reply(result: ChatResult, turn: Turn, facts: Facts, keep: Keep) -> Json:
+def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Keep) -> Json:
     """The response object of a whole answer, stored when the caller wants it stored."""
     choice = result.choices[0]
     if result.native is not None:
@@ -72,7 +72,12 @@ def reply(result: ChatResult, turn: Turn, facts: Facts, keep: Keep) -> Json:
 
 
 def conclude(
-    turn: Turn, facts: Facts, output: list[Json], finish: FinishReason, keep: Keep, told: Json | None = None
+    turn: ResponseTurn,
+    facts: ResponseFacts,
+    output: list[Json],
+    finish: FinishReason,
+    keep: Keep,
+    told: Json | None = None,
 ) -> Json:
     """The whole response as the caller sees it, after it was stored as it is. `told` is the upstream's own, relayed."""
     response = write_response(turn, facts, status_of(finish), output)
@@ -97,12 +102,12 @@ def _keep_own(response: Json, told: Json) -> None:
         response |= {"status": INCOMPLETE, "incomplete_details": told["incomplete_details"]}
 
 
-def write_usage(facts: Facts) -> Json:
+def write_usage(facts: ResponseFacts) -> Json:
     """`usage` with its cost in US dollars."""
     return {**dialect.write_usage(facts.usage), **facts.cost()}
 
 
-def write_response(turn: Turn, facts: Facts, status: str, output: list[Json]) -> Json:
+def write_response(turn: ResponseTurn, facts: ResponseFacts, status: str, output: list[Json]) -> Json:
     """A response object (response.py) without usage."""
     tier = facts.service_tier
     return {
@@ -121,12 +126,14 @@ def write_response(turn: Turn, facts: Facts, status: str, output: list[Json]) ->
     }
 
 
-def opening(turn: Turn, facts: Facts) -> Json:
+def opening(turn: ResponseTurn, facts: ResponseFacts) -> Json:
     """The response as it looks when its answer begins."""
     return write_response(turn, facts, RUNNING, [])
 
 
-def failure(turn: Turn, facts: Facts, error: GatewayError, output: list[Json], usage: Usage | None) -> Json:
+def failure(
+    turn: ResponseTurn, facts: ResponseFacts, error: GatewayError, output: list[Json], usage: Usage | None
+) -> Json:
     """The response as it looks when its answer broke off."""
     response = write_response(turn, facts, FAILED, output)
     response["error"] = {"code": dialect.error_code(error), "message": error.message}
@@ -139,18 +146,18 @@ def status_of(finish: FinishReason) -> str:
     return INCOMPLETE if finish in dialect.INCOMPLETE_WRITE else COMPLETED
 
 
-def origin(facts: Facts) -> str:
+def origin(facts: ResponseFacts) -> str:
     """The account that answered, by the name that seals carry."""
     target = facts.serving.target
     return dialect.origin_of(target.provider.id, target.credential.ident)
 
 
-def own_item(item: Json, place: int, facts: Facts) -> Json:
+def own_item(item: Json, place: int, facts: ResponseFacts) -> Json:
     """An upstream's item under an id of ours, its sealed content wrapped."""
     return wrap({**item, "id": item_id(item.get("type", ""), facts.answer_id, place)}, origin(facts))
 
 
-def _output(choice: Choice, turn: Turn, facts: Facts, status: str) -> list[Json]:
+def _output(choice: Choice, turn: ResponseTurn, facts: ResponseFacts, status: str) -> list[Json]:
     """The parts of an answer as items: the same that its stream would have made."""
     assembler = Assembler(facts.answer_id, turn.names, origin(facts))
     for block, part in enumerate(choice.parts):
@@ -163,20 +170,20 @@ def _output(choice: Choice, turn: Turn, facts: Facts, status: str) -> list[Json]
 def _events(part: Part, block: int) -> list[Event]:
     match part:
         case Text():
-            said: list[Event] = [TextDelta(part.text, block, signature=part.signature, maker=part.maker)]
+            said: list[Event] = [TextDelta(part.text, block, signature=part.signature, vendor=part.vendor)]
             return said + [SourceFound(source, block) for source in part.sources]
         case Refusal():
             return [RefusalDelta(part.text, block)]
         case Reasoning():
-            delta = ReasoningDelta(part.text, part.signature, part.sealed, part.maker, part.ident, part.summary, block)
+            delta = ReasoningDelta(part.text, part.signature, part.sealed, part.vendor, part.ident, part.summary, block)
             return [delta, BlockDone(block)]
         case ToolCall():
             return [
                 ToolCallDelta(
-                    block, part.arguments, part.id, part.name, part.signature, part.maker, part.executed, part.custom
+                    block, part.arguments, part.id, part.name, part.signature, part.vendor, part.executed, part.custom
                 )
             ]
-        case Image() | Foreign():
+        case Image() | VendorPart():
             return [PartFound(part, block)]
         case _:
             return []

@@ -3,9 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.accounts.access import address_refusal, allowed, check_address, forbid, predicate
-from gateway.accounts.compliance import Policy, read_policy
+from gateway.accounts.compliance import CompliancePolicy, read_policy
 from gateway.accounts.rule_values import RuleInfo, compile_levels
-from gateway.catalogue.entries import DataPolicy, Mapping, Prices, Provider, Rates
+from gateway.catalogue.entries import DataPolicy, Mapping, Prices, Provider, TokenRates
 from gateway.errors import Forbidden, InvalidRequest
 
 PROVIDERS = {name: Provider(name, name, "openai") for name in ("alpha", "beta", "custom:own")}
@@ -14,7 +14,7 @@ AT = 1_800_000_000_000_000
 
 
 def mapping(provider: str = "alpha", model: str = "small", prompt: int | None = 100, completion: int = 200) -> Mapping:
-    prices = () if prompt is None else (Prices(Rates(prompt=prompt, completion=completion)),)
+    prices = () if prompt is None else (Prices(TokenRates(prompt=prompt, completion=completion)),)
     return Mapping(provider, model, model, prices=prices)
 
 
@@ -22,7 +22,7 @@ def rule(type: str, value: dict, scope: str = "key", scope_id: str = "key_1") ->
     return RuleInfo("rule", "org_1", scope, scope_id, type, value)
 
 
-def levels(*rules: RuleInfo, policy: Policy | None = None):
+def levels(*rules: RuleInfo, policy: CompliancePolicy | None = None):
     return compile_levels("org_1", policy, rules)
 
 

@@ -1,7 +1,7 @@
 import gevent
 import pytest
 
-from gateway.accounts.throttle import Gate, Throttle
+from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.errors import RateLimited
 
 
@@ -11,7 +11,7 @@ def throttle(company) -> Throttle:
 
 
 def test_a_full_gate_says_how_long_to_wait(throttle) -> None:
-    gate = Gate("sign in", "a@example.com", 2, 60)
+    gate = ThrottleGate("sign in", "a@example.com", 2, 60)
     throttle.take(gate)
     throttle.take(gate)
     with pytest.raises(RateLimited) as caught:
@@ -20,13 +20,13 @@ def test_a_full_gate_says_how_long_to_wait(throttle) -> None:
 
 
 def test_gates_of_other_subjects_stay_open(throttle) -> None:
-    throttle.take(Gate("sign in", "a@example.com", 1, 60))
-    throttle.take(Gate("sign in", "b@example.com", 1, 60))
-    throttle.take(Gate("codes", "a@example.com", 1, 60))
+    throttle.take(ThrottleGate("sign in", "a@example.com", 1, 60))
+    throttle.take(ThrottleGate("sign in", "b@example.com", 1, 60))
+    throttle.take(ThrottleGate("codes", "a@example.com", 1, 60))
 
 
 def test_a_window_that_is_over_opens_the_gate(throttle, company) -> None:
-    gate = Gate("sign in", "a@example.com", 1, 60)
+    gate = ThrottleGate("sign in", "a@example.com", 1, 60)
     throttle.take(gate)
     company.database.write(lambda: company.database.execute("UPDATE attempt SET ends_at = 1"))
     throttle.take(gate)
@@ -35,7 +35,7 @@ def test_a_window_that_is_over_opens_the_gate(throttle, company) -> None:
 
 
 def test_a_forgiven_attempt_does_not_count(throttle) -> None:
-    gate = Gate("sign in", "a@example.com", 1, 60)
+    gate = ThrottleGate("sign in", "a@example.com", 1, 60)
     for _ in range(3):
         throttle.take(gate)
         throttle.forgive(gate)
@@ -45,7 +45,7 @@ def test_a_forgiven_attempt_does_not_count(throttle) -> None:
 
 
 def test_a_burst_gets_no_more_through_than_one_after_the_other(throttle) -> None:
-    gate = Gate("sign in", "a@example.com", 3, 60)
+    gate = ThrottleGate("sign in", "a@example.com", 3, 60)
 
     def passed() -> bool:
         try:
@@ -59,6 +59,6 @@ def test_a_burst_gets_no_more_through_than_one_after_the_other(throttle) -> None
 
 
 def test_the_store_learns_no_address(throttle, company) -> None:
-    throttle.take(Gate("sign in", "a@example.com", 5, 60))
+    throttle.take(ThrottleGate("sign in", "a@example.com", 5, 60))
     rows = company.database.read(lambda: company.database.execute("SELECT * FROM attempt").fetchall())
     assert len(rows) == 1 and "example" not in str(rows)

@@ -9,12 +9,12 @@ pytest.importorskip("genai_prices")
 from genai_prices.data import providers
 
 from gateway.catalogue import build as builder
-from gateway.catalogue.joins import Offer, fingerprint, join_offers, keep_known, keep_one, normalise, other_names
+from gateway.catalogue.joins import ListedModel, fingerprint, join_offers, keep_known, keep_one, normalise, other_names
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
 
 
-def offer(provider: str, external_id: str, **more) -> Offer:
-    return Offer(provider, external_id, normalise(external_id), **more)
+def offer(provider: str, external_id: str, **more) -> ListedModel:
+    return ListedModel(provider, external_id, normalise(external_id), **more)
 
 
 def test_the_committed_snapshot_is_what_the_sources_give():

@@ -2,7 +2,7 @@ import pytest
 from anthropic.types import TextBlock
 
 from gateway.dialects.anthropic_citations import read_citation, write_citation
-from gateway.neutral.parts import Place, Source
+from gateway.neutral.parts import Source, SourceRange
 
 CITATIONS = [
     {"type": "char_location", "cited_text": "x", "document_index": 1, "document_title": "D", "file_id": "f1",
@@ -30,9 +30,9 @@ def test_citation_comes_back_as_it_was(wire):
 )
 def test_odd_citation_breaks_nothing(wire):
     found = read_citation(wire)
-    assert found is None or found.place == Place("characters", 0)
+    assert found is None or found.place == SourceRange("characters", 0)
 
 
 def test_unknown_place_is_written_as_numbers():
-    written = write_citation(Source("", "Facts", "x", place=Place("result", 0, file_id="d1")))
+    written = write_citation(Source("", "Facts", "x", place=SourceRange("result", 0, file_id="d1")))
     assert (written["source"], written["start_block_index"], written["end_block_index"]) == ("d1", 0, 0)

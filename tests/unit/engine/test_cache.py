@@ -7,21 +7,29 @@ from hypothesis import strategies as st
 
 from gateway.accounts.access import Level
 from gateway.accounts.authentication import Caller
-from gateway.accounts.compliance import Policy
-from gateway.engine.cache import DocumentShelf, Entry, Origin, RedisShelf, ResponseCache, read_entry, write_entry
-from gateway.engine.context import RequestContext
+from gateway.accounts.compliance import CompliancePolicy
+from gateway.billing.context import RequestContext
+from gateway.engine.cache import (
+    AnswerOrigin,
+    CachedAnswer,
+    DocumentShelf,
+    RedisShelf,
+    ResponseCache,
+    read_entry,
+    write_entry,
+)
 from gateway.errors import Unavailable
-from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Needs, Options, Sampling
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Options, Requirements, Sampling
 from gateway.neutral.parts import Message, Refusal, Text
 from gateway.neutral.usage import Usage
 from gateway.settings import Cache
-from gateway.settings import Redis as RedisSettings
+from gateway.settings import RedisSettings as RedisSettings
 from gateway.store.documents import Documents
 from gateway.store.redis import open_redis
 
 SIZES = Cache(max_bytes=4000, max_entry_bytes=600)
-ORIGIN = Origin("0" * 32, "p/m", Usage(input=3, output=4), "length", "flex", "m-1", "up_1")
-ENTRY = Entry(ORIGIN, [(0, b'[{"$":"Started"}]'), (250, b'[{"$":"TextDelta","text":"H\xc3\xa9"}]')])
+ORIGIN = AnswerOrigin("0" * 32, "p/m", Usage(input=3, output=4), "length", "flex", "m-1", "up_1")
+ENTRY = CachedAnswer(ORIGIN, [(0, b'[{"$":"Started"}]'), (250, b'[{"$":"TextDelta","text":"H\xc3\xa9"}]')])
 PLAN = types.SimpleNamespace(
     resolution=types.SimpleNamespace(provider="", region=""),
     first=types.SimpleNamespace(candidate=types.SimpleNamespace(model=types.SimpleNamespace(id="m"))),
@@ -62,7 +70,7 @@ def context(project="proj_1", **more):
 
 def request(text="Hello", options=None, stream=False, **more):
     talk = Conversation((Message("user", (Text(text),)),), **more)
-    return ChatRequest("m", Needs(stream=stream), lambda: talk, options or Options())
+    return ChatRequest("m", Requirements(stream=stream), lambda: talk, options or Options())
 
 
 def key(cache=None, ctx=None, req=None):
@@ -102,7 +110,7 @@ def test_everything_that_shapes_the_answer_is_in_the_key(other):
 
 def test_parts_of_another_kind_with_the_same_text_are_another_request():
     said = [Conversation((Message("assistant", (kind("x"),)),)) for kind in (Text, Refusal)]
-    first, second = (ChatRequest("m", Needs(), lambda talk=talk: talk) for talk in said)
+    first, second = (ChatRequest("m", Requirements(), lambda talk=talk: talk) for talk in said)
     assert key(req=first) != key(req=second)
 
 
@@ -113,13 +121,13 @@ def test_who_asks_within_a_project_and_the_order_of_members_do_not_matter():
 
 
 def test_a_project_without_cache_a_wish_against_it_and_zero_retention_have_no_key():
-    level = Level("organization", "org", policy=Policy(zero_data_retention=True))
+    level = Level("organization", "org", policy=CompliancePolicy(zero_data_retention=True))
     wish = msgspec.structs.replace(context(), no_cache=True)
     assert [key(ctx=one) for one in (context(cache_enabled=False), wish, context(rules=(level,)))] == [""] * 3
 
 
 def test_an_entry_reads_back_as_it_was():
-    assert read_entry(write_entry(ENTRY)) == Entry(ORIGIN, [(0, ENTRY.frames[0][1]), (250, ENTRY.frames[1][1])])
+    assert read_entry(write_entry(ENTRY)) == CachedAnswer(ORIGIN, [(0, ENTRY.frames[0][1]), (250, ENTRY.frames[1][1])])
 
 
 def test_a_store_that_is_away_means_misses_and_never_an_error():
@@ -140,7 +148,7 @@ def test_a_damaged_or_foreign_entry_counts_as_absent(damage):
 
 def test_an_entry_above_the_bound_is_not_kept():
     shelf = Dictionary()
-    make_cache(shelf).put("k", Entry(ORIGIN, [(0, b"[" + b" " * 600 + b"]")]), 60)
+    make_cache(shelf).put("k", CachedAnswer(ORIGIN, [(0, b"[" + b" " * 600 + b"]")]), 60)
     assert shelf.values == {}
 
 

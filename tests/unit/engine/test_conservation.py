@@ -6,16 +6,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from unit.engine.conftest import Account, attempt_at, target
+from unit.billing.conftest import BillingIdentity, attempt_at, target
 
 from gateway import ids
 from gateway.accounts.discounts import EVERY, DiscountInfo
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.billing.reconciliation import doctor
 from gateway.catalogue.catalogue import Catalogue
-from gateway.engine.doctor import doctor
 from gateway.errors import GatewayError, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
-from gateway.limits.spending import Ask
+from gateway.limits.spending import CostBound
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Credential
 
@@ -37,7 +37,7 @@ class Machine(RuleBasedStateMachine):
         self.own = dataclasses.replace(target(), credential=Credential("", "byok", ids.new("pkey"), bounded=True))
         self.team, self.running, self.over = (ids.new("team"), "Research"), [], 0
         first, organization = self.houses[0], ids.new("org")
-        self.accounts = [Account(organization=organization, teams=(self.team,)) for _ in range(2)]
+        self.accounts = [BillingIdentity(organization=organization, teams=(self.team,)) for _ in range(2)]
         first.ledger.grant(organization, 10 * LIMIT, f"start:{organization}")
         first.budgets.set_limits("team", self.team[0], Limits(total_nusd=LIMIT * 3 // 2))
         first.database.write(lambda: first.budgets.write_bound(self.own.credential.ident, LIMIT // 2))
@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self, which: int, bound: int, own: bool) -> None:
         one = self.houses[which % 2]
         try:
-            settlement = one.admit(self.accounts[which // 2], Ask(bound, 0, 0, True))
+            settlement = one.admit(self.accounts[which // 2], CostBound(bound, 0, 0, True))
         except GatewayError:
             return
         where = self.own if own else target()

@@ -2,14 +2,14 @@ import pytest
 
 from gateway import ids, settings
 from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
-from gateway.engine.context import RequestContext
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.engine.decisions import Decisions
 from gateway.errors import NotFound
 from gateway.metering.models import MODELS
-from gateway.metering.recorder import raw_id
-from gateway.neutral.chat import Needs, Options
+from gateway.metering.usage_table import raw_id
+from gateway.neutral.chat import Options, Requirements
 from gateway.providers.protocol import Credential
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
@@ -17,7 +17,7 @@ from gateway.routing.sticky import Sticky
 from gateway.store.journal import Journal
 
 PROJECT = ids.new("proj")
-MAPPING = Mapping("p", "m", "m", prices=(Prices(Rates(prompt=10**9)),))
+MAPPING = Mapping("p", "m", "m", prices=(Prices(TokenRates(prompt=10**9)),))
 CATALOGUE = Catalogue((Model("m", mappings=(MAPPING,)),), (Provider("p", "P", "openai"),), {}, "1")
 
 
@@ -31,9 +31,9 @@ def journal(database, clock):
 
 @pytest.fixture
 def plan(clock):
-    routing = settings.Routing(3, 0.0, 3600, 90.0, 7)
+    routing = settings.RoutingSettings(3, 0.0, 3600, 90.0, 7)
     router = Router(lambda: CATALOGUE, Health(clock), Sticky(clock, 60), routing, (), lambda: 0.9, clock)
-    return router.plan("m", Needs(), Options(), None, lambda mapping: (Credential("secret"),))
+    return router.plan("m", Requirements(), Options(), None, lambda mapping: (Credential("secret"),))
 
 
 @pytest.fixture

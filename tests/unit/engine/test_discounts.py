@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.engine.conftest import DOLLAR, attempt_at, target
+from unit.billing.conftest import DOLLAR, attempt_at, target
 
 from gateway.accounts.discounts import EVERY, DiscountInfo
+from gateway.billing.reconciliation import doctor
+from gateway.billing.rerating import rerate
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model
-from gateway.engine.doctor import doctor
-from gateway.engine.rerate import rerate
 from gateway.errors import UpstreamFailed
 from gateway.neutral.usage import Usage
 

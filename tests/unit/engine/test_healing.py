@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
+from gateway.billing.outcome import Outcome
 from gateway.clock import Clock
 from gateway.engine.healing import QUIET_S, heal_result, heal_stream
-from gateway.engine.outcome import Outcome
 from gateway.errors import StreamTruncated
-from gateway.neutral.chat import ChatRequest, ChatResult, Choice, Conversation, Needs, Options, ResponseFormat
+from gateway.neutral.chat import ChatRequest, ChatResult, Choice, Conversation, Options, Requirements, ResponseFormat
 from gateway.neutral.events import (
     Batch,
     BlockDone,
     Failed,
     Finished,
+    Heartbeat,
     ReasoningDelta,
     RefusalDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
@@ -48,7 +48,7 @@ class Batches:
 def run_of(clock: Clock, heal: bool = True, wanted: str = "json_object", **needs: Any) -> Any:
     """What healing sees of a run."""
     talk = Conversation((), response_format=ResponseFormat(wanted) if wanted else None)
-    needed = Needs(json_object=wanted == "json_object", **needs)
+    needed = Requirements(json_object=wanted == "json_object", **needs)
     request = ChatRequest("m", needed, lambda: talk, Options(heal=heal))
     return SimpleNamespace(request=request, outcome=Outcome(request), clock=clock)
 
@@ -77,7 +77,7 @@ def test_every_choice_is_healed_and_each_strategy_named_once(clock: Clock) -> No
 
 def test_text_in_several_parts_is_read_as_one_and_sources_lose_their_places(clock: Clock) -> None:
     source = Source("https://example.com", start=3, end=5)
-    parts = (Text('```json\n{"a":', signature="s", maker="m"), Reasoning("hm"), Text("1}\n```", sources=(source,)))
+    parts = (Text('```json\n{"a":', signature="s", vendor="m"), Reasoning("hm"), Text("1}\n```", sources=(source,)))
     result = heal_result(run_of(clock), ChatResult((Choice(parts, "stop"),)))
     assert result.choices[0].parts == (Text('{"a":1}', sources=(Source("https://example.com"),)), Reasoning("hm"))
 
@@ -121,9 +121,9 @@ def test_reasoning_before_the_text_streams_at_once(clock: Clock) -> None:
 def test_blocks_keep_their_order_and_their_own_text_when_nothing_is_healed(clock: Clock) -> None:
     run = run_of(clock, stream=True)
     call = ToolCallDelta(1, "{}", "id", "f")
-    events = [TextDelta("Let me", 0), TextDelta(" see.", 0, signature="s", maker="m"), BlockDone(0), call]
+    events = [TextDelta("Let me", 0), TextDelta(" see.", 0, signature="s", vendor="m"), BlockDone(0), call]
     (sent,) = stream(run, [*events, Finished("tool_calls")])
-    assert sent == [TextDelta("Let me see.", 0, signature="s", maker="m"), BlockDone(0), call, Finished("tool_calls")]
+    assert sent == [TextDelta("Let me see.", 0, signature="s", vendor="m"), BlockDone(0), call, Finished("tool_calls")]
 
 
 def test_several_blocks_of_text_become_one(clock: Clock) -> None:
@@ -153,12 +153,12 @@ def test_a_caller_who_waits_for_held_text_hears_of_it(clock: Any) -> None:
     batches = heal_stream(run_of(clock, stream=True), Batches([Started()], *[[TextDelta("x")]] * 3, [END]))
     assert next(batches) == [Started()]
     clock.advance(QUIET_S + 1)
-    assert next(batches) == [Silent()]
+    assert next(batches) == [Heartbeat()]
     assert next(batches) == [TextDelta("xxx"), END]
 
 
 def test_heartbeats_of_the_upstream_pass_at_once(clock: Clock) -> None:
-    assert stream(run_of(clock, stream=True), [TextDelta("{}")], [Silent()], [END])[0] == [Silent()]
+    assert stream(run_of(clock, stream=True), [TextDelta("{}")], [Heartbeat()], [END])[0] == [Heartbeat()]
 
 
 def test_closing_early_closes_the_upstream_stream(clock: Clock) -> None:

@@ -1,20 +1,20 @@
 """Counts and prices of one tenant that pass every bound: they are capped and marked, and everybody's books hold."""
 
 import pytest
-from unit.engine.conftest import DOLLAR, attempt_at, target
+from unit.billing.conftest import DOLLAR, attempt_at, target
 
-from gateway.catalogue.entries import Mapping, Prices, Provider, Rates
+from gateway.billing.reconciliation import doctor
+from gateway.catalogue.entries import Mapping, Prices, Provider, TokenRates
 from gateway.clock import HOUR_US
-from gateway.engine.doctor import doctor
 from gateway.errors import SpendingLimitReached, UpstreamFailed
 from gateway.limits.models import TOTAL, budget_id
-from gateway.metering.activity import Place, Span, measure
+from gateway.metering.activity import ActivityScope, Span, measure
 from gateway.metering.models import CAPPED
 from gateway.money import MILLION, MOST_CALL_NUSD, MOST_SETTLED_NUSD
 from gateway.neutral.usage import MOST_UNITS, Usage
 from gateway.providers.protocol import Credential, Target
 
-DEAR = (Prices(Rates(prompt=1000 * DOLLAR * MILLION, completion=1000 * DOLLAR * MILLION)),)
+DEAR = (Prices(TokenRates(prompt=1000 * DOLLAR * MILLION, completion=1000 * DOLLAR * MILLION)),)
 
 
 def own_target(prices: tuple[Prices, ...] = DEAR) -> Target:
@@ -58,16 +58,16 @@ def test_activity_adds_up_what_no_column_could_hold(house, account) -> None:
     # As a release before the bounds wrote them.
     one.database.write(lambda: one.database.execute("UPDATE usage SET cost_nusd = ?", (2**63 - 1,)))
     hour = 1_750_000_000_000_000 // HOUR_US * HOUR_US
-    rows = measure(one.database, [Place((account.project,))], Span(hour, hour + HOUR_US, HOUR_US), "model")
+    rows = measure(one.database, [ActivityScope((account.project,))], Span(hour, hour + HOUR_US, HOUR_US), "model")
     assert len(rows) == 1 and rows[0].figures.input_tokens == 9 * MOST_UNITS
     assert rows[0].figures.cost_nusd == pytest.approx(3 * 2**63)
     assert doctor(one.database)  # it tells that they differ, and does not die of it
 
 
 def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(house, account) -> None:
-    from unit.engine.conftest import Account
+    from unit.billing.conftest import BillingIdentity
 
-    one, other = house(), Account()
+    one, other = house(), BillingIdentity()
     spend(one, account, Usage(MOST_UNITS), own_target())
     full = budget_id(account.key, TOTAL)
     one.database.write(

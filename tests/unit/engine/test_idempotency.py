@@ -3,19 +3,19 @@ from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
-from unit.engine.conftest import Account, attempt_at, target
+from unit.billing.conftest import BillingIdentity, attempt_at, target
 
 from gateway.accounts.access import Level
 from gateway.accounts.authentication import Caller
-from gateway.accounts.compliance import Policy
+from gateway.accounts.compliance import CompliancePolicy
 from gateway.accounts.vault import Vault
 from gateway.engine import spool
-from gateway.engine.idempotency import Idempotency, Keyed, Reply
+from gateway.engine.idempotency import Idempotency, Keyed, StoredReply
 from gateway.errors import IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest, Unavailable
-from gateway.limits.asks import Ask
+from gateway.limits.cost_bound import CostBound
 from gateway.store.documents import Documents
 
-GOOD = Reply(200, [("Content-Type", "application/json")], b'{"a": 1}')
+GOOD = StoredReply(200, [("Content-Type", "application/json")], b'{"a": 1}')
 
 
 class Shop:
@@ -29,13 +29,15 @@ class Shop:
             **{"secret": b"secret", "vault": Vault(["a key of the tests"]), "threads": house.threads, **more},
         )
 
-    def ask(self, make: Callable[[], Reply], key: str = "k", body: bytes = b"{}", request: str = "ab" * 16) -> Reply:
+    def ask(
+        self, make: Callable[[], StoredReply], key: str = "k", body: bytes = b"{}", request: str = "ab" * 16
+    ) -> StoredReply:
         return self.once.answer(Keyed(self.caller, key, "POST /v1/x", (body,), request), make)
 
 
 @pytest.fixture
 def caller() -> Caller:
-    return Account().context().caller
+    return BillingIdentity().context().caller
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def other(house, shop, caller) -> Shop:
     return Shop(house(), caller)
 
 
-def never() -> Reply:
+def never() -> StoredReply:
     raise AssertionError("it is done a second time")
 
 
@@ -69,14 +71,14 @@ def test_a_stream_is_passed_on_as_it_comes_and_kept_whole(shop: Shop, other: Sho
             gevent.sleep(0.02)
             seen.append(piece)
 
-    body = shop.ask(lambda: Reply(200, [], pieces())).body
+    body = shop.ask(lambda: StoredReply(200, [], pieces())).body
     assert next(body) == b"one " and seen == []
     assert b"".join(body) == b"two three"
     assert other.ask(never).body == b"one two three"
 
 
 def test_a_stream_goes_on_when_its_reader_leaves(shop: Shop, other: Shop) -> None:
-    body = shop.ask(lambda: Reply(200, [], slow())).body
+    body = shop.ask(lambda: StoredReply(200, [], slow())).body
     next(body)
     body.close()
     with pytest.raises(IdempotencyInFlight):
@@ -96,7 +98,7 @@ def test_a_stream_that_fails_inside_is_told_and_never_done_again(shop: Shop, oth
         yield b"a"
         raise ValueError("a mistake of ours")
 
-    body = shop.ask(lambda: Reply(200, [], broken())).body
+    body = shop.ask(lambda: StoredReply(200, [], broken())).body
     with pytest.raises(ValueError):
         list(body)
     with pytest.raises(Interrupted):
@@ -111,7 +113,7 @@ def test_another_request_under_the_key_is_refused(shop: Shop) -> None:
 
 
 def test_a_second_one_in_flight_is_told_so_by_every_worker(shop: Shop, other: Shop) -> None:
-    def make() -> Reply:
+    def make() -> StoredReply:
         gevent.sleep(0.3)
         return GOOD
 
@@ -125,7 +127,7 @@ def test_a_second_one_in_flight_is_told_so_by_every_worker(shop: Shop, other: Sh
 
 
 def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
-    def make() -> Reply:
+    def make() -> StoredReply:
         gevent.sleep(0.2)
         return GOOD
 
@@ -148,19 +150,19 @@ def test_an_owner_that_died_leaves_an_error_and_no_second_call(shop: Shop, other
 
 @pytest.mark.parametrize("status", [400, 402, 429, 503])
 def test_a_refusal_without_an_upstream_call_is_not_kept(shop: Shop, status: int) -> None:
-    assert shop.ask(lambda: Reply(status, [], b"no")).status == status
+    assert shop.ask(lambda: StoredReply(status, [], b"no")).status == status
     assert not shop.ask(lambda: GOOD).replayed
 
 
 @pytest.mark.parametrize("sent", [True, False])
-def test_an_error_is_kept_when_something_was_sent_upstream(shop: Shop, account: Account, sent: bool) -> None:
-    def fail() -> Reply:
-        settlement = shop.house.admit(account, Ask(0, 0, 0, True), credits=False)
+def test_an_error_is_kept_when_something_was_sent_upstream(shop: Shop, account: BillingIdentity, sent: bool) -> None:
+    def fail() -> StoredReply:
+        settlement = shop.house.admit(account, CostBound(0, 0, 0, True), credits=False)
         settlement.begin(0, target())
         if not sent:
             settlement.unused(attempt_at(target()))
         settlement.close()
-        return Reply(502, [], b"all failed")
+        return StoredReply(502, [], b"all failed")
 
     context = account.context()
     account.context = lambda: context
@@ -196,7 +198,7 @@ class Away:
 def test_an_answer_that_may_not_be_kept_is_not_given_again_nor_made_again(house, caller, kept) -> None:
     if kept == "nothing":
         caller = dataclasses.replace(
-            caller, rules=(Level("organization", "org_1", policy=Policy(zero_data_retention=True)),)
+            caller, rules=(Level("organization", "org_1", policy=CompliancePolicy(zero_data_retention=True)),)
         )
     shop = Shop(house(), caller, most_bytes=1000 if kept == "nothing" else 4)
     assert shop.ask(lambda: GOOD).body == GOOD.body
@@ -235,7 +237,7 @@ class Endless:
 @pytest.mark.parametrize("read", [0, 1])
 def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(house, caller, read: int) -> None:
     shop, endless = Shop(house(), caller, most_bytes=1_000_000), Endless()
-    body = shop.ask(lambda: Reply(200, [], endless)).body
+    body = shop.ask(lambda: StoredReply(200, [], endless)).body
     for _ in range(read):
         next(body)
     body.close()
@@ -250,7 +252,7 @@ def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(
 
 def test_a_slow_caller_of_a_large_stream_is_waited_for(house, caller) -> None:
     shop, endless = Shop(house(), caller, most_bytes=1_000_000), Endless()
-    body = shop.ask(lambda: Reply(200, [], endless)).body
+    body = shop.ask(lambda: StoredReply(200, [], endless)).body
     gevent.sleep(0.2)
     ahead = endless.made
     assert ahead * 10_000 <= 1_000_000 + spool.AHEAD + 20_000
@@ -264,7 +266,7 @@ def test_answers_beyond_the_room_of_the_installation_are_not_kept_and_never_made
     shop = Shop(house(), caller, total_bytes=20_000)
     for number in range(40):
         body = b"x" * 50 + b"%d" % number
-        shop.ask(lambda body=body: Reply(200, [], body), key=f"k{number}")
+        shop.ask(lambda body=body: StoredReply(200, [], body), key=f"k{number}")
     with pytest.raises(Interrupted, match="no room"):
         shop.ask(never, key="k39")
     assert shop.ask(never, key="k0").replayed

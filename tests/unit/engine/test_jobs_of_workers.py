@@ -1,15 +1,15 @@
 """A job that outlives its worker: one hold, one usage row, one cost, whoever ends it."""
 
 import pytest
-from unit.engine.conftest import DOLLAR, attempt_at, target
+from unit.billing.conftest import DOLLAR, attempt_at, target
 
-from gateway.engine.doctor import doctor
-from gateway.engine.records import bill, mode_of, record_of, terms_of
-from gateway.limits.asks import Ask, Payer
+from gateway.billing.reconciliation import doctor
+from gateway.billing.usage_rows import bill, mode_of, record_of, terms_of
+from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
-from gateway.metering.recorder import find, write_row
+from gateway.metering.usage_table import find, write_row
 
-BOUND = Ask(1_000_000, 0, 0, True)
+BOUND = CostBound(1_000_000, 0, 0, True)
 COST = 20_000
 
 

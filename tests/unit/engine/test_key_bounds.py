@@ -3,18 +3,18 @@
 import dataclasses
 
 import pytest
-from unit.engine.conftest import DOLLAR, attempt_at, target
+from unit.billing.conftest import DOLLAR, attempt_at, target
 
 from gateway import ids
-from gateway.engine.doctor import doctor
+from gateway.billing.reconciliation import doctor
 from gateway.errors import SpendingLimitReached, UpstreamFailed
-from gateway.limits.spending import Ask
+from gateway.limits.spending import CostBound
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Credential
 
 KEY = ids.new("pkey")
-ASK = Ask(100_000, 2000 * MILLION, 100, True)  # 300,000 n$ at most
+ASK = CostBound(100_000, 2000 * MILLION, 100, True)  # 300,000 n$ at most
 USED = Usage(input=10, output=5)  # 20,000 n$
 
 
@@ -131,7 +131,7 @@ def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(one, account):
 
 def test_the_bound_caps_an_answer_that_nobody_limited(one, account):
     bind(one, 2_000_000)
-    settlement = begun(one, account, ask=Ask(0, 2000 * MILLION, 4096, False))
+    settlement = begun(one, account, ask=CostBound(0, 2000 * MILLION, 4096, False))
     assert (settlement.output_cap, settlement.output_bytes_foreseen) == (500, 2000)
     settlement.failed(attempt_at(own(), error=UpstreamFailed("no"), finish="error"))
     assert settlement.output_cap is None and settlement.output_bytes_foreseen == 4096 * 4
@@ -140,7 +140,7 @@ def test_the_bound_caps_an_answer_that_nobody_limited(one, account):
 
 def test_the_cap_of_the_callers_budget_makes_a_call_need_less(one, account):
     bind(one, 1_100_000)
-    account_ask = Ask(0, 2000 * MILLION, 4096, False)
+    account_ask = CostBound(0, 2000 * MILLION, 4096, False)
     one.ledger.post(account.organization, "adjustment", 2_000_000 - 10 * DOLLAR, "to 0.002 USD")
     settlement = begun(one, account, ask=account_ask)
     assert settlement.output_cap == 275  # half of the bound; half of the credits would have been 500

@@ -3,7 +3,7 @@ from types import SimpleNamespace as Thing
 import pytest
 
 from gateway.engine.recent import KEEP_S, Recent, ceiling_of, key_of
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 from gateway.routing.plan import EXPLORED, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
 from gateway.routing.score import LARGE_PROMPT_TOKENS
 
@@ -14,7 +14,7 @@ def candidate(context=1_000_000, steps=()):
 
 def plan(reason=PINNED, kind="pinned", keys=1, offer=None, max_tokens=None, **size):
     one = Thing(candidate=candidate(**size), credentials=("key",) * keys)
-    ask = Thing(needs=Needs(max_tokens=max_tokens))
+    ask = Thing(requirements=Requirements(max_tokens=max_tokens))
     return Thing(
         reason=reason, resolution=Thing(kind=kind, offer=offer), order=(one,), ranked=[one], excluded=[], ask=ask
     )
@@ -33,7 +33,7 @@ def context(**changes):
 
 
 def request(options=None, **needs):
-    return Thing(asked="openai/gpt-4o-mini", needs=Needs(**needs), options=options or Options())
+    return Thing(requested_model="openai/gpt-4o-mini", requirements=Requirements(**needs), options=options or Options())
 
 
 def test_a_plan_serves_the_next_request_like_it():

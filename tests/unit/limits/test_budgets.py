@@ -3,14 +3,14 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import read_period
-from gateway.limits.spending import Ask
+from gateway.limits.spending import CostBound
 
 DOLLAR = 10**9
 
 
 def spend(books, payer, nusd):
     books.ledger.grant(payer.organization_id, nusd, f"more:{nusd}")
-    books.worker.pay(books.worker.spending.reserve(payer, Ask(nusd, 0, 0, True)), nusd)
+    books.worker.pay(books.worker.spending.reserve(payer, CostBound(nusd, 0, 0, True)), nusd)
     books.worker.rest()
 
 

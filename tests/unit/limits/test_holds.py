@@ -6,13 +6,13 @@ from unit.limits.test_spending import CALL, CENT, DOLLAR, age, attempt, counters
 
 from gateway import ids
 from gateway.errors import NotFound, OutOfCredits, SpendingLimitReached
-from gateway.limits.asks import Ask, Payer
 from gateway.limits.budgets import Limits
+from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
 from gateway.limits.periods import read_period
 from gateway.limits.returns import give_up, list_lost
 
-VIDEO = Ask(30 * CENT, 0, 0, True)
+VIDEO = CostBound(30 * CENT, 0, 0, True)
 
 
 @pytest.fixture

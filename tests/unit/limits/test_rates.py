@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.errors import RateLimited
-from gateway.limits.rates import RateLimits, Rates, Standing, headers
+from gateway.limits.rates import RateLimiter, RateLimits, RateLimitStatus, headers
 
 WHO = ("org_1", "proj_1", "key_1", "m-1")
 
@@ -15,12 +15,12 @@ def limits(books):
 def rates(limits, clock):
     clock.set(1_800_000_000_000_000)
     clock.freeze()
-    return Rates(limits, clock)
+    return RateLimiter(limits, clock)
 
 
 def test_nothing_is_limited_by_default(rates):
     for _ in range(100):
-        assert rates.enter(*WHO, 10).standings == ()
+        assert rates.enter(*WHO, 10).statuses == ()
 
 
 def test_the_request_beyond_the_limit_is_told_when_to_come_again(limits, rates):
@@ -79,7 +79,7 @@ def test_a_refusal_counts_nowhere(limits, rates):
 def test_a_limit_can_be_removed(limits, rates):
     limits.set_limit("key", "key_1", "requests", 0)
     limits.set_limit("key", "key_1", "requests", None)
-    assert rates.enter(*WHO, 10).standings == () and limits.list_limits() == []
+    assert rates.enter(*WHO, 10).statuses == () and limits.list_limits() == []
 
 
 def test_without_redis_each_worker_admits_its_share(limits, rates, worker):
@@ -93,7 +93,9 @@ def test_without_redis_each_worker_admits_its_share(limits, rates, worker):
 
 
 def test_headers_tell_the_tightest_limit_of_each_kind():
-    found = headers([Standing("requests", 600, 599, 60), Standing("requests", 10, 3, 30)], 1_800_000_000_000_000)
+    found = headers(
+        [RateLimitStatus("requests", 600, 599, 60), RateLimitStatus("requests", 10, 3, 30)], 1_800_000_000_000_000
+    )
     assert ("RateLimit-Policy", '"requests";q=10;w=60') in found
     assert ("RateLimit", '"requests";r=3;t=30') in found
     assert ("X-RateLimit-Reset", "1800000030") in found

@@ -1,8 +1,8 @@
 import pytest
 
 from gateway.errors import RateLimited
-from gateway.limits.rates import RateLimits, Rates
-from gateway.settings import Redis
+from gateway.limits.rates import RateLimiter, RateLimits
+from gateway.settings import RedisSettings
 from gateway.store.redis import open_redis
 
 WHO = ("org_1", "proj_1", "key_1", "m-1")
@@ -14,7 +14,7 @@ def pair(books, redis_url, clock):
     limits = RateLimits(books.worker.database, books.worker.control)
     limits.set_limit("key", "key_1", "requests", 4)
     clock.freeze()
-    return [Rates(limits, clock, open_redis(Redis(redis_url, 1.0), clock)) for _ in range(2)]
+    return [RateLimiter(limits, clock, open_redis(RedisSettings(redis_url, 1.0), clock)) for _ in range(2)]
 
 
 def test_workers_count_together_over_redis(pair):
@@ -32,10 +32,10 @@ def test_workers_count_together_over_redis(pair):
 def test_without_an_answer_of_redis_a_worker_goes_by_its_share(books, clock):
     limits = RateLimits(books.worker.database, books.worker.control)
     limits.set_limit("key", "key_1", "requests", 4)
-    rates = Rates(limits, clock, open_redis(Redis("unix:///nowhere.sock", 0.1), clock))
+    rates = RateLimiter(limits, clock, open_redis(RedisSettings("unix:///nowhere.sock", 0.1), clock))
     rates.enter(*WHO, 10)
     rates.exchange()
-    assert rates.enter(*WHO, 10).standings[0].remaining == 2
+    assert rates.enter(*WHO, 10).statuses[0].remaining == 2
 
 
 def test_slots_are_shared_out_although_windows_are_counted_together(pair, books, worker):

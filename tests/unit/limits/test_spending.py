@@ -5,12 +5,12 @@ from gateway import ids
 from gateway.errors import OutOfCredits, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import read_period
-from gateway.limits.spending import Ask
+from gateway.limits.spending import CostBound
 from gateway.money import MILLION
 
 DOLLAR = 10**9
 CENT = 10**7
-CALL = Ask(3 * CENT, 0, 0, True)
+CALL = CostBound(3 * CENT, 0, 0, True)
 
 
 def fund(books, payer, nusd=100 * DOLLAR):
@@ -62,7 +62,7 @@ def test_an_organization_without_credits_is_refused(worker, books, payer):
 
 
 def test_a_free_call_needs_no_credits(worker, books, payer):
-    reservation = worker().spending.reserve(payer, Ask(0, 0, 1000, False))
+    reservation = worker().spending.reserve(payer, CostBound(0, 0, 1000, False))
     assert reservation.amount_nusd == 0 and reservation.output_cap is None
 
 
@@ -86,15 +86,15 @@ def test_the_second_request_asks_the_store_for_nothing(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=50 * DOLLAR))
     one = worker()
-    one.spending.reserve(payer, Ask(CENT, 0, 0, True)).release()
+    one.spending.reserve(payer, CostBound(CENT, 0, 0, True)).release()
     one.money.write = one.money.read = None
-    assert one.spending.reserve(payer, Ask(CENT, 0, 0, True)).amount_nusd == CENT
+    assert one.spending.reserve(payer, CostBound(CENT, 0, 0, True)).amount_nusd == CENT
 
 
 def test_without_max_tokens_the_output_gets_half_of_what_remains(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("member", payer.member_id, Limits(total_nusd=DOLLAR))
-    ask = Ask(0, DOLLAR, 10 * MILLION, False)
+    ask = CostBound(0, DOLLAR, 10 * MILLION, False)
     reservation = worker().spending.reserve(payer, ask)
     assert reservation.output_cap == MILLION // 2
     assert reservation.amount_nusd == DOLLAR // 2
@@ -104,7 +104,7 @@ def test_too_little_for_256_tokens_is_refused(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=255))
     with pytest.raises(SpendingLimitReached) as caught:
-        worker().spending.reserve(payer, Ask(0, MILLION, 4096, False))
+        worker().spending.reserve(payer, CostBound(0, MILLION, 4096, False))
     assert caught.value.code == "key_limit_reached"
 
 
@@ -231,7 +231,7 @@ def test_a_lowered_limit_is_in_force_at_once(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=50 * DOLLAR))
     one = worker()
-    one.spending.reserve(payer, Ask(CENT, 0, 0, True)).release()
+    one.spending.reserve(payer, CostBound(CENT, 0, 0, True)).release()
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=CENT))
     assert not attempt(one, payer)
 
@@ -260,7 +260,7 @@ def test_five_hundred_waiters_share_few_refills(worker, books, payer):
     one = worker()
     calls, write = [], one.money.write
     one.money.write = lambda work: (calls.append(1), write(work))[1]
-    jobs = [gevent.spawn(one.spending.reserve, payer, Ask(CENT, 0, 0, True)) for _ in range(500)]
+    jobs = [gevent.spawn(one.spending.reserve, payer, CostBound(CENT, 0, 0, True)) for _ in range(500)]
     assert len([job.get(timeout=30) for job in jobs]) == 500
     assert len(calls) < 10
 
@@ -342,7 +342,7 @@ def test_what_was_reserved_before_a_member_left_settles_at_the_team(worker, book
 def test_a_caller_without_teams_reserves_from_no_more_budgets_than_before(worker, books, payer):
     fund(books, payer)
     reservation = worker().spending.reserve(payer, CALL)
-    assert reservation.purse.teams == () and len(reservation.leases(True)) == 3
+    assert reservation.budget_set.teams == () and len(reservation.leases(True)) == 3
 
 
 def test_a_limit_set_later_holds_for_members_whose_slices_are_shared(worker, books, payer):
@@ -359,7 +359,7 @@ def test_a_lowered_limit_still_admits_what_it_has_left(worker, books, payer):
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=10 * CENT))
     one = worker()
     assert attempt(one, payer)
-    one.spending.reserve(payer, Ask(7 * CENT, 0, 0, True)).release()  # so that all the rest is in its hands
+    one.spending.reserve(payer, CostBound(7 * CENT, 0, 0, True)).release()  # so that all the rest is in its hands
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=6 * CENT))
     tending = gevent.spawn_later(0.4, one.spending.tend)
     assert attempt(one, payer)

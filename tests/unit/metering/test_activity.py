@@ -5,9 +5,9 @@ import orjson
 import pytest
 
 from gateway import ids
-from gateway.metering.activity import Place, Span, measure
+from gateway.metering.activity import ActivityScope, Span, measure
 from gateway.metering.models import BYOK, CACHED, CREDITS, LATE, RETRIED
-from gateway.metering.recorder import COLUMNS, UsageRecord, raw_id
+from gateway.metering.usage_table import COLUMNS, UsageRecord, raw_id
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -34,7 +34,7 @@ def write(database):
     return lambda *rows: database.write(lambda: database.execute_many(sql, rows))
 
 
-def day(database, dimension="model", places=(Place((PROJECT,)),), **more):
+def day(database, dimension="model", places=(ActivityScope((PROJECT,)),), **more):
     return measure(database, places, Span(START, START + DAY_US, DAY_US), dimension, **more)
 
 
@@ -93,10 +93,10 @@ def test_other_projects_members_keys_and_times_are_left_out(database, write) -> 
     mine = row()
     write(mine, row(project=raw_id(OTHER)), row(member=raw_id(ids.new("member"))), row(api_key=raw_id(ids.new("key"))))
     write(row(at=START - 1), row(at=START + DAY_US))
-    only = day(database, places=[Place((PROJECT,), MEMBER)], api_key_id=KEY)
+    only = day(database, places=[ActivityScope((PROJECT,), MEMBER)], api_key_id=KEY)
     assert [one.figures.requests for one in only] == [1]
     assert sum(one.figures.requests for one in day(database)) == 3
-    assert day(database, places=[Place(())]) == [] and day(database, places=[]) == []
+    assert day(database, places=[ActivityScope(())]) == [] and day(database, places=[]) == []
 
 
 @pytest.mark.parametrize("dimension", ["model", "api_key", "member", "source"])
@@ -109,7 +109,7 @@ def test_every_cut_of_the_same_rows_has_the_same_sums(database, write, dimension
     ]  # fmt: skip
     write(*rows)
     span = Span(START, START + DAY_US, HOUR_US)
-    found = measure(database, [Place((PROJECT,))], span, dimension)
+    found = measure(database, [ActivityScope((PROJECT,))], span, dimension)
     by_hour = Counter(r.at // HOUR_US for r in rows)
     assert sum(one.figures.cost_nusd for one in found) == sum(r.cost_nusd for r in rows)
     assert sum(one.figures.input_tokens for one in found) == sum(r.input for r in rows)

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.neutral.cache_marks import LONG, add_marks, apply_policy, strip_marks
-from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Native, Needs
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Native, Requirements
 from gateway.neutral.parts import CacheMark, Message, Reasoning, Text, ToolCall, ToolResult
 
 BIG = "x" * LONG
@@ -65,13 +65,13 @@ def test_callers_own_marks_stay_alone_and_go_when_marks_are_disabled(own):
 
 
 def test_policy_of_the_client_changes_nothing():
-    request = ChatRequest("m", Needs(), lambda: talk(("user", BIG)))
+    request = ChatRequest("m", Requirements(), lambda: talk(("user", BIG)))
     assert apply_policy(request, "client") is request
 
 
 def test_native_body_stays_and_is_told_what_to_do():
     native = Native("x", {})
-    request = ChatRequest("m", Needs(), lambda: talk(("user", BIG)), native=native, user="u")
+    request = ChatRequest("m", Requirements(), lambda: talk(("user", BIG)), native=native, user="u")
     changed = apply_policy(request, "automatic")
     assert (changed.native, changed.options.cache_marks, changed.user) == (native, "automatic", "u")
     assert marked(changed.conversation()) == [(0, 0)] and marked(request.conversation()) == []

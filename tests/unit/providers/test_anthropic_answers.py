@@ -7,8 +7,8 @@ from fakes.anthropic_checks import sign
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamRateLimited
 from gateway.neutral.chat import ChatResult
-from gateway.neutral.events import Batch, Failed, Finished, NativeChunk, Silent, Started, collect
-from gateway.neutral.parts import Foreign, Reasoning, Source, Text, ToolCall
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Started, collect
+from gateway.neutral.parts import Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.anthropic.messages import AnthropicMessages
 
@@ -59,10 +59,10 @@ def events(body: bytes, relayed: bool = False) -> list:
 
 def test_all_kinds_of_blocks_are_read_in_order():
     parts = whole(RICH).choices[0].parts
-    assert parts[0] == Reasoning("I must look.", signature=sign("I must look."), maker="anthropic")
-    assert parts[1] == Reasoning(sealed="gAAA==", maker="anthropic")
-    assert parts[2] == ToolCall("srvtoolu_1", "web_search", '{"query":"news"}', maker="anthropic", executed="provider")
-    assert isinstance(parts[3], Foreign) and parts[3].kind == "web_search_tool_result"
+    assert parts[0] == Reasoning("I must look.", signature=sign("I must look."), vendor="anthropic")
+    assert parts[1] == Reasoning(sealed="gAAA==", vendor="anthropic")
+    assert parts[2] == ToolCall("srvtoolu_1", "web_search", '{"query":"news"}', vendor="anthropic", executed="provider")
+    assert isinstance(parts[3], VendorPart) and parts[3].kind == "web_search_tool_result"
     assert parts[4] == Text("It is sunny in Oslo.", sources=(Source("https://a.org/x", "A page", "words"),))
     assert parts[5] == ToolCall("toolu_0", "weather", '{"city":"Oslo"}')
 
@@ -148,17 +148,17 @@ def test_an_error_event_ends_the_stream_with_what_is_owed():
 
 def test_the_first_ping_is_nothing_and_later_ones_keep_the_caller_waiting():
     one = b"".join(list(events_of(Answer("x"), "m"))[:2])
-    assert not any(type(event) is Silent for event in events(one))
+    assert not any(type(event) is Heartbeat for event in events(one))
     ping = b'event: ping\ndata: {"type":"ping"}\n\n'
     got = batches(one + ping, size=len(one))
-    assert [Silent] == [type(event) for event in got[1]][:1]
+    assert [Heartbeat] == [type(event) for event in got[1]][:1]
 
 
 def test_silence_is_passed_on_and_unknown_events_are_not():
     reply = Reply(stream_of(Answer("x")).replace(b'"type": "ping"', b'"type": "weather"'))
     reply.chunks = lambda: iter([b"", reply.read_all()])
     got = list(PROTOCOL.read_stream(reply, False))
-    assert type(got[0][0]) is Silent and type(got[-1][-1]) is Finished
+    assert type(got[0][0]) is Heartbeat and type(got[-1][-1]) is Finished
 
 
 @pytest.mark.parametrize(

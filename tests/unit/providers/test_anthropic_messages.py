@@ -17,22 +17,21 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
     Native,
-    Needs,
     Options,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     ResponseFormat,
     Sampling,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.parts import (
     Audio,
     CacheMark,
     File,
-    Foreign,
     Image,
     Media,
     Message,
@@ -40,6 +39,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
 )
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.protocol import Call, Credential, Target
@@ -92,7 +92,7 @@ def results(*calls: str) -> Message:
 
 def asking(*messages: Message, stream=False, options=Options(), user_id="", **talk) -> ChatRequest:
     conversation = Conversation(messages or (user("hi"),), **talk)
-    return ChatRequest("claude", Needs(stream=stream), lambda: conversation, options, user=user_id)
+    return ChatRequest("claude", Requirements(stream=stream), lambda: conversation, options, user=user_id)
 
 
 def written(*messages: Message, to: Target | None = None, **talk) -> dict:
@@ -117,7 +117,7 @@ def loop(*thoughts: Reasoning) -> tuple[Message, ...]:
 
 
 def thought(text: str = "hm") -> Reasoning:
-    return Reasoning(text, signature=sign(text), maker="anthropic")
+    return Reasoning(text, signature=sign(text), vendor="anthropic")
 
 
 # The conversation.
@@ -191,7 +191,7 @@ def test_files_go_as_documents_by_bytes_by_address_or_as_text():
         Image(Media("image/bmp", data="Qk0=")),
         Image(Media(file_id="file-1")),
         File(Media("application/msword", data="aGk="), "a.doc"),
-        Foreign("google", "executable_code", {}),
+        VendorPart("google", "executable_code", {}),
     ],
 )
 def test_what_the_format_has_no_word_for_is_not_supported(part):
@@ -208,8 +208,8 @@ def test_past_calls_of_another_makers_server_tools_are_left_out_with_a_warning()
 
 def test_a_server_tools_result_goes_back_as_it_came():
     own = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    result = ToolResult("srvtoolu_1", (Foreign("anthropic", own["type"], own),), executed="provider")
-    call = ToolCall("srvtoolu_1", "web_search", '{"query":"x"}', maker="anthropic", executed="provider")
+    result = ToolResult("srvtoolu_1", (VendorPart("anthropic", own["type"], own),), executed="provider")
+    call = ToolCall("srvtoolu_1", "web_search", '{"query":"x"}', vendor="anthropic", executed="provider")
     body = written(user("news?"), assistant(call, result, "Some."), user("more"))
     assert [block["type"] for block in body["messages"][1]["content"]][:2] == ["server_tool_use", own["type"]]
 
@@ -235,70 +235,70 @@ def test_an_hours_mark_behind_one_of_five_minutes_is_shortened():
 
 
 def test_thinking_goes_back_byte_for_byte_and_other_makers_is_dropped():
-    sealed = Reasoning(sealed="gAAA==", maker="anthropic")
-    foreign, unsigned = Reasoning("secret", signature="x", maker="google"), Reasoning("plain")
-    body = written(*loop(thought("I must look."), sealed, foreign, unsigned), reasoning=ReasoningAsk(effort="high"))
+    sealed = Reasoning(sealed="gAAA==", vendor="anthropic")
+    foreign, unsigned = Reasoning("secret", signature="x", vendor="google"), Reasoning("plain")
+    body = written(*loop(thought("I must look."), sealed, foreign, unsigned), reasoning=ReasoningOptions(effort="high"))
     kinds = [block["type"] for block in body["messages"][1]["content"]]
     assert kinds == ["thinking", "redacted_thinking", "tool_use"]
     assert body["messages"][1]["content"][0]["signature"] == sign("I must look.")
 
 
 def test_a_tool_loop_whose_thinking_was_dropped_goes_on_without():
-    ask = ReasoningAsk(effort="high")
+    ask = ReasoningOptions(effort="high")
     assert written(*loop(), reasoning=ask)["thinking"] == {"type": "disabled"}
     assert "did not come back" in warned(*loop(), reasoning=ask)
     assert written(*loop(), to=target(NEW), reasoning=ask)["thinking"]["type"] == "adaptive"
 
 
 def test_without_thinking_the_last_answer_holds_none():
-    body = written(*loop(thought()), reasoning=ReasoningAsk(effort="none"))
+    body = written(*loop(thought()), reasoning=ReasoningOptions(effort="none"))
     assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
 
 
 @pytest.mark.parametrize(
     ("ask", "limit", "budget"),
     [
-        (ReasoningAsk(effort="low"), None, 2048),
-        (ReasoningAsk(effort="max"), None, 51_200),
-        (ReasoningAsk(budget=500), None, 1024),
-        (ReasoningAsk(budget=500_000), None, 63_999),
-        (ReasoningAsk(effort="high"), 2000, 1600),
-        (ReasoningAsk(enabled=True), 20_000, 8192),
+        (ReasoningOptions(effort="low"), None, 2048),
+        (ReasoningOptions(effort="max"), None, 51_200),
+        (ReasoningOptions(budget=500), None, 1024),
+        (ReasoningOptions(budget=500_000), None, 63_999),
+        (ReasoningOptions(effort="high"), 2000, 1600),
+        (ReasoningOptions(enabled=True), 20_000, 8192),
     ],
 )
-def test_budget_is_clamped_and_below_the_limit(ask: ReasoningAsk, limit: int | None, budget: int):
+def test_budget_is_clamped_and_below_the_limit(ask: ReasoningOptions, limit: int | None, budget: int):
     body = written(reasoning=ask, sampling=Sampling(max_tokens=limit))
     assert body["thinking"] == {"type": "enabled", "budget_tokens": budget}
 
 
 def test_a_limit_without_room_for_thinking_turns_it_off():
-    body = written(reasoning=ReasoningAsk(effort="high"), sampling=Sampling(max_tokens=1024))
+    body = written(reasoning=ReasoningOptions(effort="high"), sampling=Sampling(max_tokens=1024))
     assert body["thinking"] == {"type": "disabled"} and body["max_tokens"] == 1024
 
 
 def test_models_with_levels_think_adaptively_at_the_nearest():
-    body = written(to=target(NEW), reasoning=ReasoningAsk(effort="xhigh"))
+    body = written(to=target(NEW), reasoning=ReasoningOptions(effort="xhigh"))
     assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
     assert body["output_config"] == {"effort": "high"}
-    assert written(to=target(NEW), reasoning=ReasoningAsk(budget=3000))["output_config"] == {"effort": "low"}
+    assert written(to=target(NEW), reasoning=ReasoningOptions(budget=3000))["output_config"] == {"effort": "low"}
 
 
 def test_an_entry_may_say_that_its_model_takes_both_forms():
     both = Mapping("anthropic", "m", "claude-x", reasoning_efforts=("low",), extra={"thinking": "both"}, **FIELDS)
-    assert written(to=target(both), reasoning=ReasoningAsk(budget=2000))["thinking"]["budget_tokens"] == 2000
-    assert written(to=target(both), reasoning=ReasoningAsk(effort="low"))["thinking"]["type"] == "adaptive"
+    assert written(to=target(both), reasoning=ReasoningOptions(budget=2000))["thinking"]["budget_tokens"] == 2000
+    assert written(to=target(both), reasoning=ReasoningOptions(effort="low"))["thinking"]["type"] == "adaptive"
 
 
 def test_a_forced_call_goes_before_thinking():
-    body = written(tools=(WEATHER,), tool_choice=ToolChoice("required"), reasoning=ReasoningAsk(effort="high"))
+    body = written(tools=(WEATHER,), tool_choice=ToolChoice("required"), reasoning=ReasoningOptions(effort="high"))
     assert body["thinking"] == {"type": "disabled"} and body["tool_choice"] == {"type": "any"}
 
 
 def test_sampling_gives_way_to_thinking_with_warnings():
     sampling = Sampling(temperature=0.2, top_k=4)
-    body = written(reasoning=ReasoningAsk(effort="low"), sampling=sampling)
+    body = written(reasoning=ReasoningOptions(effort="low"), sampling=sampling)
     assert not {"temperature", "top_k"} & body.keys()
-    assert "temperature" in warned(reasoning=ReasoningAsk(effort="low"), sampling=sampling)
+    assert "temperature" in warned(reasoning=ReasoningOptions(effort="low"), sampling=sampling)
 
 
 # Settings.
@@ -366,7 +366,7 @@ def test_web_search_goes_as_the_formats_own_tool():
 
 
 def test_tools_of_other_makers_are_not_supported():
-    for tool in (CustomTool("free"), ForeignTool("openai", "computer", {})):
+    for tool in (CustomTool("free"), VendorTool("openai", "computer", {})):
         with pytest.raises(NotSupported):
             PROTOCOL.write(asking(tools=(tool,)), target())
     with pytest.raises(NotSupported):
@@ -375,8 +375,8 @@ def test_tools_of_other_makers_are_not_supported():
 
 def test_own_tools_go_as_they_came_and_search_over_tools_only_when_some_wait():
     bash = {"type": "bash_20250124", "name": "bash"}
-    search = ForeignTool("responses", "tool_search", {})
-    assert written(tools=(ForeignTool("anthropic", "bash_20250124", bash), search))["tools"] == [bash]
+    search = VendorTool("responses", "tool_search", {})
+    assert written(tools=(VendorTool("anthropic", "bash_20250124", bash), search))["tools"] == [bash]
     body = written(tools=(search, FunctionTool("late", deferred=True)))
     assert body["tools"][0]["type"].startswith("tool_search") and body["tools"][1]["defer_loading"] is True
 
@@ -465,7 +465,7 @@ def test_newer_members_of_tools_stay_away_from_hosts_that_lack_them():
 def test_a_native_body_that_the_model_would_refuse_is_written_anew(more: dict):
     body = {"max_tokens": 9000, "messages": [{"role": "user", "content": "hi"}], **more}
     sampling = Sampling(9000, more.get("temperature"), top_k=more.get("top_k"))
-    request = asking(sampling=sampling, reasoning=ReasoningAsk(budget=2000 if "thinking" in more else None))
+    request = asking(sampling=sampling, reasoning=ReasoningOptions(budget=2000 if "thinking" in more else None))
     sent = accepted(PROTOCOL.relay(Native("anthropic", body), request, target(NEW)))
     assert not {"temperature", "top_k"} & sent.keys()
     assert sent.get("thinking", {}).get("type") == ("adaptive" if "thinking" in more else None)

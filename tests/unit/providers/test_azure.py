@@ -10,18 +10,19 @@ from gateway.catalogue.credentials import settings_for
 from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
 from gateway.errors import ContentRefused, UpstreamRefused
-from gateway.neutral.chat import ChatRequest, Conversation, Needs, ReasoningAsk, Sampling
+from gateway.neutral.chat import ChatRequest, Conversation, ReasoningOptions, Requirements, Sampling
 from gateway.neutral.events import Finished, collect
 from gateway.neutral.parts import Message, Text
 from gateway.providers.openai.address import address_of as locate
 from gateway.providers.openai.chat import OpenAIChat
+from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
-from gateway.providers.upstream import Network, Upstreams
+from gateway.providers.upstream import Upstreams
 from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
 CATALOGUE = loader.load()
-TALK = Conversation((Message("user", (Text("hi"),)),), reasoning=ReasoningAsk(effort="low"), sampling=Sampling(9))
+TALK = Conversation((Message("user", (Text("hi"),)),), reasoning=ReasoningOptions(effort="low"), sampling=Sampling(9))
 
 
 def target(provider_id: str, base_url: str = "", secret: str = KEY, **environment: str) -> Target:
@@ -50,7 +51,7 @@ def ask() -> Iterator[Callable]:
     upstreams = Upstreams({"openai": OpenAIChat()}, Network(transport), {}, 1)
 
     def send(where: Target, stream=False):
-        request, deadline = ChatRequest("m", Needs(stream=stream), lambda: TALK), Clock().monotonic() + 5
+        request, deadline = ChatRequest("m", Requirements(stream=stream), lambda: TALK), Clock().monotonic() + 5
         if not stream:
             return upstreams.send(request, where, deadline)
         return [event for batch in upstreams.stream(request, where, deadline).batches for event in batch]
@@ -138,7 +139,7 @@ def test_every_form_is_taken_and_read(ask, upstream, settings, stream):
 
 def test_foundry_takes_the_old_name_of_the_limit(ask, upstream):
     upstream_body = OpenAIChat().write(
-        ChatRequest("m", Needs(), lambda: TALK), target("azure-ai-foundry", upstream.url)
+        ChatRequest("m", Requirements(), lambda: TALK), target("azure-ai-foundry", upstream.url)
     )
     assert b'"max_tokens":9' in upstream_body.body and upstream_body.url.startswith(f"{upstream.url}/models/")
 
@@ -162,7 +163,7 @@ def test_unknown_deployment_is_the_providers_fault():
     with FakeAzure("another") as server:
         transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
         upstreams = Upstreams({"openai": OpenAIChat()}, Network(transport), {}, 1)
-        request = ChatRequest("m", Needs(), lambda: TALK)
+        request = ChatRequest("m", Requirements(), lambda: TALK)
         with pytest.raises(UpstreamRefused):
             upstreams.send(request, target("azure", server.url, LLM_AZURE_API_VERSION=DATED), Clock().monotonic() + 5)
         transport.close()

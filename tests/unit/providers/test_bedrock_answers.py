@@ -16,14 +16,15 @@ from gateway.errors import (
     UpstreamRateLimited,
     UpstreamRefused,
 )
-from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Needs
-from gateway.neutral.events import Failed, Finished, Silent, Started, ToolCallDelta, collect
-from gateway.neutral.parts import Message, Place, Reasoning, Source, Text, ToolCall
+from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Requirements
+from gateway.neutral.events import Failed, Finished, Heartbeat, Started, ToolCallDelta, collect
+from gateway.neutral.parts import Message, Reasoning, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.bedrock.reply import read_source
+from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
-from gateway.providers.upstream import Network, Upstreams
+from gateway.providers.upstream import Upstreams
 from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
@@ -59,7 +60,7 @@ def ask(upstream, upstreams) -> Callable[..., ChatResult]:
         mapping = Mapping("aws-bedrock", "m", "eu.anthropic.claude-haiku-4-5-20251001-v1:0")
         provider = Provider("aws-bedrock", "Bedrock", "bedrock", auth="sigv4")
         where = Target(provider, mapping, Credential(secret), upstream.url, {"region": "eu-west-1"}, trusted=True)
-        request = ChatRequest("m", Needs(stream=stream), lambda: TALK)
+        request = ChatRequest("m", Requirements(stream=stream), lambda: TALK)
         deadline = Clock().monotonic() + 5
         if not stream:
             return upstreams.send(request, where, deadline)
@@ -93,8 +94,8 @@ def test_whole_answer_is_read_with_either_kind_of_credential(ask, upstream, secr
     result = ask(FULL, secret=secret)
     assert upstream.calls[0].problem == ""
     assert result.choices[0].parts == (
-        Reasoning("Let me think.", "sig+/==", maker="anthropic"),
-        Reasoning(sealed=base64.b64encode(bytes(range(50))).decode(), maker="bedrock"),
+        Reasoning("Let me think.", "sig+/==", vendor="anthropic"),
+        Reasoning(sealed=base64.b64encode(bytes(range(50))).decode(), vendor="bedrock"),
         Text("Hello ✓ there."),
         ToolCall("tooluse_0", "look", '{"x":"y"}'),
         ToolCall("tooluse_1", "see", "{}"),
@@ -136,7 +137,7 @@ def test_damaged_frame_fails_the_stream(ask):
 
 def test_silence_before_the_answer_is_told(ask):
     events = ask(Answer("Hi", silence_s=0.5), stream=True)
-    assert isinstance(events[0], Silent) and isinstance(events[-1], Finished)
+    assert isinstance(events[0], Heartbeat) and isinstance(events[-1], Finished)
 
 
 @pytest.mark.parametrize(
@@ -282,5 +283,5 @@ def _json(wire: dict) -> bytes:
 
 def test_citation_of_a_document_keeps_its_place():
     where = {"documentPage": {"documentIndex": 1, "start": 2, "end": 3}}
-    assert read_source({"title": "D", "location": where}).place == Place("pages", 1, 2, 3)
+    assert read_source({"title": "D", "location": where}).place == SourceRange("pages", 1, 2, 3)
     assert read_source({"title": "D", "location": {"web": {"url": "https://a.example"}}}).place is None

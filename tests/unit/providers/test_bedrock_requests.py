@@ -10,9 +10,9 @@ from gateway.neutral.chat import (
     Conversation,
     CustomTool,
     FunctionTool,
-    Needs,
     Options,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     ResponseFormat,
     Sampling,
     ToolChoice,
@@ -21,7 +21,6 @@ from gateway.neutral.parts import (
     Audio,
     CacheMark,
     File,
-    Foreign,
     Image,
     Media,
     Message,
@@ -29,6 +28,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
     Video,
 )
 from gateway.providers.bedrock.converse import BedrockConverse, region_of
@@ -46,7 +46,7 @@ PIXEL = Image(Media(media_type="image/png", data="iVBORw0KGgo="))
 PDF = "JVBERi0x"
 TOOL = FunctionTool("look", "Looks.", {"type": "object", "properties": {"x": {"type": "string"}}})
 CALL = Message("assistant", (ToolCall("call_1", "look", '{"x": "y"}'),))
-SIGNED = Reasoning("Hm.", "c2lnbmF0dXJl+/=", maker="anthropic")
+SIGNED = Reasoning("Hm.", "c2lnbmF0dXJl+/=", vendor="anthropic")
 
 
 def target(model=CLAUDE, secret="ABSK-key", **fields) -> Target:
@@ -63,7 +63,7 @@ def target(model=CLAUDE, secret="ABSK-key", **fields) -> Target:
 
 def asking(*messages: Message, stream=False, options=Options(), **talk) -> ChatRequest:
     conversation = Conversation(messages or (HI,), **talk)
-    return ChatRequest("m", Needs(stream=stream), lambda: conversation, options)
+    return ChatRequest("m", Requirements(stream=stream), lambda: conversation, options)
 
 
 def call(request: ChatRequest, where: Target | None = None) -> Call:
@@ -174,7 +174,7 @@ def test_sound_and_film_are_blocks_too():
         File(Media(file_id="file_1")),
         Image(Media("image/tiff", data="AAAA")),
         File(Media("application/zip", data="AAAA"), "a.zip"),
-        Foreign("anthropic", "mcp_tool_use", {}),
+        VendorPart("anthropic", "mcp_tool_use", {}),
         Audio(Media("audio/midi", data="AAAA")),
     ],
 )
@@ -295,17 +295,17 @@ def test_only_the_last_four_cache_points_stay_and_hours_come_first():
 
 
 def test_reasoning_goes_back_byte_for_byte_to_its_maker():
-    sealed = Reasoning(sealed="gAEC/+8=", maker="bedrock")
+    sealed = Reasoning(sealed="gAEC/+8=", vendor="bedrock")
     answer = Message("assistant", (SIGNED, sealed, *CALL.parts))
-    request = asking(HI, answer, result(Text("42")), tools=(TOOL,), reasoning=ReasoningAsk(effort="high"))
+    request = asking(HI, answer, result(Text("42")), tools=(TOOL,), reasoning=ReasoningOptions(effort="high"))
     content = body(request)["messages"][1]["content"]
     assert content[0]["reasoningContent"] == {"reasoningText": {"text": "Hm.", "signature": "c2lnbmF0dXJl+/="}}
     assert content[1]["reasoningContent"] == {"redactedContent": "gAEC/+8="}
 
 
 def test_reasoning_of_other_makers_and_unsigned_text_stay_behind():
-    answer = Message("assistant", (Reasoning("x", "sig", maker="google"), Reasoning("y"), Text("42")))
-    request = asking(HI, answer, HI, reasoning=ReasoningAsk(effort="high"))
+    answer = Message("assistant", (Reasoning("x", "sig", vendor="google"), Reasoning("y"), Text("42")))
+    request = asking(HI, answer, HI, reasoning=ReasoningOptions(effort="high"))
     assert body(request)["messages"][1]["content"] == [{"text": "42"}]
     plain = asking(HI, Message("assistant", (SIGNED, Text("42"))), HI)
     assert body(plain, target(LLAMA))["messages"][1]["content"] == [{"text": "42"}]
@@ -321,14 +321,14 @@ def test_answer_without_thinking_brings_none_along():
 @pytest.mark.parametrize(
     ("model", "ask", "extra"),
     [
-        (CLAUDE, ReasoningAsk(effort="low"), {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
-        (CLAUDE, ReasoningAsk(budget=5000), {"thinking": {"type": "enabled", "budget_tokens": 5000}}),
-        (CLAUDE, ReasoningAsk(effort="none"), None),
-        (ADAPTIVE, ReasoningAsk(effort="high"), SHOWN),
-        (ADAPTIVE, ReasoningAsk(adaptive=True, show="omitted"), HIDDEN),
-        (NOVA_2, ReasoningAsk(effort="low"), LEVEL),
-        ("openai.gpt-oss-120b-1:0", ReasoningAsk(effort="xhigh"), {"reasoning_effort": "high"}),
-        (LLAMA, ReasoningAsk(effort="high"), None),
+        (CLAUDE, ReasoningOptions(effort="low"), {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
+        (CLAUDE, ReasoningOptions(budget=5000), {"thinking": {"type": "enabled", "budget_tokens": 5000}}),
+        (CLAUDE, ReasoningOptions(effort="none"), None),
+        (ADAPTIVE, ReasoningOptions(effort="high"), SHOWN),
+        (ADAPTIVE, ReasoningOptions(adaptive=True, show="omitted"), HIDDEN),
+        (NOVA_2, ReasoningOptions(effort="low"), LEVEL),
+        ("openai.gpt-oss-120b-1:0", ReasoningOptions(effort="xhigh"), {"reasoning_effort": "high"}),
+        (LLAMA, ReasoningOptions(effort="high"), None),
     ],
 )  # fmt: skip
 def test_each_family_is_asked_for_reasoning_in_its_own_words(model, ask, extra):
@@ -336,13 +336,15 @@ def test_each_family_is_asked_for_reasoning_in_its_own_words(model, ask, extra):
 
 
 def test_effort_of_adaptive_models_is_the_nearest_they_know():
-    found = body(asking(reasoning=ReasoningAsk(effort="xhigh")), target(ADAPTIVE, reasoning_efforts=("low", "high")))
+    found = body(
+        asking(reasoning=ReasoningOptions(effort="xhigh")), target(ADAPTIVE, reasoning_efforts=("low", "high"))
+    )
     assert found["outputConfig"] == {"effort": "high"}
 
 
 def test_budget_stays_below_the_limit_and_sampling_gives_way():
     sampling = Sampling(max_tokens=2000, temperature=0.3, top_k=5)
-    found = body(asking(reasoning=ReasoningAsk(effort="max"), sampling=sampling))
+    found = body(asking(reasoning=ReasoningOptions(effort="max"), sampling=sampling))
     assert found["additionalModelRequestFields"] == {"thinking": {"type": "enabled", "budget_tokens": 1600}}
     assert found["inferenceConfig"] == {"maxTokens": 2000}
 
@@ -355,13 +357,13 @@ def test_budget_stays_below_the_limit_and_sampling_gives_way():
     ],
 )
 def test_thinking_that_cannot_be_is_left_out_with_a_warning(talk):
-    request = asking(reasoning=ReasoningAsk(effort="high"), **talk)
+    request = asking(reasoning=ReasoningOptions(effort="high"), **talk)
     assert "additionalModelRequestFields" not in body(request)
     assert "without extended thinking" in call(request).warnings[0]
 
 
 def test_highest_level_goes_with_no_limit_so_a_limit_lowers_it():
-    ask, nova = ReasoningAsk(effort="high"), target(NOVA_2)
+    ask, nova = ReasoningOptions(effort="high"), target(NOVA_2)
     limited = body(asking(reasoning=ask, sampling=Sampling(max_tokens=50)), nova)
     assert limited["additionalModelRequestFields"]["reasoningConfig"]["maxReasoningEffort"] == "medium"
     free = body(asking(reasoning=ask, sampling=Sampling(temperature=0.2)), nova)

@@ -19,18 +19,30 @@ from gateway.neutral.chat import (
     Conversation,
     CustomTool,
     FunctionTool,
-    Needs,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     ResponseFormat,
     Sampling,
     ToolChoice,
 )
 from gateway.neutral.events import Failed, collect
-from gateway.neutral.parts import File, Image, Media, Message, Place, Reasoning, Source, Text, ToolCall, ToolResult
+from gateway.neutral.parts import (
+    File,
+    Image,
+    Media,
+    Message,
+    Reasoning,
+    Source,
+    SourceRange,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from gateway.neutral.usage import Usage
 from gateway.providers.cohere.chat import CohereChat
+from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
-from gateway.providers.upstream import Network, Upstreams
+from gateway.providers.upstream import Upstreams
 from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
@@ -58,7 +70,7 @@ def ask(upstream) -> Iterator[Callable]:
         mapping = next(one for one in CATALOGUE.find(model).mappings if one.provider == "cohere")
         where = Target(CATALOGUE.provider("cohere"), mapping, Credential(secret), upstream.url, trusted=True)
         conversation = Conversation(messages or (HI,), **talk)
-        request = ChatRequest("m", Needs(stream=stream), lambda: conversation)
+        request = ChatRequest("m", Requirements(stream=stream), lambda: conversation)
         deadline = Clock().monotonic() + 5
         if not stream:
             return upstreams.send(request, where, deadline)
@@ -101,7 +113,7 @@ def test_citations_are_sources_with_their_places(ask, upstream):
     cited = ((0, 2, {"id": "d1", "title": "Facts", "text": "…"}), (6, 8, {"url": "https://a.example/", "title": "A"}))
     for result in both(ask, upstream, Answer("It is 42.", thinking="Hm.", cited=cited)):
         assert result.choices[0].parts[1].sources == (
-            Source("", "Facts", "It", 0, 2, Place("result", 0, file_id="d1")),
+            Source("", "Facts", "It", 0, 2, SourceRange("result", 0, file_id="d1")),
             Source("https://a.example/", "A", "42", 6, 8),
         )
 
@@ -138,7 +150,7 @@ def test_tool_loop_goes_back_with_its_thinking(ask, upstream):
 
 
 def test_model_that_does_not_think_is_told_its_plan(ask, upstream):
-    ask(HI, CALL, RESULT, tools=(TOOL,), model="command-a-03-2025", reasoning=ReasoningAsk(effort="high"))
+    ask(HI, CALL, RESULT, tools=(TOOL,), model="command-a-03-2025", reasoning=ReasoningOptions(effort="high"))
     assert sent(upstream)["messages"][1]["tool_plan"] == "I will look."
     assert "thinking" not in sent(upstream)
 
@@ -180,11 +192,11 @@ def test_schema_of_an_answer_is_in_the_services_grammar(ask, upstream):
 @pytest.mark.parametrize(
     ("ask_for", "expected"),
     [
-        (ReasoningAsk(effort="none"), {"type": "disabled"}),
-        (ReasoningAsk(effort="low"), {"type": "enabled", "token_budget": 2048}),
-        (ReasoningAsk(effort="high"), {"type": "enabled"}),
-        (ReasoningAsk(budget=300), {"type": "enabled", "token_budget": 300}),
-        (ReasoningAsk(), None),
+        (ReasoningOptions(effort="none"), {"type": "disabled"}),
+        (ReasoningOptions(effort="low"), {"type": "enabled", "token_budget": 2048}),
+        (ReasoningOptions(effort="high"), {"type": "enabled"}),
+        (ReasoningOptions(budget=300), {"type": "enabled", "token_budget": 300}),
+        (ReasoningOptions(), None),
     ],
 )
 def test_reasoning_is_asked_for_in_tokens(ask, upstream, ask_for, expected):

@@ -5,8 +5,8 @@ import orjson
 import pytest
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamRateLimited, UpstreamRefused, UpstreamTimeout
-from gateway.neutral.events import Failed, Finished, Silent, Started, collect
-from gateway.neutral.parts import Foreign, Image, Media, Reasoning, Source, Text, ToolCall
+from gateway.neutral.events import Failed, Finished, Heartbeat, Started, collect
+from gateway.neutral.parts import Image, Media, Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.google.generate import GoogleGenerate
 
@@ -72,14 +72,14 @@ def test_whole_answer_is_read_into_disjoint_counts():
 def test_signature_stays_on_the_part_that_it_came_with():
     parts = PROTOCOL.read(Reply(TEXT_REPLY, headers={}), False).choices[0].parts
     assert parts == (
-        Reasoning("**Greeting**\n\nThe user says hello.", maker="google", summary=True),
-        Text("Hello there.", signature=SIGNATURE, maker="google"),
+        Reasoning("**Greeting**\n\nThe user says hello.", vendor="google", summary=True),
+        Text("Hello there.", signature=SIGNATURE, vendor="google"),
     )
 
 
 def test_text_after_a_signature_is_a_part_of_its_own():
     parts = read(answer({"text": "a", "thoughtSignature": SIGNATURE}, {"text": "b"})).choices[0].parts
-    assert parts == (Text("a", signature=SIGNATURE, maker="google"), Text("b"))
+    assert parts == (Text("a", signature=SIGNATURE, vendor="google"), Text("b"))
 
 
 def test_sources_are_cited_by_characters_of_the_text():
@@ -114,7 +114,7 @@ def test_image_foreign_parts_and_drafts():
     code = {"executableCode": {"language": "PYTHON", "code": "1+1"}}
     image = {"inlineData": {"mimeType": "image/png", "data": "AQ=="}, "thoughtSignature": SIGNATURE}
     parts = read(answer(draft, code, image)).choices[0].parts
-    assert parts == (Foreign("google", "executableCode", code), Image(Media("image/png", data="AQ==")))
+    assert parts == (VendorPart("google", "executableCode", code), Image(Media("image/png", data="AQ==")))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_parallel_calls_in_fragments_keep_their_arguments_and_the_signature(size
     pieces = [TOOLS_STREAM[at : at + size] for at in range(0, len(TOOLS_STREAM), size)]
     result = collect([events(*pieces)])
     thought, first, second = result.choices[0].parts
-    assert thought == Reasoning("I will look.", maker="google", summary=True)
+    assert thought == Reasoning("I will look.", vendor="google", summary=True)
     assert first == ToolCall("a1", "look", '{"at":"sky","n":1}', SIGNATURE, "google")
     assert second.id.startswith("call_") and orjson.loads(second.arguments) == {"at": "sea ü"}
     assert (result.choices[0].finish, result.usage.output, result.usage.reasoning) == ("tool_calls", 34, 12)
@@ -211,7 +211,7 @@ def test_answer_that_is_no_stream_fails():
 
 def test_silence_is_passed_on_and_usage_is_the_last_told():
     found = events(chunk({"text": "a"}), b"", chunk({"text": "b"}, finish="STOP"))
-    assert any(isinstance(event, Silent) for event in found)
+    assert any(isinstance(event, Heartbeat) for event in found)
     assert isinstance(found[-1], Finished) and found[-1].usage == Usage(input=3, output=2)
 
 

@@ -11,23 +11,24 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
-    Needs,
     Options,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     ResponseFormat,
     Sampling,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.events import collect
-from gateway.neutral.parts import Audio, File, Foreign, Image, Media, Message, Reasoning, Text, ToolCall, ToolResult
+from gateway.neutral.parts import Audio, File, Image, Media, Message, Reasoning, Text, ToolCall, ToolResult, VendorPart
 from gateway.providers.google.contents import NO_SIGNATURE
 from gateway.providers.google.generate import GoogleGenerate
+from gateway.providers.openers import Network
 from gateway.providers.protocol import Call, Credential, Target
 from gateway.providers.tool_names import ALLOWED, plain_name
-from gateway.providers.upstream import Network, Upstreams
+from gateway.providers.upstream import Upstreams
 from gateway.transport import Transport
 
 PNG = base64.b64encode(b"\x89PNG pixels").decode()
@@ -40,7 +41,9 @@ VERTEX = "http://127.0.0.1:1/v1/publishers/google"
 
 def ask(*messages: Message, stream=False, options=Options(), needs=None, **talk) -> ChatRequest:
     conversation = Conversation(messages or HELLO, **talk)
-    return ChatRequest("m", needs or Needs(stream=stream, n=conversation.sampling.n), lambda: conversation, options)
+    return ChatRequest(
+        "m", needs or Requirements(stream=stream, n=conversation.sampling.n), lambda: conversation, options
+    )
 
 
 def at(address=STUDIO, model="gemini-3-flash", secret="AIza-good", settings=None, cap=None, auth="bearer", **mapping):
@@ -82,7 +85,7 @@ def upstreams(settings, clock):
 
 def send(upstreams: Upstreams, clock, request: ChatRequest, target: Target):
     deadline = clock.monotonic() + 10
-    if request.needs.stream:
+    if request.requirements.stream:
         return collect(upstreams.stream(request, target, deadline).batches)
     return upstreams.send(request, target, deadline)
 
@@ -144,7 +147,7 @@ def test_everything_at_once_is_taken_by_the_strict_upstream(upstreams, upstream,
         "tools": (LOOK, WebSearch()),
         "tool_choice": ToolChoice("tool", "look"),
         "response_format": ResponseFormat("json_schema", schema={"type": "array", "items": {"type": "string"}}),
-        "reasoning": ReasoningAsk(effort="max"),
+        "reasoning": ReasoningOptions(effort="max"),
         "sampling": Sampling(100, 1.5, 0.9, 40, 0.1, 0.2, 2, ("END",)),
     }
     send(upstreams, clock, ask(*messages, **talk, options=Options(service_tier="flex")), at(upstream.url))
@@ -208,11 +211,11 @@ def test_arguments_are_always_an_object(arguments, sent):
 
 def test_reasoning_of_another_maker_is_dropped_and_own_goes_back_when_signed():
     thoughts = (
-        Reasoning("x", "s", maker="anthropic"),
-        Reasoning("y", maker="google"),
-        Reasoning("z", "q==", maker="google"),
+        Reasoning("x", "s", vendor="anthropic"),
+        Reasoning("y", vendor="google"),
+        Reasoning("z", "q==", vendor="google"),
     )
-    body = write(ask(*HELLO, Message("assistant", (*thoughts, Text("a", signature="t+/=", maker="google"))), *HELLO))
+    body = write(ask(*HELLO, Message("assistant", (*thoughts, Text("a", signature="t+/=", vendor="google"))), *HELLO))
     assert body["contents"][1]["parts"] == [
         {"text": "z", "thought": True, "thoughtSignature": "q=="},
         {"text": "a", "thoughtSignature": "t+/="},
@@ -221,10 +224,10 @@ def test_reasoning_of_another_maker_is_dropped_and_own_goes_back_when_signed():
 
 def test_own_parts_go_back_as_they_came_and_foreign_ones_are_refused():
     code = {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "a"}
-    body = write(ask(*HELLO, Message("assistant", (Foreign("google", "executableCode", code),)), *HELLO))
+    body = write(ask(*HELLO, Message("assistant", (VendorPart("google", "executableCode", code),)), *HELLO))
     assert body["contents"][1]["parts"] == [code]
     with pytest.raises(NotSupported):
-        write(ask(*HELLO, Message("assistant", (Foreign("anthropic", "server_tool_use", {}),)), *HELLO))
+        write(ask(*HELLO, Message("assistant", (VendorPart("anthropic", "server_tool_use", {}),)), *HELLO))
 
 
 @pytest.mark.parametrize(
@@ -250,18 +253,18 @@ def test_file_of_another_service_is_not_supported():
 @pytest.mark.parametrize(
     ("model", "asked", "thinking"),
     [
-        ("gemini-3-flash", ReasoningAsk(), {"includeThoughts": True}),
-        ("gemini-3-flash", ReasoningAsk(effort="medium"), {"includeThoughts": True, "thinkingLevel": "LOW"}),
-        ("gemini-3-flash", ReasoningAsk(effort="max"), {"includeThoughts": True, "thinkingLevel": "HIGH"}),
-        ("gemini-3-flash", ReasoningAsk(effort="none"), {"thinkingLevel": "MINIMAL"}),
-        ("gemini-3-flash", ReasoningAsk(budget=9000), {"includeThoughts": True, "thinkingLevel": "HIGH"}),
-        ("gemini-3-flash", ReasoningAsk(effort="low", show="omitted"), {"thinkingLevel": "LOW"}),
-        ("gemini-2.5-flash", ReasoningAsk(effort="high"), {"includeThoughts": True, "thinkingBudget": 24576}),
-        ("gemini-2.5-flash", ReasoningAsk(effort="none"), {"thinkingBudget": 0}),
-        ("gemini-2.5-flash", ReasoningAsk(enabled=True), {"includeThoughts": True, "thinkingBudget": -1}),
-        ("gemini-2.5-flash", ReasoningAsk(budget=90000), {"includeThoughts": True, "thinkingBudget": 24576}),
-        ("gemini-2.5-flash-lite", ReasoningAsk(budget=9), {"includeThoughts": True, "thinkingBudget": 512}),
-        ("gemini-2.5-pro", ReasoningAsk(effort="none"), {"thinkingBudget": 128}),
+        ("gemini-3-flash", ReasoningOptions(), {"includeThoughts": True}),
+        ("gemini-3-flash", ReasoningOptions(effort="medium"), {"includeThoughts": True, "thinkingLevel": "LOW"}),
+        ("gemini-3-flash", ReasoningOptions(effort="max"), {"includeThoughts": True, "thinkingLevel": "HIGH"}),
+        ("gemini-3-flash", ReasoningOptions(effort="none"), {"thinkingLevel": "MINIMAL"}),
+        ("gemini-3-flash", ReasoningOptions(budget=9000), {"includeThoughts": True, "thinkingLevel": "HIGH"}),
+        ("gemini-3-flash", ReasoningOptions(effort="low", show="omitted"), {"thinkingLevel": "LOW"}),
+        ("gemini-2.5-flash", ReasoningOptions(effort="high"), {"includeThoughts": True, "thinkingBudget": 24576}),
+        ("gemini-2.5-flash", ReasoningOptions(effort="none"), {"thinkingBudget": 0}),
+        ("gemini-2.5-flash", ReasoningOptions(enabled=True), {"includeThoughts": True, "thinkingBudget": -1}),
+        ("gemini-2.5-flash", ReasoningOptions(budget=90000), {"includeThoughts": True, "thinkingBudget": 24576}),
+        ("gemini-2.5-flash-lite", ReasoningOptions(budget=9), {"includeThoughts": True, "thinkingBudget": 512}),
+        ("gemini-2.5-pro", ReasoningOptions(effort="none"), {"thinkingBudget": 128}),
     ],
 )
 def test_reasoning_is_a_level_or_a_budget(model, asked, thinking):
@@ -278,7 +281,7 @@ def test_reasoning_is_a_level_or_a_budget(model, asked, thinking):
     ],
 )
 def test_level_of_a_model_whose_entry_names_none(model, level):
-    body = write(ask(reasoning=ReasoningAsk(effort="medium")), at(model=model, reasoning_efforts=()))
+    body = write(ask(reasoning=ReasoningOptions(effort="medium")), at(model=model, reasoning_efforts=()))
     assert body["generationConfig"]["thinkingConfig"]["thinkingLevel"] == level
 
 
@@ -288,11 +291,11 @@ def test_older_image_model_is_not_asked_to_think():
 
 
 def test_model_that_cannot_stop_reasoning_is_told():
-    assert "cannot stop reasoning" in warnings_of(ask(reasoning=ReasoningAsk(effort="none")))
+    assert "cannot stop reasoning" in warnings_of(ask(reasoning=ReasoningOptions(effort="none")))
 
 
 def test_model_without_reasoning_is_not_asked_to_reason():
-    assert "generationConfig" not in write(ask(reasoning=ReasoningAsk(effort="high")), at(reasoning=False))
+    assert "generationConfig" not in write(ask(reasoning=ReasoningOptions(effort="high")), at(reasoning=False))
 
 
 def test_schema_is_json_for_newer_models_and_googles_own_for_older_ones():
@@ -348,7 +351,7 @@ def test_vertex_excludes_domains():
     [
         ({"tools": (WebSearch(),)}, at(web_search=False)),
         ({"tools": (CustomTool("free"),)}, at()),
-        ({"tools": (ForeignTool("anthropic", "bash_20250124", {}),)}, at()),
+        ({"tools": (VendorTool("anthropic", "bash_20250124", {}),)}, at()),
         ({"tools": (LOOK,), "response_format": ResponseFormat("json_object")}, at(model="gemini-2.5-flash")),
         ({"sampling": Sampling(n=9)}, at()),
     ],

@@ -1,4 +1,4 @@
-from gateway.neutral.chat import ReasoningAsk
+from gateway.neutral.chat import ReasoningOptions
 from gateway.neutral.parts import File, Media, Message, Text, ToolResult
 from gateway.providers.losses import NO_CITATIONS, NO_NAMES, spell_out, warn_of_mode, warn_of_names
 
@@ -38,7 +38,7 @@ def test_names_are_told_once_and_their_absence_never() -> None:
 
 def test_only_an_unusual_mode_is_told() -> None:
     warnings: list[str] = []
-    warn_of_mode(ReasoningAsk(mode="standard"), warnings)
+    warn_of_mode(ReasoningOptions(mode="standard"), warnings)
     assert warnings == []
-    warn_of_mode(ReasoningAsk(mode="pro"), warnings)
+    warn_of_mode(ReasoningOptions(mode="pro"), warnings)
     assert "pro" in warnings[0]

@@ -11,8 +11,8 @@ from gateway.neutral.chat import (
     Conversation,
     FunctionTool,
     Native,
-    Needs,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     ResponseFormat,
     Sampling,
     ToolChoice,
@@ -32,8 +32,9 @@ from gateway.neutral.parts import (
 )
 from gateway.neutral.usage import Usage
 from gateway.providers.openai.chat import OpenAIChat
+from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
-from gateway.providers.upstream import Network, Upstreams
+from gateway.providers.upstream import Upstreams
 from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
 
@@ -61,7 +62,7 @@ def ask(upstream) -> Iterator[Callable]:
         mapping = next(one for one in model.mappings if one.provider == "mistral")
         where = Target(PROVIDER, mapping, Credential(secret), upstream.url, trusted=True)
         conversation = Conversation(messages or (HI,), **talk)
-        needs = Needs(stream=stream)
+        needs = Requirements(stream=stream)
         request = ChatRequest("m", needs, lambda: conversation, native=native)
         deadline = Clock().monotonic() + 5
         if not stream:
@@ -133,7 +134,7 @@ def test_everything_at_once_is_taken(ask, upstream):
     past = Message("assistant", (Reasoning("Hm."), Refusal("No."), Text("42")), "bot")
     ask(
         Message("developer", (Text("Rule."),)), HI, past, HI, tools=(TOOL,), tool_choice=ToolChoice("required"),
-        response_format=wanted, reasoning=ReasoningAsk(effort="xhigh"), sampling=sampling,
+        response_format=wanted, reasoning=ReasoningOptions(effort="xhigh"), sampling=sampling,
     )  # fmt: skip
     assert sent(upstream)[0]["role"] == "system"
     body = upstream.calls[0].body

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported
-from gateway.neutral.chat import ChatRequest, Conversation, Native, Needs
+from gateway.neutral.chat import ChatRequest, Conversation, Native, Requirements
 from gateway.providers.openai.address import address_of, way_of
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.protocol import Credential, Target
@@ -51,6 +51,6 @@ def test_chat_with_a_service_account_asks_for_its_token_at_each_call() -> None:
     tokens = iter(("first", "second"))
     protocol, at = OpenAIChat(lambda account: next(tokens)), target(ACCOUNT)
     native = Native("openai", {"messages": []})
-    request = ChatRequest("m", Needs(), lambda: Conversation(()), native=native)
+    request = ChatRequest("m", Requirements(), lambda: Conversation(()), native=native)
     sent = [protocol.relay(native, request, at).headers["authorization"] for _ in range(2)]
     assert sent == ["Bearer first", "Bearer second"]

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout
-from gateway.neutral.events import Failed, Finished, NativeChunk, Silent, Started, collect, has_content
+from gateway.neutral.events import Failed, Finished, Heartbeat, NativeChunk, Started, collect, has_content
 from gateway.neutral.parts import Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.providers.openai.chat import OpenAIChat
@@ -185,7 +185,7 @@ def test_every_stream_begins_and_ends_once():
 
 
 def test_silence_is_told():
-    assert isinstance(events(b"", TEXT_STREAM)[0], Silent)
+    assert isinstance(events(b"", TEXT_STREAM)[0], Heartbeat)
 
 
 def test_answer_that_is_no_stream_is_a_failure():

@@ -8,21 +8,20 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
     Native,
-    Needs,
     Options,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     ResponseFormat,
     Sampling,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.parts import (
     Audio,
     File,
-    Foreign,
     Image,
     Media,
     Message,
@@ -30,6 +29,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
     Video,
 )
 from gateway.providers.openai.chat import OpenAIChat
@@ -68,7 +68,7 @@ def mapped(**fields) -> Mapping:
 
 def asking(*messages: Message, stream=False, options=Options(), user="", **talk) -> ChatRequest:
     conversation = Conversation(messages or (Message("user", (Text("hi"),)),), **talk)
-    return ChatRequest("gpt-5", Needs(stream=stream), lambda: conversation, options, user=user)
+    return ChatRequest("gpt-5", Requirements(stream=stream), lambda: conversation, options, user=user)
 
 
 def accepted(call: Call) -> dict:
@@ -121,7 +121,7 @@ def test_stream_always_asks_for_usage():
 def test_settings_are_carried_under_openais_names():
     sampling = Sampling(max_tokens=9, temperature=1.5, top_p=0.5, n=2, stop=("a",), verbosity="low")
     schema = ResponseFormat("json_schema", "shape", "", {"type": "object"}, True)
-    body = written(sampling=sampling, response_format=schema, reasoning=ReasoningAsk(effort="high"), user="ada")
+    body = written(sampling=sampling, response_format=schema, reasoning=ReasoningOptions(effort="high"), user="ada")
     assert (body["max_completion_tokens"], body["temperature"], body["n"], body["stop"]) == (9, 1.5, 2, ["a"])
     assert (body["reasoning_effort"], body["verbosity"], body["user"]) == ("high", "low", "ada")
     assert body["response_format"]["json_schema"] == {"name": "shape", "schema": {"type": "object"}, "strict": True}
@@ -170,7 +170,11 @@ def test_every_kind_of_media_is_carried():
 
 @pytest.mark.parametrize(
     "part",
-    [Video(Media(url="https://x.test/v.mp4")), Foreign("anthropic", "x", {}), File(Media(url="https://x.test/a.pdf"))],
+    [
+        Video(Media(url="https://x.test/v.mp4")),
+        VendorPart("anthropic", "x", {}),
+        File(Media(url="https://x.test/a.pdf")),
+    ],
 )
 def test_part_without_a_word_for_it_skips_the_target(part):
     with pytest.raises(NotSupported):
@@ -179,7 +183,7 @@ def test_part_without_a_word_for_it_skips_the_target(part):
 
 def test_tool_of_another_maker_skips_the_target():
     with pytest.raises(NotSupported):
-        PROTOCOL.write(asking(tools=(ForeignTool("anthropic", "bash_20250124", {}),)), target())
+        PROTOCOL.write(asking(tools=(VendorTool("anthropic", "bash_20250124", {}),)), target())
 
 
 def test_web_search_goes_only_where_the_mapping_has_it():
@@ -191,7 +195,7 @@ def test_web_search_goes_only_where_the_mapping_has_it():
 
 
 def test_reasoning_of_another_maker_is_dropped_or_replayed_as_the_entry_says():
-    past = Message("assistant", (Reasoning("because", signature="S", maker="anthropic"), Text("x")))
+    past = Message("assistant", (Reasoning("because", signature="S", vendor="anthropic"), Text("x")))
     assert written(past)["messages"][0] == {"role": "assistant", "content": "x"}
     body = orjson.loads(PROTOCOL.write(asking(past), target(quirks=("replay_reasoning",))).body)
     assert body["messages"][0]["reasoning_content"] == "because"
@@ -214,7 +218,7 @@ def test_what_a_mapping_lacks_is_left_out_and_named():
 
 
 def test_effort_none_goes_only_to_models_that_know_it():
-    request = asking(reasoning=ReasoningAsk(effort="none"))
+    request = asking(reasoning=ReasoningOptions(effort="none"))
     assert "reasoning_effort" not in accepted(PROTOCOL.write(request, target(mapped())))
     knowing = target(mapped(reasoning=True, reasoning_efforts=("none", "low")))
     assert accepted(PROTOCOL.write(request, knowing))["reasoning_effort"] == "none"
@@ -228,14 +232,14 @@ def test_tier_is_asked_for_where_the_provider_has_it():
 
 def test_forced_choice_is_softened_where_it_cannot_be_honoured():
     native = Native("openai", {"messages": [], "tools": [1], "tool_choice": "required"})
-    request = ChatRequest("gpt-5", Needs(forced_tool="required"), lambda: Conversation(()), native=native)
+    request = ChatRequest("gpt-5", Requirements(forced_tool="required"), lambda: Conversation(()), native=native)
     call = PROTOCOL.relay(native, request, target(mapped(supported_tool_choices=("auto", "none"))))
     assert orjson.loads(call.body)["tool_choice"] == "auto" and call.warnings
 
 
 def test_relay_retargets_and_leaves_the_callers_body_alone():
     native = Native("openai", {"messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 9})
-    request = ChatRequest("gpt-5", Needs(stream=True), lambda: Conversation(()), native=native)
+    request = ChatRequest("gpt-5", Requirements(stream=True), lambda: Conversation(()), native=native)
     to = target(quirks=("max_tokens_old_name", "no_stream_options"))
     body = orjson.loads(PROTOCOL.relay(native, request, to).body)
     assert body == {"model": "gpt-5-2026", "messages": native.body["messages"], "max_tokens": 9, "stream": True}
@@ -251,7 +255,7 @@ def test_failure_is_read_from_the_answer():
 def test_calls_of_one_target_share_neither_body_nor_manner():
     at, native = target(), Native("openai", {"messages": [{"role": "user", "content": "hi"}]})
     for stream in (False, True, False):
-        request = ChatRequest("gpt-5", Needs(stream=stream), lambda: Conversation(()), native=native)
+        request = ChatRequest("gpt-5", Requirements(stream=stream), lambda: Conversation(()), native=native)
         call = PROTOCOL.relay(native, request, at)
         assert call.headers["accept"] == ("text/event-stream" if stream else "application/json")
         assert (call.stream, "stream" in orjson.loads(call.body)) == (stream, stream)

@@ -9,21 +9,20 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
-    ForeignTool,
     FunctionTool,
     Native,
-    Needs,
     Options,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     ResponseFormat,
     Sampling,
     ToolChoice,
+    VendorTool,
     WebSearch,
 )
 from gateway.neutral.parts import (
     Audio,
     File,
-    Foreign,
     Image,
     Media,
     Message,
@@ -32,6 +31,7 @@ from gateway.neutral.parts import (
     Text,
     ToolCall,
     ToolResult,
+    VendorPart,
 )
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.protocol import Call, Credential, Target
@@ -53,7 +53,9 @@ def target(mapping: Mapping = MAPPING, ident: str = "a", **entry) -> Target:
     return Target(provider, mapping, Credential("sk-x", ident=ident), "https://acme.test/v1", output_cap=cap)
 
 
-def request(*messages: Message, needs: Needs = Needs(), options: Options = Options(), **fields) -> ChatRequest:
+def request(
+    *messages: Message, needs: Requirements = Requirements(), options: Options = Options(), **fields
+) -> ChatRequest:
     talk = Conversation(messages or (HI,), **fields)
     return ChatRequest("gpt-5", needs, lambda: talk, options)
 
@@ -72,7 +74,7 @@ def test_everything_that_a_conversation_may_hold_is_taken_by_the_strict_service(
     messages = (
         Message("system", (Text("Be brief."),)),
         Message("user", (Text("See"), PIXEL, File(Media(media_type="application/pdf", data="QUJD"), "a.pdf"))),
-        Message("assistant", (Reasoning("Hm", sealed=seal(), maker="responses", summary=True), Text("I look."))),
+        Message("assistant", (Reasoning("Hm", sealed=seal(), vendor="responses", summary=True), Text("I look."))),
         Message("assistant", (ToolCall("c1", "weather", ""), ToolCall("c2", "patch", "*** Begin", custom=True))),
         Message("tool", (ToolResult("c1", (Text("rain"), PIXEL)),)),
         Message("tool", (ToolResult("c2", (Text("done"),), is_error=True),)),
@@ -89,9 +91,9 @@ def test_everything_that_a_conversation_may_hold_is_taken_by_the_strict_service(
                 tools=tools,
                 tool_choice=ToolChoice("tool", "weather"),
                 response_format=schema,
-                reasoning=ReasoningAsk("high", show="summary"),
+                reasoning=ReasoningOptions("high", show="summary"),
                 sampling=Sampling(max_tokens=100, top_p=0.5, parallel_tool_calls=True, verbosity="low"),
-                needs=Needs(stream=True),
+                needs=Requirements(stream=True),
                 options=Options(prompt_cache_key="veiled"),
             ),
             target(),
@@ -117,12 +119,12 @@ def test_nothing_is_stored_upstream_and_sealed_reasoning_is_asked_for() -> None:
 
 
 def test_a_model_without_reasoning_is_not_asked_for_any() -> None:
-    body = sent(PROTOCOL.write(request(reasoning=ReasoningAsk("none")), target(PLAIN)))
+    body = sent(PROTOCOL.write(request(reasoning=ReasoningOptions("none")), target(PLAIN)))
     assert "include" not in body and "reasoning" not in body
 
 
 def test_reasoning_goes_back_byte_for_byte_to_the_account_that_sealed_it_and_to_no_other() -> None:
-    past = Message("assistant", (Reasoning("Hm", sealed=seal("a"), maker="responses"), Text("x")))
+    past = Message("assistant", (Reasoning("Hm", sealed=seal("a"), vendor="responses"), Text("x")))
     own = sent(PROTOCOL.write(request(past, HI), target(ident="a")))
     other = sent(PROTOCOL.write(request(past, HI), target(ident="b")))
     assert own["input"][0]["encrypted_content"] == SEALED
@@ -130,7 +132,7 @@ def test_reasoning_goes_back_byte_for_byte_to_the_account_that_sealed_it_and_to_
 
 
 def test_reasoning_of_another_maker_is_left_out() -> None:
-    past = Message("assistant", (Reasoning("Hm", signature="SIG", maker="anthropic"), Text("x")))
+    past = Message("assistant", (Reasoning("Hm", signature="SIG", vendor="anthropic"), Text("x")))
     assert [item["type"] for item in sent(PROTOCOL.write(request(past, HI), target()))["input"]] == ["message"] * 2
 
 
@@ -149,9 +151,9 @@ def test_a_call_id_over_the_limit_is_shortened_alike_in_call_and_output() -> Non
     ("fields", "messages"),
     [
         ({"sampling": Sampling(n=2)}, (HI,)),
-        ({"tools": (ForeignTool("anthropic", "bash_20250124", {}),)}, (HI,)),
+        ({"tools": (VendorTool("anthropic", "bash_20250124", {}),)}, (HI,)),
         ({}, (Message("user", (Audio(Media(data="QUJD"), "wav"),)),)),
-        ({}, (Message("assistant", (Foreign("anthropic", "server_tool_use", {}),)), HI)),
+        ({}, (Message("assistant", (VendorPart("anthropic", "server_tool_use", {}),)), HI)),
     ],
 )
 def test_what_the_format_has_no_word_for_skips_the_target(fields: dict, messages: tuple) -> None:
@@ -178,7 +180,7 @@ def test_the_budget_caps_the_output() -> None:
 
 def relay(body: dict, mapping: Mapping = MAPPING, ident: str = "a", **needs) -> Call:
     native = Native("responses", {"input": [{"type": "message", "role": "user", "content": "Hi"}], **body})
-    return PROTOCOL.relay(native, request(needs=Needs(**needs)), target(mapping, ident))
+    return PROTOCOL.relay(native, request(needs=Requirements(**needs)), target(mapping, ident))
 
 
 def test_a_relayed_body_opens_its_own_seals_and_drops_those_of_others() -> None:
@@ -196,7 +198,7 @@ def test_a_compaction_that_another_account_sealed_skips_the_target() -> None:
 
 
 def test_a_compaction_is_opened_for_its_account_when_the_body_is_written_anew() -> None:
-    item = Foreign("responses", "compaction", {"type": "compaction", "encrypted_content": seal()})
+    item = VendorPart("responses", "compaction", {"type": "compaction", "encrypted_content": seal()})
     asked = request(Message("user", (Text("Go on."),)), Message("assistant", (item,)), Message("user", (Text("Now."),)))
     written = orjson.loads(OpenAIResponses().write(asked, target()).body)["input"]
     assert written[1] == {"type": "compaction", "encrypted_content": SEALED}

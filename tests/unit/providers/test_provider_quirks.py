@@ -8,9 +8,9 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     FunctionTool,
-    Needs,
     Options,
-    ReasoningAsk,
+    ReasoningOptions,
+    Requirements,
     Sampling,
     ToolChoice,
 )
@@ -41,9 +41,9 @@ REFUSED = {
 def written(provider: str, model: str, effort="", stream=True, budget=None) -> dict:
     mapping = next(one for one in CATALOGUE.find(model).mappings if one.provider == provider)
     talk = Conversation(
-        TALK.messages, TALK.tools, TALK.tool_choice, None, ReasoningAsk(effort, budget=budget), TALK.sampling
+        TALK.messages, TALK.tools, TALK.tool_choice, None, ReasoningOptions(effort, budget=budget), TALK.sampling
     )
-    needs = Needs(stream=stream, effort=effort, reasoning=bool(effort), n=1)
+    needs = Requirements(stream=stream, effort=effort, reasoning=bool(effort), n=1)
     request = ChatRequest("m", needs, lambda: talk, Options(service_tier="auto"), user="u")
     where = Target(CATALOGUE.provider(provider), mapping, Credential("k"), "https://x.example/v1")
     return orjson.loads(OpenAIChat().write(request, where).body)
@@ -126,7 +126,7 @@ def test_sampling_stays_behind_where_it_is_fixed():
 @pytest.mark.parametrize("effort", ["none", "high"])
 def test_engines_pass_the_switch_on_to_the_template(effort):
     body = {"reasoning_effort": effort}
-    quirks.adjust(body, ChatRequest("m", Needs(), lambda: TALK), CATALOGUE.provider("vllm").quirks[1:])
+    quirks.adjust(body, ChatRequest("m", Requirements(), lambda: TALK), CATALOGUE.provider("vllm").quirks[1:])
     assert body["chat_template_kwargs"] == {"enable_thinking": effort != "none"}
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.neutral.chat import ChatRequest, Conversation, Needs, Options, ReasoningAsk
+from gateway.neutral.chat import ChatRequest, Conversation, Options, ReasoningOptions, Requirements
 from gateway.providers import quirks
 
 PROVIDERS = Path(__file__).parents[3] / "config" / "catalogue" / "providers"
-PLAIN = ChatRequest("m", Needs(), lambda: Conversation(()))
+PLAIN = ChatRequest("m", Requirements(), lambda: Conversation(()))
 
 
 class Typed(msgspec.Struct, tag_field="role", tag="developer", omit_defaults=True):
@@ -94,8 +94,8 @@ def test_prompt_cache_fields_are_sent_only_where_asked_for():
 
 
 def test_budget_of_thinking_is_sent_where_the_provider_has_one():
-    talk = Conversation((), reasoning=ReasoningAsk(budget=900))
-    request = ChatRequest("m", Needs(reasoning=True), lambda: talk)
+    talk = Conversation((), reasoning=ReasoningOptions(budget=900))
+    request = ChatRequest("m", Requirements(reasoning=True), lambda: talk)
     assert adjusted("enable_thinking", {}, request) == {"enable_thinking": True, "thinking_budget": 900}
     assert adjusted("enable_thinking", {}) == {}
 

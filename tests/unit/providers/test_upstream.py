@@ -9,7 +9,7 @@ from gateway.neutral.events import Batch, Finished, Started
 from gateway.providers.protocol import Call
 from gateway.providers.upstream import Upstreams
 
-TARGET = SimpleNamespace(kept={}, protocol="plain", quirks=(), provider=SimpleNamespace(id="maker"), second="")
+TARGET = SimpleNamespace(memo={}, protocol="plain", quirks=(), provider=SimpleNamespace(id="maker"), second="")
 
 
 class Plain:

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.clock import Clock
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 from gateway.routing.decision import Plan
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
 from gateway.routing.sticky import Sticky
-from gateway.settings import Routing
+from gateway.settings import RoutingSettings
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Key:
 
 def make_mapping(provider: str, model: str = "m", price: int = 1_000_000_000, **more: Any) -> Mapping:
     """A mapping that costs `price` n$ per million tokens either way."""
-    base = Mapping(provider, model, model, prices=(Prices(Rates(prompt=price, completion=price)),))
+    base = Mapping(provider, model, model, prices=(Prices(TokenRates(prompt=price, completion=price)),))
     return replace(base, **more)
 
 
@@ -48,7 +48,7 @@ class World:
     def __post_init__(self) -> None:
         self.catalogue = Catalogue(self.models, self.providers, {"nick": "m"}, "1")
         self.health = Health(self.clock)
-        settings = Routing(
+        settings = RoutingSettings(
             max_attempts=3,
             exploration_rate=self.exploration,
             sticky_ttl_s=3600,
@@ -61,10 +61,12 @@ class World:
             lambda: self.catalogue, self.health, self.sticky, settings, self.auto_models, random, self.clock
         )
 
-    def plan(self, asked: str = "m", needs: Needs | None = None, options: Options | None = None, **more: Any) -> Plan:
+    def plan(
+        self, asked: str = "m", needs: Requirements | None = None, options: Options | None = None, **more: Any
+    ) -> Plan:
         return self.router.plan(
             asked,
-            needs or Needs(),
+            needs or Requirements(),
             options or Options(),
             lambda mapping, provider: self.denied.get(provider.id),
             lambda mapping: self.keys.get(mapping.provider, ()),

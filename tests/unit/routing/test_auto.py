@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.errors import InvalidRequest, NotSupported, UpstreamRateLimited
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 from gateway.routing.record import write_record
 
 LIMITED = UpstreamRateLimited("slow", retry_after=30, upstream_status=429)
@@ -34,24 +34,24 @@ def test_auto_takes_the_cheapest_listed_model_and_all_its_providers_then_the_nex
 
 
 def test_auto_takes_the_cheapest_that_is_capable(market):
-    assert chosen(market().plan("auto", Needs(vision=True))) == ["a/big"]
+    assert chosen(market().plan("auto", Requirements(vision=True))) == ["a/big"]
 
 
 def test_auto_leaves_room_for_an_answer_when_no_limit_is_named(market):
     world = market()
-    assert chosen(world.plan("auto", Needs(prompt_bytes=31_000, max_tokens=100)))[0] == "a/small"
-    assert chosen(world.plan("auto", Needs(prompt_bytes=31_000)))[0] == "a/big"
+    assert chosen(world.plan("auto", Requirements(prompt_bytes=31_000, max_tokens=100)))[0] == "a/small"
+    assert chosen(world.plan("auto", Requirements(prompt_bytes=31_000)))[0] == "a/big"
 
 
 def test_auto_takes_a_listed_model_without_a_wish_only_where_no_model_fulfils_it(market):
     world = market()
-    assert chosen(world.plan("auto", Needs(reasoning=True)))[0] == "a/big"
-    plan = world.plan("auto", Needs(verbosity=True))
+    assert chosen(world.plan("auto", Requirements(reasoning=True)))[0] == "a/big"
+    plan = world.plan("auto", Requirements(verbosity=True))
     assert chosen(plan)[0] == "a/small" and plan.waived == ("verbosity",)
 
 
 def test_auto_goes_beyond_its_list_rather_than_fail(market):
-    plan = market().plan("auto", Needs(audio=True))
+    plan = market().plan("auto", Requirements(audio=True))
     assert chosen(plan) == ["c/other"]
 
 
@@ -63,7 +63,7 @@ def test_auto_uses_whatever_has_a_credential(market, key):
 def test_auto_takes_the_built_in_provider_only_when_no_other_has_a_credential(market, key):
     assert chosen(market(keys={"toy": (key(),)}).plan("auto")) == ["toy/toy-echo"]
     with pytest.raises(NotSupported):
-        market().plan("auto", Needs(documents=True))
+        market().plan("auto", Requirements(documents=True))
 
 
 def test_among_equally_cheap_models_the_first_of_the_catalogue_is_taken(world, mapping):
@@ -98,7 +98,7 @@ def test_no_fallback_keeps_auto_at_its_first_choice(market):
 
 
 def test_no_reasoning_leaves_reasoning_models_out(market):
-    assert chosen(market().plan("auto", Needs(vision=True), Options(no_reasoning=True))) == ["c/other"]
+    assert chosen(market().plan("auto", Requirements(vision=True), Options(no_reasoning=True))) == ["c/other"]
 
 
 def test_free_models_only_takes_any_free_model_or_refuses(market):
@@ -113,12 +113,12 @@ def test_deprecated_and_unstable_models_are_not_chosen(market):
     world = market(models={"small": {"deprecated": "2020-01-01"}, "other": {"stability": "unstable"}})
     assert chosen(world.plan("auto")) == ["a/big"]
     with pytest.raises(NotSupported):
-        world.plan("auto", Needs(audio=True))
+        world.plan("auto", Requirements(audio=True))
 
 
 def test_a_session_keeps_its_model(market):
     world = market()
-    plan = world.plan("auto", Needs(vision=True), session="s")
+    plan = world.plan("auto", Requirements(vision=True), session="s")
     world.router.served(plan, plan.first)
     again = world.plan("auto", session="s")
     assert chosen(again) == ["a/big", "a/small", "b/small"]
@@ -139,7 +139,7 @@ def test_smart_keeps_to_the_organizations_list(market):
     world = market()
     assert chosen(world.plan("smart", routes=Routes())) == ["c/other"]
     with pytest.raises(NotSupported):
-        world.plan("smart", Needs(documents=True), routes=Routes())
+        world.plan("smart", Requirements(documents=True), routes=Routes())
 
 
 def test_auto_without_any_credential_says_so(market):

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.catalogue.entries import Model
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 from gateway.routing.capabilities import BITS, lacks, missing, read_ability, read_demand, refuse
 
 FLAGS = [
@@ -31,66 +31,69 @@ def lacking(mapping, provider):
 
 @pytest.mark.parametrize(("need", "field", "reason"), FLAGS)
 def test_each_need_asks_for_its_own_flag(lacking, need, field, reason):
-    assert lacking(Needs(**{need: True})) == (reason,)
-    assert lacking(Needs(**{need: True}), **{field: True}) == ()
+    assert lacking(Requirements(**{need: True})) == (reason,)
+    assert lacking(Requirements(**{need: True}), **{field: True}) == ()
 
 
 def test_a_plain_request_lacks_nothing(lacking):
-    assert lacking(Needs(stream=True, max_tokens=10, prompt_bytes=100)) == ()
+    assert lacking(Requirements(stream=True, max_tokens=10, prompt_bytes=100)) == ()
 
 
 def test_streaming_needs_the_mapping_and_the_provider(lacking):
-    assert lacking(Needs(stream=True), streaming=False) == ("streaming",)
-    assert lacking(Needs(stream=True), provider_fields={"streaming": False}) == ("streaming",)
+    assert lacking(Requirements(stream=True), streaming=False) == ("streaming",)
+    assert lacking(Requirements(stream=True), provider_fields={"streaming": False}) == ("streaming",)
 
 
 def test_image_output_is_a_matter_of_the_model(lacking):
-    assert lacking(Needs(image_output=True)) == ("image output",)
-    assert lacking(Needs(image_output=True), model=Model("m", output_modalities=("text", "image"))) == ()
+    assert lacking(Requirements(image_output=True)) == ("image output",)
+    assert lacking(Requirements(image_output=True), model=Model("m", output_modalities=("text", "image"))) == ()
 
 
 def test_effort_must_be_a_listed_one_where_there_is_a_list(lacking):
-    asked = Needs(reasoning=True, effort="minimal")
+    asked = Requirements(reasoning=True, effort="minimal")
     assert lacking(asked, reasoning=True) == ()
     assert lacking(asked, reasoning=True, reasoning_efforts=("low", "high")) == ("effort",)
 
 
 def test_effort_none_asks_for_no_reasoning(lacking):
-    assert lacking(Needs(reasoning=True, effort="none")) == ()
+    assert lacking(Requirements(reasoning=True, effort="none")) == ()
 
 
 def test_several_answers_need_support_and_room(lacking):
-    assert lacking(Needs(n=2)) == ("n",)
-    assert lacking(Needs(n=2), supports_n=True) == ()
-    assert lacking(Needs(n=9), supports_n=True, max_n=8) == ("n",)
+    assert lacking(Requirements(n=2)) == ("n",)
+    assert lacking(Requirements(n=2), supports_n=True) == ()
+    assert lacking(Requirements(n=9), supports_n=True, max_n=8) == ("n",)
 
 
 def test_output_limit_is_the_mappings_else_the_models(lacking):
-    assert lacking(Needs(max_tokens=101), max_output=100) == ("max_tokens",)
-    assert lacking(Needs(max_tokens=101), max_output=200, model=Model("m", max_output=100)) == ()
-    assert lacking(Needs(max_tokens=101), model=Model("m", max_output=100)) == ("max_tokens",)
+    assert lacking(Requirements(max_tokens=101), max_output=100) == ("max_tokens",)
+    assert lacking(Requirements(max_tokens=101), max_output=200, model=Model("m", max_output=100)) == ()
+    assert lacking(Requirements(max_tokens=101), model=Model("m", max_output=100)) == ("max_tokens",)
 
 
 def test_a_prompt_that_cannot_fit_is_told_from_one_that_may_not(lacking):
-    assert lacking(Needs(prompt_bytes=4_000, max_tokens=10), context_length=1010) == ()
+    assert lacking(Requirements(prompt_bytes=4_000, max_tokens=10), context_length=1010) == ()
     room = "room for max_tokens"
-    assert lacking(Needs(prompt_bytes=4_004, max_tokens=10), context_length=1010) == (room,)
-    assert lacking(Needs(prompt_bytes=4_040, max_tokens=10), context_length=1010) == ("context (estimated)", room)
-    assert lacking(Needs(prompt_bytes=10_100, max_tokens=10), context_length=1010) == ("context", room)
+    assert lacking(Requirements(prompt_bytes=4_004, max_tokens=10), context_length=1010) == (room,)
+    assert lacking(Requirements(prompt_bytes=4_040, max_tokens=10), context_length=1010) == (
+        "context (estimated)",
+        room,
+    )
+    assert lacking(Requirements(prompt_bytes=10_100, max_tokens=10), context_length=1010) == ("context", room)
 
 
 def test_a_service_tier_must_be_the_mappings(lacking):
-    assert lacking(Needs(), tier="flex") == ("service tier",)
-    assert lacking(Needs(), tier="flex", service_tiers={"flex": "0.5"}) == ()
-    assert lacking(Needs(), tier="auto") == ()
+    assert lacking(Requirements(), tier="flex") == ("service tier",)
+    assert lacking(Requirements(), tier="flex", service_tiers={"flex": "0.5"}) == ()
+    assert lacking(Requirements(), tier="auto") == ()
 
 
 def test_a_forced_tool_must_be_among_known_choices(lacking):
-    assert lacking(Needs(tools=True, forced_tool="required"), tools=True) == ()
-    assert lacking(Needs(tools=True, forced_tool="required"), tools=True, supported_tool_choices=("auto",)) == (
+    assert lacking(Requirements(tools=True, forced_tool="required"), tools=True) == ()
+    assert lacking(Requirements(tools=True, forced_tool="required"), tools=True, supported_tool_choices=("auto",)) == (
         "tool choice",
     )
-    assert lacking(Needs(tools=True, forced_tool="tool"), tools=True, supported_tool_choices=("function",)) == ()
+    assert lacking(Requirements(tools=True, forced_tool="tool"), tools=True, supported_tool_choices=("function",)) == ()
 
 
 def test_penalties_are_taken_where_the_format_and_the_entry_have_them(mapping, provider):
@@ -103,26 +106,26 @@ def test_penalties_are_taken_where_the_format_and_the_entry_have_them(mapping, p
 
 
 def test_servers_whose_entry_forces_no_tool_lack_it(lacking):
-    forced = Needs(tools=True, forced_tool="required")
+    forced = Requirements(tools=True, forced_tool="required")
     assert lacking(forced, tools=True, quirks=("tool_choice_auto",)) == ("tool choice",)
 
 
 def test_offered_tools_of_providers_are_wishes(lacking):
-    assert lacking(Needs(web_search=True, search_offered=True)) == ("offered web search",)
-    assert lacking(Needs(web_search=True, search_offered=True), web_search=True) == ()
-    assert lacking(Needs(hosted="other")) == ("hosted tools",)
-    assert lacking(Needs(hosted="other"), protocol="other") == ()
+    assert lacking(Requirements(web_search=True, search_offered=True)) == ("offered web search",)
+    assert lacking(Requirements(web_search=True, search_offered=True), web_search=True) == ()
+    assert lacking(Requirements(hosted="other")) == ("hosted tools",)
+    assert lacking(Requirements(hosted="other"), protocol="other") == ()
 
 
 def test_a_part_of_one_maker_goes_to_its_protocol_only(lacking):
-    assert lacking(Needs(maker_only="other")) == ("foreign part",)
-    assert lacking(Needs(maker_only="other"), protocol="other") == ()
+    assert lacking(Requirements(vendor_only="other")) == ("foreign part",)
+    assert lacking(Requirements(vendor_only="other"), protocol="other") == ()
 
 
 def test_a_part_of_one_maker_goes_to_either_of_two_protocols(mapping, provider):
     ability = read_ability(mapping("p"), Model("m"), provider("p"), "chat", "other")
-    assert lacks(ability, read_demand(Needs(maker_only="other"), Options())) == ()
-    assert lacks(ability, read_demand(Needs(maker_only="third"), Options())) == ("foreign part",)
+    assert lacks(ability, read_demand(Requirements(vendor_only="other"), Options())) == ()
+    assert lacks(ability, read_demand(Requirements(vendor_only="third"), Options())) == ("foreign part",)
 
 
 def test_the_refusal_names_what_all_lack():

@@ -320,7 +320,7 @@ def test_refusals_seen_by_different_workers_add_up(health, clock, mapping, key):
     assert resting_for("three", other, clock, mapping("p"), key())
     other.sample(mapping("p"), key())
     health.merge(json.loads(json.dumps(other.export())))
-    assert not health.refusals and not health.rests.providers and not health._watched
+    assert not health.refusals and not health.cooldowns.providers and not health._watched
 
 
 @pytest.mark.parametrize("error", [*[UpstreamRefused("no", upstream_status=402)], ConnectFailed("refused"), FAILED])
@@ -330,7 +330,7 @@ def test_a_probe_that_ends_in_a_refusal_of_the_callers_request_ends_the_rest(hea
     clock.advance(61)
     health.begin(mapping("p"), key())
     health.sample(mapping("p"), key(), error=InvalidRequest("wrong", upstream_status=400))
-    assert not resting(health, clock, mapping("p"), key()) and not health.rests.providers
+    assert not resting(health, clock, mapping("p"), key()) and not health.cooldowns.providers
 
 
 def test_a_limit_lasts_though_another_request_is_refused_as_the_callers_fault(health, clock, mapping, key):
@@ -377,7 +377,7 @@ def test_memory_of_refusals_is_bounded(health, mapping, key):
 
 def test_a_refusal_that_moves_nobody_costs_nobody_the_short_way_of_planning(health, mapping, key):
     health.sample(mapping("p"), key(), error=UNKNOWN, organization="one")
-    assert health.refusals and not health.rests.concern("p")
+    assert health.refusals and not health.cooldowns.concern("p")
     health.sample(mapping("p"), key())
     assert not health.refusals
 
@@ -386,5 +386,5 @@ def test_what_rested_long_ago_is_forgotten(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow", retry_after=20))
     for seconds, known in ((500, True), (200, False)):
         clock.advance(seconds)
-        health.rests.tidy()
-        assert health.rests.concern("p") is known
+        health.cooldowns.tidy()
+        assert health.cooldowns.concern("p") is known

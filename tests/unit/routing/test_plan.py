@@ -3,7 +3,7 @@ import json
 import pytest
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.entries import Model, Prices, Rates, Tier
+from gateway.catalogue.entries import Model, Prices, Tier, TokenRates
 from gateway.errors import (
     ConnectFailed,
     ConnectTimeout,
@@ -16,12 +16,12 @@ from gateway.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
+from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.candidates import CODING
 from gateway.routing.plan import chance_of
 from gateway.routing.record import write_record
-from gateway.routing.resolve import Offer
-from gateway.routing.sieve import NoCredential
+from gateway.routing.resolve import CustomModel
 
 FAILED = UpstreamFailed("it failed")
 
@@ -65,7 +65,7 @@ def test_failover_tries_every_provider_before_another_region(world, mapping):
 def test_denied_incapable_and_keyless_candidates_are_excluded_with_reasons(world, mapping, key):
     rows = (mapping("a"), mapping("b"), mapping("c", tools=True), mapping("d", tools=True), mapping("e", prices=()))
     made = world(*rows, keys={"a": (key(),), "d": (key(),)}, denied={"a": "denied by team rule"})
-    plan = made.plan(needs=Needs(tools=True))
+    plan = made.plan(needs=Requirements(tools=True))
     found = {one.key: (one.stage, one.reason) for one in plan.excluded}
     assert providers(plan) == ["d"] and found["a/m"] == ("access", "denied by team rule")
     assert found["b/m"] == ("ability", "lacks tools") and found["c/m"] == ("credential", "no credential")
@@ -78,7 +78,7 @@ def test_priority_zero_switches_a_provider_off(trio):
 
 def test_an_unsupported_request_names_what_is_missing(trio):
     with pytest.raises(NotSupported, match="vision") as caught:
-        trio().plan(needs=Needs(vision=True))
+        trio().plan(needs=Requirements(vision=True))
     assert (caught.value.status, caught.value.code) == (400, "model_not_supported")
 
 
@@ -103,7 +103,7 @@ def test_a_model_without_any_credential_tells_whose_would_do(trio):
 def test_want_of_a_credential_is_told_beside_what_those_with_one_lack(world, mapping, key):
     rows = (mapping("a"), mapping("b", vision=True))
     with pytest.raises(NoCredential, match=r"with a credential offers .*vision.* Others might.*\(b\)") as caught:
-        world(*rows, keys={"a": (key(),)}).plan(needs=Needs(vision=True))
+        world(*rows, keys={"a": (key(),)}).plan(needs=Requirements(vision=True))
     assert caught.value.code == "model_not_supported"
 
 
@@ -215,18 +215,18 @@ def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
 
 def test_who_fulfils_a_wish_comes_first_and_the_others_stay_in_reserve(world, mapping):
     made = world(mapping("a", price=1), mapping("b", parallel_tool_calls=True))
-    assert providers(made.plan(needs=Needs(parallel_tools=True))) == ["b", "a"]
+    assert providers(made.plan(needs=Requirements(parallel_tools=True))) == ["b", "a"]
 
 
 def test_neither_preference_nor_chance_put_a_lacking_provider_first(world, mapping):
     made = world(mapping("a", price=1), mapping("b", reasoning=True), exploration=1.0, rolls=[0.0, 0.0])
     made.sticky.prefer("", "m", "a/m")
-    assert providers(made.plan(needs=Needs(reasoning=True), explore=1.0)) == ["b", "a"]
+    assert providers(made.plan(needs=Requirements(reasoning=True), explore=1.0)) == ["b", "a"]
 
 
 def test_a_wish_that_nobody_fulfils_refuses_nothing(world, mapping):
     made = world(mapping("a", max_output=100))
-    wishes = Needs(max_tokens=200, reasoning=True, verbosity=True, parallel_tools=True)
+    wishes = Requirements(max_tokens=200, reasoning=True, verbosity=True, parallel_tools=True)
     plan = made.plan(needs=wishes, options=Options(service_tier="flex"))
     assert set(write_record(plan)["waived"]) == {
         "max_tokens",
@@ -240,7 +240,7 @@ def test_a_wish_that_nobody_fulfils_refuses_nothing(world, mapping):
 def test_a_forced_tool_that_nobody_honours_is_refused(world, mapping):
     made = world(mapping("a", tools=True, supported_tool_choices=("auto",)))
     with pytest.raises(NotSupported) as caught:
-        made.plan(needs=Needs(tools=True, forced_tool="required"))
+        made.plan(needs=Requirements(tools=True, forced_tool="required"))
     assert (caught.value.status, caught.value.param) == (400, "tool_choice")
 
 
@@ -426,18 +426,18 @@ def test_price_strategy_ignores_speed(world, mapping, key):
 
 
 def test_large_prompts_of_coding_clients_follow_the_cache_price(world, mapping):
-    cached = Prices(Rates(prompt=2 * 10**9, completion=2 * 10**9, input_cache_read=10**8))
+    cached = Prices(TokenRates(prompt=2 * 10**9, completion=2 * 10**9, input_cache_read=10**8))
     made = world(mapping("a", price=10**9), mapping("b", prices=(cached,)))
-    assert providers(made.plan(needs=Needs(prompt_bytes=19_000), traffic=CODING))[0] == "a"
-    assert providers(made.plan(needs=Needs(prompt_bytes=20_000), traffic=CODING))[0] == "b"
+    assert providers(made.plan(needs=Requirements(prompt_bytes=19_000), traffic=CODING))[0] == "a"
+    assert providers(made.plan(needs=Requirements(prompt_bytes=20_000), traffic=CODING))[0] == "b"
 
 
 def test_tiered_prices_count_for_the_size_of_the_prompt(world, mapping):
-    small, large = Rates(prompt=10**8, completion=10**8), Rates(prompt=10**10, completion=10**10)
+    small, large = TokenRates(prompt=10**8, completion=10**8), TokenRates(prompt=10**10, completion=10**10)
     tiered = Prices(small, tiers=(Tier(1000, small), Tier(None, large)))
     made = world(mapping("a", prices=(tiered,)), mapping("b", price=10**9))
-    assert providers(made.plan(needs=Needs(prompt_bytes=4_000)))[0] == "a"
-    assert providers(made.plan(needs=Needs(prompt_bytes=4_004)))[0] == "b"
+    assert providers(made.plan(needs=Requirements(prompt_bytes=4_000)))[0] == "a"
+    assert providers(made.plan(needs=Requirements(prompt_bytes=4_004)))[0] == "b"
 
 
 def test_a_new_catalogue_counts_at_once(trio, mapping):
@@ -458,7 +458,7 @@ def test_a_mapping_ends_on_its_day(world, mapping, clock):
 def test_a_custom_provider_is_planned_without_the_catalogue(trio, mapping, provider, key):
     class Routes:
         def offer(self, name, model):
-            return Offer(Model(model), provider(name), mapping(name, model))
+            return CustomModel(Model(model), provider(name), mapping(name, model))
 
     world = trio()
     world.keys["house"] = (key("own", "byok", "https://own.example"),)

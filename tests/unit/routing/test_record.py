@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from gateway.errors import ConnectFailed, GatewayError, UpstreamFailed, UpstreamRateLimited, UpstreamRefused
-from gateway.neutral.chat import Needs, Options
+from gateway.neutral.chat import Options, Requirements
 from gateway.routing.record import pack, unpack, write_record
 
 CASES, MARKETS = 10_000, 100
@@ -43,7 +43,7 @@ def make_market(roll, world, mapping):
 
 
 def make_ask(roll):
-    needs = Needs(
+    needs = Requirements(
         stream=roll.random() < 0.5,
         tools=roll.random() < 0.3,
         vision=roll.random() < 0.2,
@@ -110,7 +110,7 @@ def test_a_kept_decision_reads_back_as_it_was_explained(world, mapping):
     for _ in range(50):
         made = make_market(roll, world, mapping)
         try:
-            plan = made.plan("m", Needs(stream=True))
+            plan = made.plan("m", Requirements(stream=True))
         except GatewayError:
             continue
         assert unpack(json.loads(json.dumps(pack(plan)))) == json.loads(json.dumps(write_record(plan)))
@@ -135,7 +135,7 @@ def test_a_decision_among_four_providers_and_five_without_a_key_stays_below_300_
     for row in rows[:4]:
         for _ in range(5):
             made.health.sample(row, made.keys[row.provider][0], ttft_ms=312, tokens=80, duration_ms=700)
-    packed = pack(made.plan("gpt-oss-120b", Needs(stream=True)))
+    packed = pack(made.plan("gpt-oss-120b", Requirements(stream=True)))
     assert len(json.dumps(packed, separators=(",", ":"))) < 300
 
 

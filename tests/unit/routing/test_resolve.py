@@ -3,7 +3,7 @@ import pytest
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model
 from gateway.errors import InvalidRequest, NotFound, UnknownModel
-from gateway.routing.resolve import Offer, resolve
+from gateway.routing.resolve import CustomModel, resolve
 
 TODAY = "2026-01-15"
 
@@ -34,7 +34,7 @@ def catalogue(world, mapping):
 
 @pytest.fixture
 def own(provider, mapping):
-    return Offer(Model("any"), provider("house"), mapping("house", "any"))
+    return CustomModel(Model("any"), provider("house"), mapping("house", "any"))
 
 
 def test_a_bare_id_or_alias_is_open_to_all_providers(catalogue):
@@ -129,7 +129,7 @@ def test_a_custom_provider_serves_any_model_text(catalogue, own):
 
 
 def test_a_known_provider_wins_over_a_custom_one_of_that_name(catalogue, provider, mapping):
-    routes = Routes(Offer(Model("any"), provider("a"), mapping("a", "any")))
+    routes = Routes(CustomModel(Model("any"), provider("a"), mapping("a", "any")))
     assert resolve("a/m", catalogue, TODAY, routes).kind == "pinned"
 
 

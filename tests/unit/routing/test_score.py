@@ -2,15 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Rates
-from gateway.routing.candidates import CODING, GENERAL, Figures, Traffic, blend, make_candidate
-from gateway.routing.score import Entry, penalty, rank, weigh
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
+from gateway.routing.candidates import CODING, GENERAL, HealthFigures, Traffic, blend, make_candidate
+from gateway.routing.score import ScoreEntry, penalty, rank, weigh
 
 
 def entry(provider="a", price=100.0, uptime=100.0, latency=1000.0, throughput=50.0, priority=1.0):
-    mapping = Mapping(provider, "m", "m", prices=(Prices(Rates(prompt=1, completion=1)),))
+    mapping = Mapping(provider, "m", "m", prices=(Prices(TokenRates(prompt=1, completion=1)),))
     candidate = make_candidate(mapping, Provider(provider, provider, "x", priority=priority), Model("m"), 0)
-    return Entry(candidate, (), price * 1e9, uptime, latency, throughput)
+    return ScoreEntry(candidate, (), price * 1e9, uptime, latency, throughput)
 
 
 def scores(entries, strategy="", stream=True):
@@ -88,13 +88,13 @@ def test_no_entries_rank_to_nothing():
 
 
 def test_large_prompts_pay_mostly_for_cached_input():
-    figures = Figures(input=1000, output=5000, cache_read=100, mean=3000, image=0)
+    figures = HealthFigures(input=1000, output=5000, cache_read=100, mean=3000, image=0)
     assert blend(figures, CODING) == pytest.approx((1000 * 0.1 + 100 * 0.9 + 5000 * 0.02) / 1.02)
     assert blend(figures, GENERAL) == pytest.approx((1000 * 0.9 + 100 * 0.1 + 5000 * 0.2) / 1.2)
 
 
 def test_prices_without_tokens_are_not_blended():
-    assert blend(Figures(0, 0, 0, 77.0, 0), Traffic(0.5, 0.5)) == 77.0
+    assert blend(HealthFigures(0, 0, 0, 77.0, 0), Traffic(0.5, 0.5)) == 77.0
 
 
 PERCENT = st.floats(0, 100)

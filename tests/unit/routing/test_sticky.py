@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.errors import Unavailable
-from gateway.routing.sticky import SESSION_HEADERS, Memory, Sticky, read_session
+from gateway.routing.sticky import SESSION_HEADERS, Sticky, StickyMemory, read_session
 
 
 class Shelf:
@@ -59,7 +59,7 @@ def test_a_time_of_zero_switches_pins_off(clock):
 
 
 def test_a_full_memory_forgets_the_oldest(clock):
-    memory = Memory(clock, 60, capacity=3)
+    memory = StickyMemory(clock, 60, capacity=3)
     for name in "abcd":
         memory.put(name, name)
     assert len(memory) == 3 and memory.get("a") is None and memory.get("d") == "d"

@@ -12,7 +12,7 @@ import pytest
 from gevent.socket import socketpair
 
 from gateway.clock import Clock
-from gateway.server.connection import Connection
+from gateway.server.connection import CallerConnection
 from gateway.server.pulse import Pulse
 
 HERE = Path(__file__).resolve().parent
@@ -158,7 +158,7 @@ def caller(server):
 def pair():
     """A connection of the worker, and its caller's socket."""
     ours, theirs = socketpair()
-    connection = Connection(ours, "", Pulse(Clock()))
+    connection = CallerConnection(ours, "", Pulse(Clock()))
     yield connection, theirs
     connection.close()
     theirs.close()

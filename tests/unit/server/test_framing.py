@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.clock import Clock
 from gateway.errors import GatewayError
-from gateway.server.connection import Connection
+from gateway.server.connection import CallerConnection
 from gateway.server.heads import Heads
 from gateway.server.http1 import read_chunked
 from gateway.server.pulse import Pulse
@@ -38,7 +38,7 @@ STARTS = st.sampled_from(("POST /x HTTP/1.1\r\nHost: a\r\n", "GET /x HTTP/1.1\r\
 HEAD = st.builds(lambda start, lines: (start + "".join(map("".join, lines)) + "\r\n").encode(), STARTS, LINES)
 
 
-def outcome(heads: Heads, connection: Connection):
+def outcome(heads: Heads, connection: CallerConnection):
     try:
         taken = heads.take(connection)
     except GatewayError as error:
@@ -53,14 +53,14 @@ def read_all(wire: list[bytes], shared: bool) -> list:
     """What comes of each head: over one connection that knows the last ones, or each over one of its own."""
     found, heads = [], Heads(lambda environ: None)
     ours, theirs = socketpair()
-    connection = Connection(ours, "", Pulse(Clock()))
+    connection = CallerConnection(ours, "", Pulse(Clock()))
     try:
         for data in wire:
             if not shared:
                 connection.close()
                 theirs.close()
                 ours, theirs = socketpair()
-                connection, heads = Connection(ours, "", Pulse(Clock())), Heads(lambda environ: None)
+                connection, heads = CallerConnection(ours, "", Pulse(Clock())), Heads(lambda environ: None)
             theirs.sendall(data)
             with gevent.Timeout(5):
                 found.append(outcome(heads, connection))

@@ -4,7 +4,7 @@ import gevent
 import pytest
 
 from gateway.errors import GatewayError
-from gateway.server.connection import Connection
+from gateway.server.connection import CallerConnection
 from gateway.server.heads import REMEMBERED, Heads
 from gateway.server.http1 import CHUNKED
 
@@ -18,7 +18,7 @@ def heads() -> Heads:
     return Heads(lambda environ: None)
 
 
-def send_known(heads: Heads, connection: Connection, caller) -> None:
+def send_known(heads: Heads, connection: CallerConnection, caller) -> None:
     """Requests until the connection knows its head by its bytes."""
     for _ in range(3):
         caller.sendall(head("Content-Length: 2", "authorization: one") + b"ab")

@@ -6,23 +6,23 @@ import pytest
 from unit.server.conftest import Server
 
 from gateway.errors import Overloaded, Unauthenticated
-from gateway.server.intake import Addresses, Bodies, Held
+from gateway.server.intake import AddressCounts, BodyBudget, HeldBody
 from gateway.surfaces.proxies import Proxies
 
 FREE = 10
 
 
 def test_bodies_of_one_organization_leave_room_for_others():
-    bodies = Bodies(100, 60)
-    first, second = Held(bodies, lambda: "one", FREE), Held(bodies, lambda: "one", FREE)
+    bodies = BodyBudget(100, 60)
+    first, second = HeldBody(bodies, lambda: "one", FREE), HeldBody(bodies, lambda: "one", FREE)
     first.grow(60)
     with pytest.raises(Overloaded) as caught:
         second.grow(11)
     assert caught.value.status == 529 and caught.value.retry_after
-    other = Held(bodies, lambda: "two", FREE)
+    other = HeldBody(bodies, lambda: "two", FREE)
     other.grow(40)
     with pytest.raises(Overloaded):
-        Held(bodies, lambda: "three", FREE).grow(11)
+        HeldBody(bodies, lambda: "three", FREE).grow(11)
     for held in (first, second, other):
         held.release()
     assert bodies.held == 0 and bodies._each == {}
@@ -30,8 +30,8 @@ def test_bodies_of_one_organization_leave_room_for_others():
 
 
 def test_whose_a_body_is_is_asked_once_it_is_more_than_anyone_may_send():
-    asked, bodies = [], Bodies(100, 100)
-    held = Held(bodies, lambda: asked.append(1) or "one", FREE)
+    asked, bodies = [], BodyBudget(100, 100)
+    held = HeldBody(bodies, lambda: asked.append(1) or "one", FREE)
     for _ in range(FREE):
         held.grow(1)
     assert asked == []
@@ -47,8 +47,8 @@ def test_a_refused_owner_leaves_nothing_behind():
     def refuse():
         raise Unauthenticated("no key")
 
-    bodies = Bodies(100, 100)
-    held = Held(bodies, refuse, FREE)
+    bodies = BodyBudget(100, 100)
+    held = HeldBody(bodies, refuse, FREE)
     held.grow(5)
     with pytest.raises(Unauthenticated):
         held.grow(50)
@@ -57,7 +57,7 @@ def test_a_refused_owner_leaves_nothing_behind():
 
 
 def test_connections_of_one_address_are_capped_and_of_shared_ones_not():
-    addresses = Addresses(2, Proxies(networks=["10.0.0.0/8"]).trusts)
+    addresses = AddressCounts(2, Proxies(networks=["10.0.0.0/8"]).trusts)
     assert [addresses.enter("9.9.9.9") for _ in range(3)] == [True, True, False]
     assert addresses.enter("9.9.9.8") and all(addresses.enter("10.1.1.1") for _ in range(9))
     addresses.leave("9.9.9.9")
@@ -65,7 +65,7 @@ def test_connections_of_one_address_are_capped_and_of_shared_ones_not():
 
 
 def test_addresses_of_one_ipv6_network_are_one():
-    addresses = Addresses(1, Proxies().trusts)
+    addresses = AddressCounts(1, Proxies().trusts)
     assert (
         addresses.enter("2001:db8::1") and not addresses.enter("2001:db8::2:3") and addresses.enter("2001:db8:0:1::1")
     )
@@ -92,7 +92,7 @@ def test_one_address_cannot_shut_the_others_out(tmp_path):
 
 
 def test_nothing_is_remembered_of_who_left():
-    addresses = Addresses(2, Proxies().trusts)
+    addresses = AddressCounts(2, Proxies().trusts)
     for number in range(300):
         addresses.enter(f"9.9.9.{number % 256}")
     for number in range(300):

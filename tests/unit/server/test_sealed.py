@@ -13,7 +13,7 @@ from gevent.socket import socketpair
 from gevent.ssl import PROTOCOL_TLS_CLIENT, PROTOCOL_TLS_SERVER, SSLContext
 
 from gateway.clock import Clock
-from gateway.server.connection import RECEIVES_PER_TURN, Connection
+from gateway.server.connection import RECEIVES_PER_TURN, CallerConnection
 from gateway.server.heads import Heads
 from gateway.server.pulse import Pulse
 
@@ -43,7 +43,9 @@ def pair(server_context):
     context = SSLContext(PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     greeting = gevent.spawn(context.wrap_socket, theirs)
-    connection = Connection(server_context.wrap_socket(ours, server_side=True), "", Pulse(Clock()), peekable=False)
+    connection = CallerConnection(
+        server_context.wrap_socket(ours, server_side=True), "", Pulse(Clock()), peekable=False
+    )
     caller = greeting.get(timeout=5)
     yield connection, caller
     caller.close()

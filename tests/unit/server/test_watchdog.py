@@ -9,7 +9,7 @@ import pytest
 from gateway.accounts.authentication import Caller
 from gateway.server import watchdog
 from gateway.server.watchdog import Watchdog
-from gateway.surfaces.exchange import Inbound
+from gateway.surfaces.http import Inbound
 
 HEADERS = {"authorization": "Bearer llmgtwy_secret-secret"}
 

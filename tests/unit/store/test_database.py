@@ -11,50 +11,50 @@ import pytest
 
 from gateway import errors
 from gateway.settings import ROOT, SettingsError
-from gateway.settings import Database as Config
+from gateway.settings import DatabaseSettings as Config
 from gateway.store.database import Base, NanoField, open_database
 
 
-class Purse(Base):
+class BudgetSet(Base):
     name = peewee.CharField(primary_key=True)
     held_nusd = NanoField()
 
 
 @pytest.fixture
-def purses(database):
-    database.bind([Purse])
-    database.write(lambda: database.peewee.create_tables([Purse]))
-    database.write(lambda: Purse.create(name="a", held_nusd=0))
+def budget_sets(database):
+    database.bind([BudgetSet])
+    database.write(lambda: database.peewee.create_tables([BudgetSet]))
+    database.write(lambda: BudgetSet.create(name="a", held_nusd=0))
     return database
 
 
 def _add(amount=1):
-    Purse.update(held_nusd=Purse.held_nusd + amount).where(Purse.name == "a").execute()
+    BudgetSet.update(held_nusd=BudgetSet.held_nusd + amount).where(BudgetSet.name == "a").execute()
 
 
 def _held(database):
-    return database.read(lambda: Purse.get_by_id("a").held_nusd)
+    return database.read(lambda: BudgetSet.get_by_id("a").held_nusd)
 
 
-def test_writes_of_many_greenlets_are_all_kept(purses):
-    gevent.joinall([gevent.spawn(purses.write, _add) for _ in range(60)], raise_error=True)
-    assert _held(purses) == 60
+def test_writes_of_many_greenlets_are_all_kept(budget_sets):
+    gevent.joinall([gevent.spawn(budget_sets.write, _add) for _ in range(60)], raise_error=True)
+    assert _held(budget_sets) == 60
 
 
-def test_a_failed_write_leaves_nothing_behind(purses):
+def test_a_failed_write_leaves_nothing_behind(budget_sets):
     def work():
         _add()
         raise ValueError("stop")
 
     with pytest.raises(ValueError):
-        purses.write(work)
-    purses.write(_add)
-    assert _held(purses) == 1
+        budget_sets.write(work)
+    budget_sets.write(_add)
+    assert _held(budget_sets) == 1
 
 
-def test_a_duplicate_key_stays_an_integrity_error(purses):
+def test_a_duplicate_key_stays_an_integrity_error(budget_sets):
     with pytest.raises(peewee.IntegrityError):
-        purses.write(lambda: Purse.create(name="a", held_nusd=5))
+        budget_sets.write(lambda: BudgetSet.create(name="a", held_nusd=5))
 
 
 def test_a_mistake_in_sql_is_not_called_an_outage(database):
@@ -62,35 +62,35 @@ def test_a_mistake_in_sql_is_not_called_an_outage(database):
         database.read(lambda: database.execute("SELECT nothing FROM nowhere"))
 
 
-def test_a_nested_write_joins_the_outer_transaction(purses):
+def test_a_nested_write_joins_the_outer_transaction(budget_sets):
     def work():
-        purses.write(_add)
+        budget_sets.write(_add)
         raise ValueError("stop")
 
     with pytest.raises(ValueError):
-        purses.write(work)
-    assert _held(purses) == 0
+        budget_sets.write(work)
+    assert _held(budget_sets) == 0
 
 
-def test_a_read_inside_a_write_sees_its_rows(purses):
+def test_a_read_inside_a_write_sees_its_rows(budget_sets):
     def work():
         _add()
-        return _held(purses)
+        return _held(budget_sets)
 
-    assert purses.write(work) == 1
+    assert budget_sets.write(work) == 1
 
 
 def test_a_write_inside_a_read_needs_no_second_connection(database_url, open_store):
     database = open_store(database_url, pool_size=1, pool_wait_s=0.5)
-    database.bind([Purse])
-    database.write(lambda: database.peewee.create_tables([Purse]))
-    database.read(lambda: database.write(lambda: Purse.create(name="b", held_nusd=2)))
-    assert database.read(lambda: Purse.select().count()) == 1
+    database.bind([BudgetSet])
+    database.write(lambda: database.peewee.create_tables([BudgetSet]))
+    database.read(lambda: database.write(lambda: BudgetSet.create(name="b", held_nusd=2)))
+    assert database.read(lambda: BudgetSet.select().count()) == 1
 
 
-def test_a_query_outside_of_any_work_is_refused(purses):
+def test_a_query_outside_of_any_work_is_refused(budget_sets):
     with pytest.raises(peewee.InterfaceError):
-        Purse.get_by_id("a")
+        BudgetSet.get_by_id("a")
 
 
 def test_the_pool_gives_up_after_its_wait(database_url, open_store):
@@ -113,16 +113,16 @@ def test_a_killed_greenlet_gives_its_connection_back(database_url, open_store):
     assert database.read(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
 
 
-def test_a_killed_greenlet_does_not_tear_a_write(purses):
-    writer = gevent.spawn(purses.write, lambda: [_add(), purses.execute("SELECT 1")])
+def test_a_killed_greenlet_does_not_tear_a_write(budget_sets):
+    writer = gevent.spawn(budget_sets.write, lambda: [_add(), budget_sets.execute("SELECT 1")])
     gevent.sleep(0)
     writer.kill()
-    purses.write(_add)
-    assert _held(purses) in (1, 2)
+    budget_sets.write(_add)
+    assert _held(budget_sets) in (1, 2)
 
 
-def test_a_report_reads_like_a_read(purses):
-    assert purses.report(lambda: Purse.select().count()) == 1
+def test_a_report_reads_like_a_read(budget_sets):
+    assert budget_sets.report(lambda: BudgetSet.select().count()) == 1
 
 
 def test_the_clock_of_the_store_is_in_microseconds(database, clock):

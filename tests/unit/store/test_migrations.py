@@ -27,7 +27,7 @@ from gateway.clock import Clock
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
 from gateway.threads import Threads
-database = open_database(settings.Database(sys.argv[1], "", 2, 5.0), Clock(), Threads())
+database = open_database(settings.DatabaseSettings(sys.argv[1], "", 2, 5.0), Clock(), Threads())
 migrate(database, Path(sys.argv[2]))
 """
 KILLED = """

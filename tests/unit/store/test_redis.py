@@ -4,7 +4,7 @@ import gevent
 import pytest
 
 from gateway import errors
-from gateway.settings import Redis as Config
+from gateway.settings import RedisSettings as Config
 from gateway.settings import SettingsError
 from gateway.store import redis
 

@@ -9,7 +9,7 @@ from gateway.clock import Clock
 from gateway.errors import Unauthenticated, UnsupportedMediaType
 from gateway.metering.sources import Sources
 from gateway.surfaces import auth
-from gateway.surfaces.exchange import Inbound, Sender
+from gateway.surfaces.http import Inbound, Sender
 
 HEADERS = {"authorization": "Bearer t", "content-type": "application/json", "x-source": "shop.example"}
 

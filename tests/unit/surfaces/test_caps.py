@@ -71,7 +71,7 @@ def test_what_real_clients_send_passes() -> None:
     code = "if (a[0], {b: [1, 2]}) { c(); }\n" * 40
     messages = [{"role": "user", "content": code}] * 4_000
     _, request = chat.read(LIMITS, body(messages=messages, tools=[tool(f"t{n}", schema) for n in range(500)]))
-    assert request.needs.messages == 4_000 and request.large
+    assert request.requirements.messages == 4_000 and request.large
 
 
 @given(VALUES)

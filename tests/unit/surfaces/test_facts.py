@@ -3,13 +3,13 @@
 import pytest
 
 from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt, Outcome
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.prices import Charge
 from gateway.clock import Clock
-from gateway.engine.context import RequestContext
-from gateway.engine.outcome import Attempt, Outcome
 from gateway.errors import UpstreamFailed
-from gateway.neutral.chat import ChatRequest, Needs
+from gateway.neutral.chat import ChatRequest, Requirements
 from gateway.providers.protocol import Credential, Target
 from gateway.surfaces.facts import Facts, headers_of
 
@@ -27,7 +27,7 @@ def attempt(at: Target, failed: bool = False) -> Attempt:
 
 def facts_of(*attempts: Attempt, cached: bool = False) -> Facts:
     context = RequestContext("0" * 32, Caller("key_1", *[""] * 8), 0, 0.0, 0.0)
-    request = ChatRequest("m", Needs(), lambda: None)
+    request = ChatRequest("m", Requirements(), lambda: None)
     return Facts(context, Outcome(request, attempts=list(attempts), cached=cached), "id")
 
 

@@ -10,7 +10,7 @@ from gateway.clock import Clock
 from gateway.metering.counters import Counters
 from gateway.surfaces import openapi, policy, replies, table
 from gateway.surfaces.blueprints import guard
-from gateway.surfaces.exchange import Deprecated, Inbound, Operation
+from gateway.surfaces.http import Deprecated, Inbound, Operation
 
 
 @pytest.fixture(scope="module")

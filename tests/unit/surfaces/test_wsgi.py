@@ -9,7 +9,7 @@ import zstandard
 
 from gateway.errors import InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
 from gateway.surfaces.codings import decode_body
-from gateway.surfaces.exchange import Outbound
+from gateway.surfaces.http import Outbound
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import FREE_BODY, HELD, read_inbound, start
 

@@ -8,7 +8,7 @@ from gevent import get_hub, socket
 from gevent.monkey import get_original
 
 from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
-from gateway.transport.connections import Connection
+from gateway.transport.connections import UpstreamConnection
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n"
@@ -114,7 +114,7 @@ def test_answer_that_came_while_the_process_stood_still_is_in_time():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         caller = socket.create_connection(listener.getsockname())
         upstream, _ = listener.accept()
-    connection = Connection(caller, "upstream", None, time.monotonic)
+    connection = UpstreamConnection(caller, "upstream", None, time.monotonic)
     reader = gevent.spawn(connection.receive, time.monotonic() + 0.05)
     gevent.sleep(0)
     upstream.sendall(OK)

@@ -17,18 +17,18 @@ from gateway.neutral.events import (
     BlockDone,
     Failed,
     Finished,
+    Heartbeat,
+    Notice,
     PartFound,
     Progress,
     ReasoningDelta,
     RefusalDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
     ToolCallDelta,
-    Warned,
 )
-from gateway.neutral.parts import Foreign, Image, Media, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.surfaces.anthropic import reader, schema
@@ -162,16 +162,16 @@ def test_sources_stand_in_the_text_or_in_one_of_their_own():
 
 
 def test_calls_of_other_makers_servers_are_not_shown():
-    call = ToolCallDelta(0, id="ws", name="web_search", executed="provider", maker="responses")
+    call = ToolCallDelta(0, id="ws", name="web_search", executed="provider", vendor="responses")
     assert len(wire(Started(), call, ToolCallDelta(0, '{"q":1}'), TextDelta("x", 1), END)) == 6
 
 
 def test_silence_is_a_ping_even_before_the_start():
-    assert wire(Silent(), Started(), Silent(), TextDelta("x"), END)[0] == {"type": "ping"}
+    assert wire(Heartbeat(), Started(), Heartbeat(), TextDelta("x"), END)[0] == {"type": "ping"}
 
 
 def test_warnings_are_told_at_the_end():
-    assert wire(Started(), Warned("left out"), TextDelta("x"), END)[-2]["metadata"]["warnings"] == ["left out"]
+    assert wire(Started(), Notice("left out"), TextDelta("x"), END)[-2]["metadata"]["warnings"] == ["left out"]
 
 
 # Ends.
@@ -211,12 +211,12 @@ def test_an_error_out_of_the_batches_is_framed_and_they_are_closed():
 def test_the_sdk_rebuilds_every_kind_of_block(serve: Callable[..., anthropic.Anthropic]):
     events = (
         Started(),
-        ReasoningDelta("hm ", maker="google"),
-        ReasoningDelta("so", signature="c2", maker="google"),
-        ReasoningDelta(signature="ln", maker="google"),
+        ReasoningDelta("hm ", vendor="google"),
+        ReasoningDelta("so", signature="c2", vendor="google"),
+        ReasoningDelta(signature="ln", vendor="google"),
         TextDelta("Hello", 1),
         RefusalDelta("No", 2),
-        ToolCallDelta(3, '{"a":', id="t1", name="f", signature="bWFyaw", maker="google"),
+        ToolCallDelta(3, '{"a":', id="t1", name="f", signature="bWFyaw", vendor="google"),
         ToolCallDelta(3, "1}"),
         PartFound(Image(Media(url="https://a/b.png")), 4),
         Finished("stop"),
@@ -224,8 +224,8 @@ def test_the_sdk_rebuilds_every_kind_of_block(serve: Callable[..., anthropic.Ant
     answer = message(serve(sent(*events)))
     assert [block.type for block in answer.content] == ["thinking", "text", "text", "thinking", "tool_use", "text"]
     assert answer.stop_reason == "tool_use" and answer.usage.output_tokens == 50
-    assert parts_of(answer)[0] == Reasoning("hm so", "c2ln", maker="google")
-    assert parts_of(answer)[3] == ToolCall("t1", "f", '{"a":1}', signature="bWFyaw", maker="google")
+    assert parts_of(answer)[0] == Reasoning("hm so", "c2ln", vendor="google")
+    assert parts_of(answer)[3] == ToolCall("t1", "f", '{"a":1}', signature="bWFyaw", vendor="google")
 
 
 def parts_of(answer: Message) -> tuple:
@@ -239,26 +239,26 @@ def parts_of(answer: Message) -> tuple:
 def test_sealed_and_late_marks_come_back(serve: Callable[..., anthropic.Anthropic]):
     events = (
         Started(),
-        ReasoningDelta(sealed="gAAA", maker="responses", ident="rs_1"),
-        ReasoningDelta(sealed="own", maker="anthropic", block=1),
+        ReasoningDelta(sealed="gAAA", vendor="responses", ident="rs_1"),
+        ReasoningDelta(sealed="own", vendor="anthropic", block=1),
         TextDelta("Hi", 2),
-        TextDelta("", 2, signature="c2ln", maker="google"),
-        PartFound(Foreign("google", "x", {}), 3),
+        TextDelta("", 2, signature="c2ln", vendor="google"),
+        PartFound(VendorPart("google", "x", {}), 3),
         END,
     )
     assert parts_of(message(serve(sent(*events)))) == (
-        Reasoning(sealed="gAAA", maker="responses", ident="rs_1"),
-        Reasoning(sealed="own", maker="anthropic"),
-        Text("Hi", signature="c2ln", maker="google"),
+        Reasoning(sealed="gAAA", vendor="responses", ident="rs_1"),
+        Reasoning(sealed="own", vendor="anthropic"),
+        Text("Hi", signature="c2ln", vendor="google"),
     )
 
 
 def test_the_answers_text_stays_its_last_block_though_its_maker_signed_it(serve: Callable[..., anthropic.Anthropic]):
-    signed = TextDelta("", 0, signature="c2ln", maker="google")
+    signed = TextDelta("", 0, signature="c2ln", vendor="google")
     assert [block.type for block in message(serve(sent(Started(), TextDelta("Hi"), signed, END))).content] == ["text"]
     call = ToolCallDelta(1, "{}", id="t1", name="f")
     parts = parts_of(message(serve(sent(Started(), TextDelta("Hi"), signed, call, END))))
-    assert parts == (Text("Hi", signature="c2ln", maker="google"), ToolCall("t1", "f", "{}"))
+    assert parts == (Text("Hi", signature="c2ln", vendor="google"), ToolCall("t1", "f", "{}"))
 
 
 @pytest.mark.parametrize("relayed", [True, False])

@@ -6,10 +6,10 @@ import pytest
 from fakes.anthropic_checks import check_body, sign
 
 from gateway.dialects.anthropic import BETAS
-from gateway.neutral.chat import ChatRequest, ForeignTool, FunctionTool, ReasoningAsk, ToolChoice, WebSearch
-from gateway.neutral.parts import CacheMark, File, Foreign, Image, Media, Reasoning, Source, Text, ToolResult
+from gateway.neutral.chat import ChatRequest, FunctionTool, ReasoningOptions, ToolChoice, VendorTool, WebSearch
+from gateway.neutral.parts import CacheMark, File, Image, Media, Reasoning, Source, Text, ToolResult, VendorPart
 from gateway.surfaces.anthropic import reader, schema
-from gateway.surfaces.anthropic.seals import CALL, NEXT, TEXT, Seal, write_seal
+from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_seal
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "anthropic"
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
@@ -49,7 +49,7 @@ def result(ident: str = "t1", content="done", **more) -> dict:
 
 
 def sealed(what: str, maker: str = "google", signature: str = "sig") -> dict:
-    return {"type": "thinking", "thinking": "", "signature": write_seal(Seal(what, maker, signature))}
+    return {"type": "thinking", "thinking": "", "signature": write_seal(OpaqueToken(what, maker, signature))}
 
 
 def parts_of(*messages: dict) -> list:
@@ -136,7 +136,7 @@ def test_documents_are_files_or_text():
     assert parts[0] == File(Media("application/pdf", data="JVBERi0="))
     assert parts[1] == Text("Note\n\nhi")
     assert parts[2] == File(Media(url="https://x/y.pdf"), citations=True)
-    assert request.needs.documents and request.needs.media == 2
+    assert request.requirements.documents and request.requirements.media == 2
 
 
 def test_blocks_of_server_tools_stay_whole_for_their_maker():
@@ -144,14 +144,14 @@ def test_blocks_of_server_tools_stay_whole_for_their_maker():
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     cited = text("z", citations=[{"type": "web_search_result_location", "url": "https://a", "cited_text": "q"}])
     parts = parts_of(user(text("y")), assistant(search, found, cited))[1]
-    assert parts[0].executed == "provider" and parts[0].maker == "anthropic"
-    own = Foreign("anthropic", "web_search_tool_result", found)
+    assert parts[0].executed == "provider" and parts[0].vendor == "anthropic"
+    own = VendorPart("anthropic", "web_search_tool_result", found)
     assert parts[1] == ToolResult("srvtoolu_1", (own,), executed="provider")
     assert parts[2].sources == (Source("https://a", "", "q"),)
 
 
 def test_reasoning_of_other_makers_is_unpacked():
-    seal = Seal("", "responses", "s", "gAAA", "rs_1", True)
+    seal = OpaqueToken("", "responses", "s", "gAAA", "rs_1", True)
     block = {"type": "thinking", "thinking": "brief", "signature": write_seal(seal)}
     parts = parts_of(user(text("y")), assistant(block, text("z")))[1]
     assert parts[0] == Reasoning("brief", "s", "gAAA", "responses", "rs_1", True)
@@ -160,10 +160,10 @@ def test_reasoning_of_other_makers_is_unpacked():
 def test_marks_of_calls_and_texts_go_back_to_them():
     blocks = [sealed(NEXT, signature="n"), text("z"), sealed(CALL + "t1", signature="c"), call()]
     parts = parts_of(user(text("y")), assistant(*blocks))[1]
-    assert (parts[0].signature, parts[0].maker) == ("n", "google")
-    assert (parts[1].signature, parts[1].maker) == ("c", "google") and len(parts) == 2
+    assert (parts[0].signature, parts[0].vendor) == ("n", "google")
+    assert (parts[1].signature, parts[1].vendor) == ("c", "google") and len(parts) == 2
     late = parts_of(user(text("y")), assistant(text("z"), sealed(TEXT, signature="l")))[1]
-    assert late == (Text("z", signature="l", maker="google"),)
+    assert late == (Text("z", signature="l", vendor="google"),)
 
 
 def test_a_seal_that_was_changed_is_dropped():
@@ -179,13 +179,15 @@ def test_tools_are_read_by_their_type():
     mine, web, find, own = request.conversation().tools
     assert mine == FunctionTool("f", schema=TOOL["input_schema"], cache=CacheMark(), deferred=True)
     assert web == WebSearch(max_uses=3, city="Oslo")
-    assert (find.kind, own) == ("tool_search", ForeignTool("anthropic", "bash_20250124", bash))
-    assert request.needs.web_search and request.needs.search_offered
-    assert (request.needs.hosted, request.needs.maker_only) == ("anthropic", "")
-    assert read(tools=[TOOL, search, finder]).needs.hosted == ""
-    forced = read(tools=[TOOL, bash], tool_choice={"type": "tool", "name": "bash"}).needs
-    assert (forced.hosted, forced.maker_only) == ("", "anthropic")
-    assert not read(tools=[TOOL, search], tool_choice={"type": "tool", "name": "web_search"}).needs.search_offered
+    assert (find.kind, own) == ("tool_search", VendorTool("anthropic", "bash_20250124", bash))
+    assert request.requirements.web_search and request.requirements.search_offered
+    assert (request.requirements.hosted, request.requirements.vendor_only) == ("anthropic", "")
+    assert read(tools=[TOOL, search, finder]).requirements.hosted == ""
+    forced = read(tools=[TOOL, bash], tool_choice={"type": "tool", "name": "bash"}).requirements
+    assert (forced.hosted, forced.vendor_only) == ("", "anthropic")
+    assert not read(
+        tools=[TOOL, search], tool_choice={"type": "tool", "name": "web_search"}
+    ).requirements.search_offered
 
 
 @pytest.mark.parametrize(
@@ -199,16 +201,18 @@ def test_tools_are_read_by_their_type():
 )
 def test_tool_choices_have_neutral_words(wire: dict, choice: ToolChoice, forced: str):
     request = read(tools=[TOOL], tool_choice=wire)
-    assert (request.conversation().tool_choice, request.needs.forced_tool) == (choice, forced)
+    assert (request.conversation().tool_choice, request.requirements.forced_tool) == (choice, forced)
     parallel = request.conversation().sampling.parallel_tool_calls
     assert parallel is (False if "disable_parallel_tool_use" in wire else None)
 
 
 def test_thinking_of_either_form_is_a_wish():
     fixed = read(thinking={"type": "enabled", "budget_tokens": 2000}, max_tokens=9000)
-    assert fixed.conversation().reasoning == ReasoningAsk(budget=2000, enabled=True) and fixed.needs.reasoning
+    assert (
+        fixed.conversation().reasoning == ReasoningOptions(budget=2000, enabled=True) and fixed.requirements.reasoning
+    )
     free = read(thinking={"type": "adaptive"}, output_config={"effort": "high"})
-    assert free.conversation().reasoning.adaptive and free.needs.reasoning and free.needs.effort == "high"
+    assert free.conversation().reasoning.adaptive and free.requirements.reasoning and free.requirements.effort == "high"
     assert free.conversation().sampling.output_effort == "high"
     assert read(thinking={"type": "disabled"}).conversation().reasoning.enabled is False
 
@@ -217,7 +221,7 @@ def test_a_schema_for_the_answer_is_a_response_format_wherever_it_stands():
     wanted = {"type": "json_schema", "schema": {"type": "object"}}
     new, old = read(output_config={"format": wanted}), read(output_format=wanted)
     assert new.conversation().response_format == old.conversation().response_format
-    assert new.needs.json_schema and old.needs.json_schema
+    assert new.requirements.json_schema and old.requirements.json_schema
     assert new.native is not None and old.native is None
 
 
@@ -233,14 +237,14 @@ def test_opt_ins_are_kept_for_upstreams_that_know_them():
 
 
 def test_the_size_of_a_prompt_counts_all_its_text():
-    plain = read().needs.prompt_bytes
+    plain = read().requirements.prompt_bytes
     longer = read([user(text("hello"), result("t", content=[text("12345")]))], system="67890")
-    assert plain == 5 and longer.needs.prompt_bytes == 15
+    assert plain == 5 and longer.requirements.prompt_bytes == 15
 
 
 def test_files_that_one_maker_has_go_to_it_alone():
     request = read([user({"type": "image", "source": {"type": "file", "file_id": "f1"}})])
-    assert request.needs.maker_only == "anthropic" and request.needs.vision
+    assert request.requirements.vendor_only == "anthropic" and request.requirements.vision
 
 
 def test_the_mark_of_the_whole_request_stands_on_its_last_part():
@@ -262,4 +266,4 @@ def test_an_agents_request_is_relayed_without_what_nobody_knows():
     known["tools"][0].pop("mood")
     known["messages"][2]["content"][0].pop("is_error")
     assert native == {name: value for name, value in known.items() if name not in ("model", "stream")}
-    assert request.options.session == "7c1e" and request.needs.vision and request.needs.reasoning
+    assert request.options.session == "7c1e" and request.requirements.vision and request.requirements.reasoning

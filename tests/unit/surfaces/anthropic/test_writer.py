@@ -5,7 +5,7 @@ from fakes.anthropic import Answer, message_of
 from fakes.message_facts import MessageFacts
 
 from gateway.neutral.chat import ChatResult, Choice, Native
-from gateway.neutral.parts import Foreign, Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.surfaces.anthropic import reader, schema, writer
 
 
@@ -75,8 +75,8 @@ def test_sources_are_citations_of_the_text():
 
 def test_what_the_format_lacks_is_text_or_not_shown():
     image, made = Image(Media("image/png", data="aGk=")), Image(Media(url="https://a/b.png"))
-    hidden = ToolCall("ws", "web_search", "{}", maker="responses", executed="provider")
-    body = written(Refusal("No."), image, made, hidden, Foreign("google", "x", {}))
+    hidden = ToolCall("ws", "web_search", "{}", vendor="responses", executed="provider")
+    body = written(Refusal("No."), image, made, hidden, VendorPart("google", "x", {}))
     texts = [block["text"] for block in body["content"]]
     assert texts == ["No.", "![image](data:image/png;base64,aGk=)", "![image](https://a/b.png)"]
 
@@ -84,14 +84,14 @@ def test_what_the_format_lacks_is_text_or_not_shown():
 @pytest.mark.parametrize(
     "part",
     [
-        Reasoning("hm", signature="EqQB==", maker="anthropic"),
-        Reasoning(sealed="gAAA==", maker="anthropic"),
+        Reasoning("hm", signature="EqQB==", vendor="anthropic"),
+        Reasoning(sealed="gAAA==", vendor="anthropic"),
         Reasoning("summary", "", "gAAA==", "responses", "rs_1", True),
         Reasoning("plain"),
-        Reasoning("seen", signature="c2ln", maker="google"),
-        Text("signed", signature="c2ln", maker="google"),
-        ToolCall("t1", "f", '{"a":1}', signature="c2ln", maker="google"),
-        ToolCall("srvtoolu_1", "web_search", '{"query":"x"}', maker="anthropic", executed="provider"),
+        Reasoning("seen", signature="c2ln", vendor="google"),
+        Text("signed", signature="c2ln", vendor="google"),
+        ToolCall("t1", "f", '{"a":1}', signature="c2ln", vendor="google"),
+        ToolCall("srvtoolu_1", "web_search", '{"query":"x"}', vendor="anthropic", executed="provider"),
     ],
 )
 def test_what_a_maker_wants_back_survives_the_round_trip(part: Part):
@@ -100,8 +100,8 @@ def test_what_a_maker_wants_back_survives_the_round_trip(part: Part):
 
 
 def test_a_mark_without_text_comes_back_on_the_text_before():
-    parts = read_back(written(Text("x"), Text("", signature="c2ln", maker="google")))
-    assert parts == (Text("x", signature="c2ln", maker="google"),)
+    parts = read_back(written(Text("x"), Text("", signature="c2ln", vendor="google")))
+    assert parts == (Text("x", signature="c2ln", vendor="google"),)
 
 
 def test_a_relayed_reply_keeps_the_upstreams_content():

@@ -16,7 +16,7 @@ from gateway.errors import GatewayError
 from gateway.limits.budgets import Limits
 from gateway.settings import ROOT
 from gateway.surfaces import table
-from gateway.surfaces.exchange import Operation
+from gateway.surfaces.http import Operation
 
 PAGE = ROOT / "docs" / "access.md"
 SESSIONS = ("developer", "admin", "owner")
@@ -43,7 +43,7 @@ class Credentials:
     """One of each kind; whatever a call ended is made anew."""
 
     def __init__(self, house: House) -> None:
-        self._house, services = house, house.services
+        self._owner, services = house, house.services
         owner = house["acme owner"]
         services.ledger.grant(owner.organization_id, 10**9, "access")
 
@@ -67,7 +67,7 @@ class Credentials:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         yield from self.keys.items()
-        house = self._house
+        house = self._owner
         yield "stranger", house.open(house["rival owner"].user_id)
         for role in SESSIONS:
             yield role, house.open(house[f"acme {role}"].user_id)

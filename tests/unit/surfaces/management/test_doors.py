@@ -13,10 +13,10 @@ from gateway.accounts import keys, members
 from gateway.accounts.audit import list_entries
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.second_factor import code_at
+from gateway.admin import sign_in as module
+from gateway.admin.funding import Funding
+from gateway.admin.sign_in import Place
 from gateway.clock import SECOND_US
-from gateway.engine import sign_in as module
-from gateway.engine.funding import Funding
-from gateway.engine.sign_in import Place
 from gateway.errors import GatewayError, NotFound, RateLimited, Unauthenticated
 from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY

@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from gateway.surfaces.management.written import show_limits
+from gateway.surfaces.management.presenters import show_limits
 
 RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
 

@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.chat import ChatRequest, ForeignTool, ToolChoice, WebSearch
+from gateway.neutral.chat import ChatRequest, ToolChoice, VendorTool, WebSearch
 from gateway.neutral.parts import Audio, CacheMark, File, Image, Reasoning, Text, ToolCall, ToolResult
 from gateway.surfaces.openai import chat_reader, chat_schema
 
@@ -44,7 +44,7 @@ def test_a_plain_request_reads_as_one_with_something_rare_that_says_nothing(fiel
     messages = [{"role": "system", "content": "kürz"}, {"role": "user", "name": "Ann", "content": "hello"}]
     messages.append({"role": "assistant", "content": "yes"})
     plain, other = read(messages, **fields), read(messages, parallel_tool_calls=False, **fields)
-    assert plain.needs == other.needs and plain.needs.prompt_bytes == 13
+    assert plain.requirements == other.requirements and plain.requirements.prompt_bytes == 13
     assert plain.options is other.options and sent(plain) == sent(other)
     assert plain.conversation() == other.conversation()
 
@@ -109,7 +109,7 @@ def test_word_of_an_extension_in_a_text_does_not_cost_the_relay():
 
 def test_needs_are_known_without_decoding():
     raw = (SAMPLES / "tools_request.json").read_bytes()
-    needs = chat_reader.read(chat_schema.decode(raw), raw).needs
+    needs = chat_reader.read(chat_schema.decode(raw), raw).requirements
     assert (needs.tools, needs.vision, needs.parallel_tools, needs.reasoning) == (True, True, True, True)
     assert (needs.messages, needs.media, needs.max_tokens, needs.forced_tool) == (5, 1, 500, "tool")
     assert 150 < needs.prompt_bytes < 400
@@ -117,7 +117,7 @@ def test_needs_are_known_without_decoding():
 
 def test_text_is_counted_in_bytes_and_media_not_at_all():
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "a" * 9999}}
-    assert read(user({"type": "text", "text": "größe"}, picture)).needs.prompt_bytes == 7
+    assert read(user({"type": "text", "text": "größe"}, picture)).requirements.prompt_bytes == 7
 
 
 def test_conversation_holds_all_parts_of_a_message():
@@ -170,8 +170,8 @@ def test_signed_reasoning_comes_back_as_one_block():
     message = {"role": "assistant", "content": "x", "reasoning": "I think", "reasoning_details": pieces}
     parts = read([message]).conversation().messages[0].parts
     assert parts[:2] == (
-        Reasoning("I think", signature="SIG==", maker="anthropic"),
-        Reasoning(sealed="SEALED", maker="anthropic"),
+        Reasoning("I think", signature="SIG==", vendor="anthropic"),
+        Reasoning(sealed="SEALED", vendor="anthropic"),
     )
 
 
@@ -180,7 +180,7 @@ def test_seal_of_a_tool_call_comes_back_on_the_call():
     seal = {"type": "reasoning.encrypted", "data": "THOUGHT", "id": "c1", "format": "google-gemini-v1"}
     message = {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_details": [seal]}
     assert read([message]).conversation().messages[0].parts == (
-        ToolCall("c1", "f", "{}", signature="THOUGHT", maker="google"),
+        ToolCall("c1", "f", "{}", signature="THOUGHT", vendor="google"),
     )
 
 
@@ -196,10 +196,10 @@ def test_web_search_is_a_tool_however_it_is_asked_for():
     where = {"city": "Rome", "country": "IT"}
     tool = {"type": "web_search", "user_location": where, "max_uses": 2, "search_context_size": "low"}
     request = read(tools=[tool, {"type": "tool_search"}], web_search=True)
-    assert request.needs.web_search
+    assert request.requirements.web_search
     search, deferred = request.conversation().tools
     assert search == WebSearch(max_uses=2, context_size="low", city="Rome", country="IT")
-    assert isinstance(deferred, ForeignTool)
+    assert isinstance(deferred, VendorTool)
 
 
 def test_options_are_the_gateways_own():

@@ -11,18 +11,18 @@ from gateway.neutral.chat import ChatResult, Choice, Native
 from gateway.neutral.events import (
     Failed,
     Finished,
+    Heartbeat,
     NativeChunk,
+    Notice,
     PartFound,
     ReasoningDelta,
     RefusalDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
     ToolCallDelta,
-    Warned,
 )
-from gateway.neutral.parts import Image, Media, Place, Reasoning, Refusal, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Reasoning, Refusal, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.surfaces.openai import chat_writer
 
@@ -92,11 +92,11 @@ def test_prompt_is_never_zero_tokens():
 
 def test_reply_shows_every_kind_of_part():
     message = written(
-        Reasoning("hm", signature="S", maker="anthropic"),
+        Reasoning("hm", signature="S", vendor="anthropic"),
         Text("a", sources=(Source("https://x.test", "X", start=0, end=1),)),
         Text("b"),
         Image(Media(media_type="image/webp", data="QQ==")),
-        ToolCall("c1", "f", "", signature="T", maker="google"),
+        ToolCall("c1", "f", "", signature="T", vendor="google"),
         ToolCall("c2", "search", "{}", executed="provider"),
         finish="tool_calls",
     )["choices"][0]["message"]
@@ -183,7 +183,7 @@ def test_closing_the_frames_closes_the_stream():
 
 
 def test_silence_is_a_comment():
-    assert frames([Silent()]) == [b": keep-alive\n\n"]
+    assert frames([Heartbeat()]) == [b": keep-alive\n\n"]
 
 
 def test_role_comes_once_a_choice():
@@ -216,9 +216,9 @@ def test_call_that_the_provider_ran_is_not_shown():
 
 def test_reasoning_pieces_of_one_block_share_an_index():
     found = deltas(
-        ReasoningDelta("a", maker="anthropic"),
-        ReasoningDelta(signature="S", maker="anthropic"),
-        ReasoningDelta(sealed="X", maker="anthropic", block=1),
+        ReasoningDelta("a", vendor="anthropic"),
+        ReasoningDelta(signature="S", vendor="anthropic"),
+        ReasoningDelta(sealed="X", vendor="anthropic", block=1),
     )
     assert found[0]["reasoning"] == "a"
     items = [item for delta in found for item in delta["reasoning_details"]]
@@ -261,13 +261,13 @@ def test_pieces_that_are_ready_go_out_one_by_one_under_our_identity():
 
 
 def test_warnings_are_told_in_the_last_chunk():
-    assert chunks([Started(), Warned("top_k was left out.")], [Finished("stop")])[-1]["metadata"]["warnings"] == [
+    assert chunks([Started(), Notice("top_k was left out.")], [Finished("stop")])[-1]["metadata"]["warnings"] == [
         "top_k was left out."
     ]
 
 
 def test_citation_of_a_document_is_told_as_left_out_and_never_as_a_page():
-    source = Source("", "Facts", "x", place=Place("pages", 0, 1, 2))
+    source = Source("", "Facts", "x", place=SourceRange("pages", 0, 1, 2))
     body = written(Text("x", sources=(source, Source("https://a.example"))))
     assert len(body["choices"][0]["message"]["annotations"]) == 1
     assert body["metadata"]["warnings"] == [chat_writer.UNCITED]

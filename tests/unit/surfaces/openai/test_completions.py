@@ -25,7 +25,7 @@ def test_a_gap_is_explained_and_nobody_waits_for_thoughts() -> None:
     talk = request.conversation()
     assert talk.messages[0].role == "system" and talk.reasoning.effort == "none"
     assert talk.messages[1].parts[0].text == "<before>def f(</before>\n<after>):\n    pass</after>"
-    assert request.completion.suffix == "):\n    pass" and request.needs.effort == ""
+    assert request.completion.suffix == "):\n    pass" and request.requirements.effort == ""
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [1, 2, 3], [[1, 2]], []])

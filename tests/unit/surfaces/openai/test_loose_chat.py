@@ -21,7 +21,7 @@ def talk(body: dict[str, Any]) -> Any:
     raw = orjson.dumps(body)
     request = chat_reader.read(schema.decode(raw), raw)
     native = orjson.loads(schema_dumps(request.native.body)) if request.native else None
-    return request.conversation(), request.needs, native
+    return request.conversation(), request.requirements, native
 
 
 def schema_dumps(value: Any) -> bytes:

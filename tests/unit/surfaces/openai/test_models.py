@@ -8,7 +8,7 @@ from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.catalogue.entries import DataPolicy, Mapping, Model, Provider
 from gateway.catalogue.fields import read_prices
 from gateway.errors import NotFound, Unauthenticated
-from gateway.surfaces.exchange import Inbound
+from gateway.surfaces.http import Inbound
 from gateway.surfaces.openai import model_entries
 from gateway.surfaces.openai.model_entries import MARK, Query, serialise_alike, write_entries
 from gateway.surfaces.openai.models import handle_model, handle_models
@@ -153,7 +153,7 @@ def services(own):
         catalogue=Current(CATALOGUE),
         clock=SimpleNamespace(now_us=lambda: NOW_US),
         authentication=Keys(),
-        own_models=SimpleNamespace(
+        custom_catalogue=SimpleNamespace(
             of=lambda caller: own.get(caller.organization_id, NOTHING),
             listed=lambda source, key, make: source.remember(key, make),
         ),

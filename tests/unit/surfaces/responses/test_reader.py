@@ -7,15 +7,15 @@ from fakes.responses_checks import check_request
 
 from gateway.dialects import responses as dialect
 from gateway.errors import InvalidRequest
-from gateway.neutral.chat import CustomTool, ForeignTool, FunctionTool, ToolChoice, WebSearch
-from gateway.neutral.parts import File, Foreign, Image, Reasoning, Text, ToolCall, ToolResult
+from gateway.neutral.chat import CustomTool, FunctionTool, ToolChoice, VendorTool, WebSearch
+from gateway.neutral.parts import File, Image, Reasoning, Text, ToolCall, ToolResult, VendorPart
 from gateway.surfaces.responses import items, reader, schema
-from gateway.surfaces.responses.seals import Marks, seal_marks, seal_reasoning, seal_summary
+from gateway.surfaces.responses.opaque_tokens import SealedMarks, seal_marks, seal_reasoning, seal_summary
 
 AGENT = (Path(__file__).parents[3] / "samples" / "responses" / "agent_request.json").read_bytes()
 
 
-def turn(raw: bytes | None = None, history: list | None = None, **fields) -> reader.Turn:
+def turn(raw: bytes | None = None, history: list | None = None, **fields) -> reader.ResponseTurn:
     body = schema.decode(raw or orjson.dumps({"model": "m", "input": "Hi"} | fields))
     own = [items.user_text(body.input)] if isinstance(body.input, str) else body.input or []
     return reader.read(body, history or [], own)
@@ -25,7 +25,7 @@ def talk(*own: dict, **fields):
     return turn(input=list(own), **fields).request.conversation()
 
 
-def native(made: reader.Turn) -> dict:
+def native(made: reader.ResponseTurn) -> dict:
     return orjson.loads(msgspec.json.encode(made.request.native.body))
 
 
@@ -34,7 +34,7 @@ def test_a_recorded_agents_request_is_decoded_whole() -> None:
     roles = [message.role for message in messages]
     assert roles == ["system", "developer", "user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
     assert messages[3].parts == (
-        Reasoning("I look.", sealed="gAAAA-old", maker="responses", summary=True),
+        Reasoning("I look.", sealed="gAAAA-old", vendor="responses", summary=True),
         ToolCall("call_1", "exec_command", '{"cmd":"ls"}'),
     )
     result = messages[4].parts[0]
@@ -50,11 +50,11 @@ def test_the_tools_of_a_recorded_agent_work_for_every_model() -> None:
     assert isinstance(patch, CustomTool) and patch.format["grammar"]["syntax"] == "lark"
     assert search.name == "mcp__github__search"
     assert turn(AGENT).names == {"mcp__github__search": ("mcp__github", "search")}
-    assert turn(AGENT).request.needs.maker_only == ""
+    assert turn(AGENT).request.requirements.vendor_only == ""
 
 
 def test_needs_are_known_without_decoding() -> None:
-    needs = turn(AGENT).request.needs
+    needs = turn(AGENT).request.requirements
     assert (needs.stream, needs.tools, needs.vision, needs.reasoning, needs.effort) == (True, True, True, True, "high")
     assert (needs.media, needs.messages, needs.web_search, needs.verbosity) == (2, 10, False, True)
     assert needs.prompt_bytes > len("You are a coding agent.")
@@ -71,7 +71,7 @@ def test_a_relayed_request_is_taken_by_the_strict_service() -> None:
 
 
 def test_text_is_counted_in_bytes() -> None:
-    assert turn(input="größe").request.needs.prompt_bytes == 7
+    assert turn(input="größe").request.requirements.prompt_bytes == 7
 
 
 @pytest.mark.parametrize(
@@ -86,31 +86,31 @@ def test_text_is_counted_in_bytes() -> None:
 )
 def test_a_tool_that_only_this_dialect_has_says_so(tool: dict, foreign: str) -> None:
     made = turn(tools=[tool])
-    assert (made.request.needs.hosted, made.request.needs.maker_only) == (foreign, "")
+    assert (made.request.requirements.hosted, made.request.requirements.vendor_only) == (foreign, "")
     if foreign:
-        forced = turn(tools=[tool], tool_choice="required").request.needs
-        assert (forced.hosted, forced.maker_only) == ("", foreign)
+        forced = turn(tools=[tool], tool_choice="required").request.requirements
+        assert (forced.hosted, forced.vendor_only) == ("", foreign)
     assert native(made)["tools"][0].items() >= tool.items()
 
 
 def test_a_foreign_item_is_kept_whole_for_its_servers() -> None:
     item = {"type": "shell_call", "id": "sh_1", "call_id": "c", "action": {"commands": ["ls"]}}
     made = turn(input=[item, {"role": "user", "content": "x"}])
-    assert made.request.needs.maker_only == "responses"
+    assert made.request.requirements.vendor_only == "responses"
     part = made.request.conversation().messages[0].parts[0]
-    assert isinstance(part, Foreign) and part.body == {k: v for k, v in item.items() if k != "id"}
+    assert isinstance(part, VendorPart) and part.body == {k: v for k, v in item.items() if k != "id"}
 
 
 def test_a_search_that_is_wanted_is_needed_and_one_of_stored_pages_is_an_offer() -> None:
     wanted = turn(tools=[{"type": "web_search", "filters": {"allowed_domains": ["a.org"]}}])
-    assert wanted.request.needs.web_search
+    assert wanted.request.requirements.web_search
     assert wanted.request.conversation().tools == (WebSearch(allowed_domains=("a.org",)),)
     offered = turn(tools=[{"type": "web_search", "external_web_access": False}])
-    assert not offered.request.needs.web_search and not offered.request.conversation().tools
+    assert not offered.request.requirements.web_search and not offered.request.conversation().tools
 
 
 def test_reasoning_of_another_maker_comes_back_byte_for_byte() -> None:
-    past = Reasoning("I thïnk", signature="SIG+/==", maker="anthropic")
+    past = Reasoning("I thïnk", signature="SIG+/==", vendor="anthropic")
     item = {"type": "reasoning", "summary": [], "encrypted_content": seal_reasoning(past, "")}
     made = turn(input=[item, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}])
     assert made.request.conversation().messages[0].parts[0] == past
@@ -118,7 +118,7 @@ def test_reasoning_of_another_maker_comes_back_byte_for_byte() -> None:
 
 
 def test_marks_come_back_on_the_parts_that_they_belong_to() -> None:
-    marks = seal_marks(Marks("google", "TEXT", {"c": "CALL"}))
+    marks = seal_marks(SealedMarks("google", "TEXT", {"c": "CALL"}))
     made = talk(
         {"role": "assistant", "content": "x"},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
@@ -126,7 +126,7 @@ def test_marks_come_back_on_the_parts_that_they_belong_to() -> None:
         {"type": "function_call_output", "call_id": "c", "output": "r"},
     )
     text, call = made.messages[0].parts
-    assert (text.signature, text.maker, call.signature, call.maker) == ("TEXT", "google", "CALL", "google")
+    assert (text.signature, text.vendor, call.signature, call.vendor) == ("TEXT", "google", "CALL", "google")
 
 
 def test_a_summary_made_here_is_told_to_every_model() -> None:
@@ -134,12 +134,12 @@ def test_a_summary_made_here_is_told_to_every_model() -> None:
     made = turn(input=[item, {"role": "user", "content": "y"}])
     assert made.request.conversation().messages[0].parts[0].text.endswith("Long story.")
     assert native(made)["input"][0]["role"] == "developer"
-    assert made.request.needs.maker_only == ""
+    assert made.request.requirements.vendor_only == ""
 
 
 def test_a_compaction_of_a_server_is_for_its_dialect_only() -> None:
     made = turn(input=[{"type": "compaction", "encrypted_content": "gAAAA"}])
-    assert made.request.needs.maker_only == "responses"
+    assert made.request.requirements.vendor_only == "responses"
 
 
 def test_a_seal_that_was_changed_on_its_way_is_refused_by_place() -> None:
@@ -169,7 +169,7 @@ def test_what_was_said_before_comes_first_and_is_stored_apart() -> None:
 def test_every_tool_choice_is_understood(choice, expected: ToolChoice, forced: str) -> None:
     tools = [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]
     made = turn(tools=tools, tool_choice=choice)
-    assert (made.request.conversation().tool_choice, made.request.needs.forced_tool) == (expected, forced)
+    assert (made.request.conversation().tool_choice, made.request.requirements.forced_tool) == (expected, forced)
 
 
 def test_files_and_pictures_are_decoded() -> None:
@@ -219,4 +219,4 @@ def test_a_picture_that_is_none_is_named(image: str) -> None:
 def test_tool_search_is_left_to_models_that_have_it() -> None:
     tools = turn(tools=[{"type": "tool_search"}, {"type": "function", "name": "f", "defer_loading": True}])
     search, function = tools.request.conversation().tools
-    assert isinstance(search, ForeignTool) and function.deferred
+    assert isinstance(search, VendorTool) and function.deferred

@@ -9,7 +9,7 @@ from gateway.settings import Responses
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.turns import Turns
-from gateway.surfaces.exchange import Inbound
+from gateway.surfaces.http import Inbound
 from gateway.surfaces.responses import routes, schema, store
 from gateway.threads import Threads
 

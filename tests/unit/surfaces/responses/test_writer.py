@@ -14,17 +14,17 @@ from gateway.neutral.events import (
     BlockDone,
     Failed,
     Finished,
+    Heartbeat,
     NativeChunk,
     PartFound,
     ReasoningDelta,
     RefusalDelta,
-    Silent,
     SourceFound,
     Started,
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.parts import Image, Media, Place, Reasoning, Source, Text, ToolCall
+from gateway.neutral.parts import Image, Media, Reasoning, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.surfaces.responses import items, reader, schema, stream, writer
 
@@ -49,7 +49,7 @@ class Facts:
         return {"request_id": "r1", "routing": []}
 
 
-def turn(**fields) -> reader.Turn:
+def turn(**fields) -> reader.ResponseTurn:
     body = schema.decode(orjson.dumps({"model": "m", "input": "Hi"} | fields))
     return reader.read(body, [], [items.user_text("Hi")])
 
@@ -58,7 +58,7 @@ SEALED = turn(include=[dialect.ENCRYPTED])
 FINISHED = Finished("stop", Facts.usage)
 
 
-def write(*events, of: reader.Turn = SEALED, keep=lambda response: True) -> list[dict]:
+def write(*events, of: reader.ResponseTurn = SEALED, keep=lambda response: True) -> list[dict]:
     """The events that a client gets, each one as its published type wants it, numbered without a gap."""
     sent = b"".join(stream.frames(iter([[Started()], *([event] for event in events)]), of, Facts(), keep))
     frames = [frame for frame in sent.split(b"\n\n") if frame and not frame.startswith(b":")]
@@ -87,8 +87,8 @@ def test_a_text_comes_in_the_order_that_clients_rely_on() -> None:
 
 def test_reasoning_then_calls_side_by_side_in_the_order_that_clients_rely_on() -> None:
     got = write(
-        ReasoningDelta("Hm", maker="anthropic"),
-        ReasoningDelta(signature="SIG", maker="anthropic"),
+        ReasoningDelta("Hm", vendor="anthropic"),
+        ReasoningDelta(signature="SIG", vendor="anthropic"),
         BlockDone(0),
         ToolCallDelta(1, id="a", name="f"),
         ToolCallDelta(2, id="b", name="g"),
@@ -104,7 +104,7 @@ def test_reasoning_then_calls_side_by_side_in_the_order_that_clients_rely_on() -
     thought, first, second = got[-1]["response"]["output"]
     assert (first["arguments"], second["arguments"]) == ('{"x":1}', "{}")
     seal = dialect.read_seal(thought["encrypted_content"])
-    assert seal.maker == "anthropic"
+    assert seal.vendor == "anthropic"
 
 
 def test_a_call_without_arguments_gets_an_empty_object() -> None:
@@ -158,8 +158,8 @@ def test_a_servers_search_and_a_picture_are_items() -> None:
 def test_sealed_content_is_shown_to_those_who_asked_and_stored_for_all() -> None:
     stored: list[dict] = []
     events = (
-        ReasoningDelta("Hm", "SIG", maker="anthropic"),
-        TextDelta("x", 1, signature="T", maker="google"),
+        ReasoningDelta("Hm", "SIG", vendor="anthropic"),
+        TextDelta("x", 1, signature="T", vendor="google"),
         FINISHED,
     )
     got = write(*events, of=turn(reasoning={}), keep=lambda response: bool(stored.append(response)) or True)
@@ -192,7 +192,7 @@ def test_a_broken_answer_never_looks_whole() -> None:
 
 
 def test_a_failure_before_any_content_is_told_in_order_too() -> None:
-    assert kinds(write(Silent(), Failed(StreamTruncated("Cut.")))) == ["created", "in_progress", "failed", "error"]
+    assert kinds(write(Heartbeat(), Failed(StreamTruncated("Cut.")))) == ["created", "in_progress", "failed", "error"]
 
 
 def test_an_error_out_of_the_engine_ends_the_stream_as_failed() -> None:
@@ -205,7 +205,7 @@ def test_an_error_out_of_the_engine_ends_the_stream_as_failed() -> None:
 
 
 def test_silence_is_a_comment() -> None:
-    assert list(stream.frames(iter([[Silent()]]), SEALED, Facts(), lambda response: True)) == [b": keep-alive\n\n"]
+    assert list(stream.frames(iter([[Heartbeat()]]), SEALED, Facts(), lambda response: True)) == [b": keep-alive\n\n"]
 
 
 def test_what_could_not_be_stored_says_so() -> None:
@@ -238,7 +238,7 @@ def test_relayed_events_come_under_our_ids_numbers_and_seals() -> None:
 
 
 PARTS = (
-    Reasoning("Hm", "SIG", maker="anthropic"),
+    Reasoning("Hm", "SIG", vendor="anthropic"),
     Text("Hello", sources=(Source("https://a.org", "A", start=0, end=1),)),
     ToolCall("a", "f", '{"x":1}'),
 )
@@ -247,7 +247,7 @@ PARTS = (
 def test_a_whole_answer_is_what_its_stream_would_have_made() -> None:
     whole = writer.reply(ChatResult((Choice(PARTS, "tool_calls"),), Facts.usage), SEALED, Facts(), lambda r: True)
     streamed = write(
-        ReasoningDelta("Hm", "SIG", maker="anthropic"),
+        ReasoningDelta("Hm", "SIG", vendor="anthropic"),
         BlockDone(0),
         TextDelta("Hello", 1),
         SourceFound(PARTS[1].sources[0], 1),
@@ -290,7 +290,7 @@ def test_facts_of_ours_stand_where_sdks_let_them() -> None:
 
 
 def test_citation_of_a_document_names_the_file_and_its_number() -> None:
-    source = Source("", "Facts", "x", place=Place("pages", 2, 1, 2, file_id="f1"))
+    source = Source("", "Facts", "x", place=SourceRange("pages", 2, 1, 2, file_id="f1"))
     events = write(TextDelta("x"), SourceFound(source), FINISHED)
     (added,) = [event["annotation"] for event in events if event["type"].endswith("annotation.added")]
     assert added == {"type": "file_citation", "file_id": "f1", "filename": "Facts", "index": 2}

@@ -1,0 +1,88 @@
+"""Credits and spending limits as people change them: checked, audited, in force on every worker on return."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway import ids, money
+from gateway.accounts import audit, organizations, teams
+from gateway.accounts.changes import commit
+from gateway.admin.limit_setters import hold, setter_of
+from gateway.control import Control
+from gateway.errors import InvalidRequest
+from gateway.limits.budgets import Budgets, Limits
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.models import KEY, MEMBER, TEAM
+from gateway.store.database import Database
+
+LedgerKind = Literal["grant", "refund", "adjustment"]
+AUDITED = {KEY: "api_key.update_limit", MEMBER: "member.update_limit", TEAM: "team.update_limit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """An entry for the ledger. `reference` makes it happen once ("" = each call is another entry)."""
+
+    kind: LedgerKind
+    amount_nusd: int
+    note: str = ""
+    reference: str = ""
+
+
+class Funding:
+    """`budgets` and `ledger` are for reading as well."""
+
+    def __init__(self, database: Database, control: Control) -> None:
+        self._database, self._control = database, control
+        self.budgets = Budgets(database, control)
+        self.ledger = LedgerBook(database, control)
+
+    def post_credits(self, organization_id: str, posting: Posting, *, actor: str) -> bool:
+        """Add (or, as an adjustment, take) credits; whether this call did, False for a reference used before.
+
+        InvalidRequest for an amount of nothing, or one that takes away without being an adjustment; NotFound.
+        """
+        if posting.amount_nusd == 0 or (posting.amount_nusd < 0 and posting.kind != "adjustment"):
+            raise InvalidRequest("Give a positive amount; only an adjustment may be negative.", param="amount")
+        ref = f"api:{organization_id}:{posting.reference or ids.new_hex()}"
+
+        def work(now: int) -> bool:
+            organizations.load_organization(organization_id)
+            posted = self.ledger.post(organization_id, posting.kind, posting.amount_nusd, ref, posting.note)
+            if posted:
+                usd = money.format_usd(posting.amount_nusd)
+                detail = {"amount_usd": usd, "kind": posting.kind, "note": posting.note}
+                _audit("credits.post", organization_id, organization_id, detail, actor, now)
+            return posted
+
+        return commit(self._database, self._control, work)
+
+    def set_limits(self, scope: str, scope_id: str, organization_id: str, limits: Limits, *, actor: str) -> None:
+        """Replace the limits of a key, member or team ("key", "member", "team") of an organization. InvalidRequest;
+        Forbidden when it lifts what somebody else set who does not stand below."""
+
+        def work(now: int) -> None:
+            before, setter = self.budgets.status(scope_id).limits, setter_of(actor, organization_id)
+            hold(self._database, organization_id, scope_id, before, limits, setter, AUDITED[scope])
+            self.budgets.write_limits(scope, scope_id, limits)
+            if scope == TEAM:
+                teams.mark_limited(organization_id, scope_id, limits != Limits())
+            _audit(AUDITED[scope], scope_id, organization_id, show_limits(limits), actor, now)
+
+        commit(self._database, self._control, work)
+
+
+def _audit(action: str, subject: str, organization_id: str, detail: dict[str, object], actor: str, now: int) -> None:
+    audit.append(action, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+
+
+def show_limits(limits: Limits) -> dict[str, object]:
+    """The limits as decimal strings of dollars, None where there is none."""
+
+    def usd(amount: int | None) -> str | None:
+        return None if amount is None else money.format_usd(amount)
+
+    return {
+        "usage_limit_usd": usd(limits.total_nusd),
+        "period_limit_usd": usd(limits.period_nusd),
+        "period": str(limits.period) if limits.period else None,
+    }

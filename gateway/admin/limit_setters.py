@@ -1,0 +1,101 @@
+"""Who set a spending limit: it is lifted by that person, or by who stands above them; everybody may tighten it."""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from gateway.accounts import organizations
+from gateway.accounts.changes import OPERATOR
+from gateway.accounts.models import Audit, Member
+from gateway.errors import Forbidden
+from gateway.limits.budgets import Limits
+from gateway.store.database import Database
+
+RANKS = {"developer": 0, "admin": 1, "owner": 2}
+OF_OPERATOR = 3
+TOTAL, PERIOD = "total", "period"
+
+
+class Setter(NamedTuple):
+    """A person (user id, or the operator) and how high they stand in the organization."""
+
+    actor: str
+    rank: int
+
+
+class LimitSetter(NamedTuple):
+    """A bound as its setter left it; `period` is "" for a total."""
+
+    actor: str
+    rank: int
+    nusd: int
+    period: str
+
+
+def setter_of(actor: str, organization_id: str) -> Setter:
+    """Within a transaction. Who is no member any more stands lowest; the owners of the first organization run the
+    installation."""
+    if actor == OPERATOR:
+        return Setter(actor, OF_OPERATOR)
+    row = Member.get_or_none(Member.organization == organization_id, Member.user == actor, Member.status == "active")
+    rank = RANKS.get(row.role, 0) if row is not None else 0
+    if rank == RANKS["owner"] and organization_id == organizations.first_id():
+        rank = OF_OPERATOR
+    return Setter(actor, rank)
+
+
+def hold(
+    database: Database, organization_id: str, scope_id: str, before: Limits, wanted: Limits, setter: Setter, action: str
+) -> None:
+    """Check a change of limits and remember whose they are, within its transaction. Forbidden (code limit_not_yours)
+    when it lifts what somebody else set who does not stand below. `action` names such changes in the audit trail."""
+    held = _read(database, scope_id)
+    if held is None:
+        held = _from_trail(organization_id, scope_id, before, action)
+    old, new = _parts(before), _parts(wanted)
+    for part in (TOTAL, PERIOD):
+        if new[part] == old[part]:
+            continue
+        known = held.get(part)
+        if known is None or known.actor == setter.actor or setter.rank > known.rank:
+            held[part] = None if new[part] is None else LimitSetter(*setter, *new[part])
+        elif not _within(new[part], known):
+            raise Forbidden(
+                "This spending limit was set by somebody else: they, or who stands above them in the organization, "
+                "may raise or remove it; you may lower it.",
+                code="limit_not_yours",
+            )
+    _write(database, scope_id, held)
+
+
+def _parts(limits: Limits) -> dict[str, tuple[int, str] | None]:
+    period = None if limits.period is None else (limits.period_nusd or 0, str(limits.period))
+    return {TOTAL: None if limits.total_nusd is None else (limits.total_nusd, ""), PERIOD: period}
+
+
+def _within(wanted: tuple[int, str] | None, held: LimitSetter) -> bool:
+    return wanted is not None and wanted[0] <= held.nusd and wanted[1] == held.period
+
+
+def _read(database: Database, scope_id: str) -> dict[str, LimitSetter | None] | None:
+    row = database.execute("SELECT setters FROM limit_setter WHERE scope_id = ?", (scope_id,)).fetchone()
+    return {part: LimitSetter(*values) for part, values in orjson.loads(row[0]).items()} if row else None
+
+
+def _write(database: Database, scope_id: str, held: dict[str, LimitSetter | None]) -> None:
+    text = orjson.dumps({part: list(one) for part, one in held.items() if one is not None}).decode()
+    database.execute(
+        "INSERT INTO limit_setter (scope_id, setters) VALUES (?, ?) "
+        "ON CONFLICT (scope_id) DO UPDATE SET setters = excluded.setters",
+        (scope_id, text),
+    )
+
+
+def _from_trail(organization_id: str, scope_id: str, before: Limits, action: str) -> dict[str, LimitSetter | None]:
+    """Limits from before setters were remembered belong to who changed them last, as the audit trail tells."""
+    places = (Audit.organization == organization_id) & (Audit.subject == scope_id) & (Audit.action == action)
+    row: Any = Audit.select().where(places).order_by(Audit.seq.desc()).first()
+    if row is None:
+        return {}
+    setter = setter_of(row.actor, organization_id)
+    return {part: LimitSetter(*setter, *values) for part, values in _parts(before).items() if values is not None}

@@ -1,0 +1,126 @@
+"""A test call with an organization's own provider key: one short question, not recorded and not billed here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.accounts.access import CUSTOM
+from gateway.accounts.authentication import Caller
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.provider_keys import StoredCredential as StoredKey
+from gateway.catalogue.catalogue import Catalogue, day_of, state_on
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.catalogue.rates import rates_at
+from gateway.clock import Clock
+from gateway.engine.custom_models import CustomModels
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.neutral.chat import ChatRequest, Conversation, Requirements, Sampling
+from gateway.neutral.parts import Message, Text
+from gateway.providers.credentials import BYOK, Credentials
+from gateway.providers.protocol import Credential
+from gateway.providers.upstream import Upstreams
+
+PATIENCE_S = 20.0
+# Enough for every provider's lower bound of an output limit.
+OUTPUT_TOKENS = 16
+QUESTION = Conversation((Message("user", (Text("ping"),)),), sampling=Sampling(max_tokens=OUTPUT_TOKENS))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Whether the provider answered `model` with this key; else the error, and the status that it sent (0: none)."""
+
+    ok: bool
+    model: str
+    latency_ms: int
+    code: str = ""
+    message: str = ""
+    upstream_status: int = 0
+
+
+class ProviderCheck:
+    def __init__(
+        self,
+        catalogue: Callable[[], Catalogue],
+        credentials: Credentials,
+        provider_keys: ProviderKeys,
+        custom_providers: CustomProviders,
+        upstreams: Upstreams,
+        clock: Clock,
+    ) -> None:
+        self._catalogue = catalogue
+        self._credentials = credentials
+        self._provider_keys = provider_keys
+        self._custom_providers = custom_providers
+        self._offers = CustomModels(custom_providers, provider_keys)
+        self._upstreams = upstreams
+        self._clock = clock
+
+    def check(self, organization_id: str, key_id: str, model: str = "") -> CheckResult:
+        """Ask the provider something with this key. NotFound (key), InvalidRequest (nothing to ask there)."""
+        key = self._provider_keys.find(organization_id, key_id)
+        mapping, provider = self._choose(organization_id, key, model)
+        info = key.info
+        credential = Credential(key.secret, BYOK, info.id, info.label, info.base_url)
+        target = self._credentials.target(mapping, provider, credential)
+        request = ChatRequest(mapping.model, Requirements(max_tokens=OUTPUT_TOKENS, messages=1), lambda: QUESTION)
+        started = self._clock.monotonic()
+        try:
+            self._upstreams.send(request, target, started + PATIENCE_S)
+        except GatewayError as error:
+            return CheckResult(
+                False, mapping.model, self._ms(started), error.code, error.message, error.upstream_status
+            )
+        return CheckResult(True, mapping.model, self._ms(started))
+
+    def _choose(self, organization_id: str, key: StoredKey, model: str) -> tuple[Mapping, Provider]:
+        provider_id = key.info.provider
+        if provider_id == CUSTOM or provider_id.startswith(f"{CUSTOM}:"):
+            return self._choose_custom(organization_id, provider_id, model)
+        catalogue = self._catalogue()
+        provider = catalogue.provider(provider_id)
+        if provider is None:
+            raise InvalidRequest(f"The catalogue has no provider {provider_id} any more.", param="provider")
+        found = self._candidates(catalogue, key, model)
+        if not found:
+            raise InvalidRequest(
+                f"{provider_id} has no {'model ' + model if model else 'chat model'} to test with.", param="model"
+            )
+        return min(found, key=self._price), provider
+
+    def _candidates(self, catalogue: Catalogue, key: StoredKey, model: str) -> list[Mapping]:
+        """Chat mappings of the key's provider in service today, only allowed ones, and of `model` when it is given."""
+        day, info = day_of(self._clock.now_us()), key.info
+        wanted = catalogue.find(model) if model else None
+        if model and wanted is None:
+            return []
+        models = [wanted] if wanted else list(catalogue.models.values())
+        return [
+            mapping
+            for one in models
+            for mapping in one.mappings
+            if mapping.provider == info.provider
+            and "chat" in mapping.operations
+            and "text" in one.output_modalities
+            and state_on(mapping, day) != "deactivated"
+            and (not info.allowed_models or mapping.model in info.allowed_models)
+            and (not info.region or not mapping.region or mapping.region == info.region)
+        ]
+
+    def _price(self, mapping: Mapping) -> tuple[bool, int, str]:
+        """Cheapest first, unpriced ones last."""
+        rates = rates_at(mapping, self._clock.now_us(), 0)
+        return not mapping.priced, (rates.prompt or 0) + (rates.completion or 0), mapping.key
+
+    def _choose_custom(self, organization_id: str, provider_id: str, model: str) -> tuple[Mapping, Provider]:
+        name = provider_id.partition(":")[2] or CUSTOM
+        info = self._custom_providers.providers_of(organization_id).get(name)
+        known = info.models[0]["id"] if info and info.models else ""
+        caller = Caller("", "user", "", organization_id, "", "", "", "owner", mode="api-keys")
+        offer = self._offers.offer(caller, name, model or known)
+        if offer is None:
+            raise InvalidRequest(f"There is no custom provider {name} to test.", param="provider")
+        return offer.mapping, offer.provider
+
+    def _ms(self, started: float) -> int:
+        return round((self._clock.monotonic() - started) * 1000)

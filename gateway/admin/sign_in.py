@@ -1,0 +1,156 @@
+"""Signing in: password, second factor, what is counted against guessing, and what is known and passes all the same."""
+
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gateway.accounts import audit, members
+from gateway.accounts.models import User
+from gateway.accounts.second_factor import WRONG, SecondFactors
+from gateway.accounts.sessions import NewSession, Sessions
+from gateway.accounts.throttle import Throttle, ThrottleGate
+from gateway.accounts.tokens import hash_token
+from gateway.clock import DAY_US, SECOND_US
+from gateway.errors import GatewayError, RateLimited, Unauthenticated
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.threads import Threads, spawn
+
+# Wrong passwords within the span: of one address from one place, of one address, from one place.
+SPAN_S = 900
+GATES = (("address and place", 10), ("address", 100), ("place", 50))
+# What signed in before, or comes from where it did, has a count of its own: strangers cannot use it up.
+KNOWN = 10
+KNOWN_KIND, KNOWN_S = "known_place", 180 * DAY_US / SECOND_US
+TICKET_S = 300
+NOTED = 100  # refusals of unknown addresses in the audit trail, within the span
+
+
+class Place(NamedTuple):
+    """Where somebody signs in: the client address, what the program calls itself, the device cookie it sent."""
+
+    peer: str
+    agent: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A session, and what the device sends along the next time, so that it is known."""
+
+    session: NewSession
+    device: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The password was right and a second factor is in force; `ticket` stands for the password for five minutes."""
+
+    ticket: str = field(repr=False)
+
+
+class SignInService:
+    """Made once a worker; all that it counts and knows is in the store."""
+
+    def __init__(
+        self,
+        database: Database,
+        threads: Threads,
+        sessions: Sessions,
+        throttle: Throttle,
+        factors: SecondFactors,
+        hash_key: bytes,
+    ) -> None:
+        self._database, self._threads, self._sessions = database, threads, sessions
+        self._throttle, self._factors, self._hash_key = throttle, factors, hash_key
+        self._documents = Documents(database)
+
+    def begin(self, email: str, password: str, place: Place) -> SignedIn | Pending:
+        """A session for the right password, or what is still needed for one. Unauthenticated, Forbidden
+        (deactivated), RateLimited (too many tries)."""
+        address = email.strip().lower()[:255].replace("\0", "")
+        user = self._database.read(lambda: User.get_or_none(User.email == address))
+        gates = self._gates(address, place, user)
+        self._throttle.take(*gates)
+        try:
+            found = members.sign_in(self._database, self._threads, address, password)
+        except GatewayError as error:
+            # Beside the answer, so that its time tells nobody whether the address is known.
+            spawn(self._note, user.id if user else "", place.peer, error.code)
+            raise
+        self._throttle.forgive(*gates)
+        if self._factors.find(found.id).active:
+            return Pending(self._make_ticket(found.id))
+        return self._open(found.id, place)
+
+    def finish(self, ticket: str, code: str, place: Place) -> SignedIn:
+        """A session for a ticket and a code. Unauthenticated (second_factor_wrong, session_invalid), RateLimited."""
+        user = self._read_ticket(ticket)
+        gate = ThrottleGate("second factor", f"{user.id} {self._nonce(user, place)}", KNOWN, SPAN_S)
+        self._throttle.take(gate)
+        if not self._factors.check(user.id, code):
+            spawn(self._note, user.id, place.peer, "second_factor_wrong")
+            raise Unauthenticated(WRONG, code="second_factor_wrong")
+        self._throttle.forgive(gate)
+        return self._open(user.id, place)
+
+    def _open(self, user_id: str, place: Place) -> SignedIn:
+        user = self._database.read(lambda: User.get_by_id(user_id))
+        self._documents.put(KNOWN_KIND, self._place_key(user.email, place.peer), b"", KNOWN_S)
+        nonce = self._nonce(user, place) or secrets.token_urlsafe(12)
+        return SignedIn(self._sessions.open(user_id, place.agent), f"{nonce}.{self._mac(user, nonce)}")
+
+    def _gates(self, address: str, place: Place, user: User | None) -> list[ThrottleGate]:
+        nonce = self._nonce(user, place) if user is not None else ""
+        if nonce:
+            return [ThrottleGate("sign in, known device", f"{address} {nonce}", KNOWN, SPAN_S)]
+        subjects = (f"{address} {place.peer}", address, place.peer)
+        gates = [
+            ThrottleGate(f"sign in, {what}", subject, most, SPAN_S)
+            for (what, most), subject in zip(GATES, subjects, strict=True)
+        ]
+        known = user is not None and self._documents.get(KNOWN_KIND, self._place_key(address, place.peer)) is not None
+        return gates[:1] if known else gates
+
+    def _nonce(self, user: User, place: Place) -> str:
+        """What the device cookie names, when it is of this user and their password of now; else ""."""
+        nonce, _, given = place.device.partition(".")
+        good = nonce and hmac.compare_digest(self._mac(user, nonce).encode(), given.encode())
+        return nonce if good else ""
+
+    def _mac(self, user: User, nonce: str) -> str:
+        return hash_token(f"device\n{user.id}\n{nonce}\n{user.password_hash}", self._hash_key)
+
+    def _place_key(self, address: str, peer: str) -> str:
+        return hash_token(f"place\n{address}\n{peer}", self._hash_key)
+
+    def _make_ticket(self, user_id: str) -> str:
+        user = self._database.read(lambda: User.get_by_id(user_id))
+        ends = self._database.now_us() // SECOND_US + TICKET_S
+        return f"{user_id}.{ends}.{self._ticket_mac(user, str(ends))}"
+
+    def _read_ticket(self, ticket: str) -> User:
+        user_id, _, rest = ticket[:512].replace("\0", "").partition(".")
+        ends, _, given = rest.partition(".")
+        user = self._database.read(lambda: User.get_or_none(User.id == user_id, User.status == "active"))
+        good = user is not None and hmac.compare_digest(self._ticket_mac(user, ends).encode(), given.encode())
+        if not good or int(ends) * SECOND_US <= self._database.now_us():
+            raise Unauthenticated("This sign-in took too long; begin anew.", code="session_invalid")
+        return user
+
+    def _ticket_mac(self, user: User, ends: str) -> str:
+        return hash_token(f"ticket\n{user.id}\n{ends}\n{user.password_hash}", self._hash_key)
+
+    def _note(self, user_id: str, peer: str, code: str) -> None:
+        """The refusal in the audit trail; of unknown addresses only so many. Never raises: nobody waits for it."""
+        try:
+            if not user_id:
+                self._throttle.take(ThrottleGate("audit, unknown address", "", NOTED, SPAN_S))
+            now = self._database.now_us()
+            subject, detail = user_id or "unknown", {"from": peer, "reason": code}
+            self._database.write(
+                lambda: audit.append("session.refuse", subject, actor="anonymous", at_us=now, detail=detail)
+            )
+        except (RateLimited, GatewayError):
+            return

@@ -1,0 +1,91 @@
+"""The most that a request can cost, asked for before it is sent."""
+
+from functools import lru_cache
+
+from gateway.catalogue.entries import Mapping
+from gateway.catalogue.prices import Dearest, dearest
+from gateway.clock import HOUR_US
+from gateway.limits.cost_bound import CostBound
+from gateway.money import MILLION
+from gateway.neutral.chat import ChatRequest
+
+MESSAGE_TOKENS = 8  # roles and separators around each message
+MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
+SEARCHES = 5  # what one answer may look up where the caller sets no number
+REMEMBERED = 8192
+
+# The hour, the service tier, whether media count, how many searches may.
+Terms = tuple[int, str, bool, int]
+
+
+def ask_for(request: ChatRequest, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> CostBound:
+    """The dearest of what any of `mappings` may cost."""
+    return Bounds(mappings).ask(request, default_output, at_us)
+
+
+class Bounds:
+    """The bounds of requests that may go to any of some mappings; kept with a plan, which serves many requests."""
+
+    __slots__ = ("_known", "_longest", "_mappings", "_most")
+
+    def __init__(self, mappings: tuple[Mapping, ...]) -> None:
+        self._mappings = mappings
+        limits = [mapping.max_output for mapping in mappings]
+        self._longest = max(limits, default=0)
+        self._most = self._longest if limits and all(limits) else None  # what none of them gives more than
+        self._known: dict[Terms, tuple[list[tuple[int, int]], int]] = {}
+
+    def ask(self, request: ChatRequest, default_output: int, at_us: int) -> CostBound:
+        """The dearest of what any of the mappings may cost. A token is at least one byte, so bytes bound tokens."""
+        needs = request.requirements
+        media = needs.media > 0 or needs.audio or needs.image_output
+        terms = (at_us // HOUR_US, request.options.service_tier, media, SEARCHES if needs.web_search else 0)
+        known = self._known.get(terms)
+        if known is None:
+            known = self._known[terms] = self._price(terms)
+        prices, rate = known
+        tokens = needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1) + MEDIA_TOKENS * needs.media
+        fixed = 0
+        for each, per_million in prices:
+            prompt = each - (-tokens * per_million // MILLION)
+            if prompt > fixed:
+                fixed = prompt
+        limit = needs.max_tokens
+        if limit is None:
+            output = self._longest or default_output
+        else:
+            output = limit if self._most is None or limit < self._most else self._most
+        return CostBound(fixed, rate, output * needs.n, limit is not None, needs.n, tokens)
+
+    def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int]:
+        """What counts of the prices: (for each request, per million tokens in) of those that none of the others is
+        above in both, and the highest rate of output."""
+        found = [_dearest(_Priced(mapping), *terms) for mapping in self._mappings]
+        prices = {(rates.fixed, rates.input) for rates in found}
+        highest = [one for one in prices if not any(_is_above(other, one) for other in prices)]
+        return highest, max([rates.output for rates in found], default=0)
+
+
+def _is_above(other: tuple[int, int], one: tuple[int, int]) -> bool:
+    return other != one and other[0] >= one[0] and other[1] >= one[1]
+
+
+class _Priced:
+    """A mapping as a cache key: the catalogue's entries are never changed in place, so identity will do."""
+
+    __slots__ = ("mapping",)
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Priced) and self.mapping is other.mapping
+
+    def __hash__(self) -> int:
+        return id(self.mapping)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _dearest(priced: _Priced, hour: int, tier: str, media: bool, searches: int) -> Dearest:
+    """Within an hour: its dearest tier and peak count throughout, so that a bound costs one multiplication."""
+    return dearest(priced.mapping, hour * HOUR_US, tier, media, searches)

@@ -1,0 +1,40 @@
+"""What the books know of a caller: worked out once, since a caller makes many requests."""
+
+from msgspec import Struct
+
+from gateway.accounts.authentication import Caller
+from gateway.limits.cost_bound import Payer
+from gateway.metering.usage_table import raw_id
+
+KEPT = "account"
+
+
+class BillingIdentity(Struct, frozen=True, eq=False):
+    """`ids` are the raw ids of organization, project, key and member, in the order of a usage row's columns. `payer`
+    pays with the organization's credits too, `without_credits` without."""
+
+    ids: tuple[bytes, bytes, bytes, bytes]
+    payer: Payer
+    without_credits: Payer
+
+    @property
+    def project(self) -> bytes:
+        """The raw id of the project."""
+        return self.ids[1]
+
+
+def billing_identity_of(caller: Caller) -> BillingIdentity:
+    """The account of a caller, kept with it."""
+    account = caller.memo.get(KEPT)
+    if account is None:
+        account = caller.memo[KEPT] = _make(caller)
+    return account
+
+
+def _make(caller: Caller) -> BillingIdentity:
+    idents = (caller.organization_id, caller.project_id, caller.key_id, caller.member_id)
+    payers = [
+        Payer(caller.key_id, caller.member_id, caller.organization_id, credits, caller.teams)
+        for credits in (True, False)
+    ]
+    return BillingIdentity(tuple(map(raw_id, idents)), *payers)

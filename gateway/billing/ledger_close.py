@@ -1,0 +1,70 @@
+"""Closing of hours: what each organization spent of its credits in an hour that is over, booked in the ledger."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from gateway.clock import HOUR_US, SECOND_US
+from gateway.errors import Unavailable
+from gateway.limits.ledger import LedgerBook
+from gateway.metering.models import CREDITS
+from gateway.metering.usage_table import raw_id
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+
+# Attempts that began in an hour may be recorded so long after its end; what comes later still is an adjustment.
+GRACE_US = HOUR_US
+# Rows recorded so long before the last round are looked at again: their hour may have been open then, and a row may
+# have waited for a database that was away.
+AGAIN_US = 3 * HOUR_US
+KIND, KEY = "mark", "closed_hours"
+FOREVER_S = 100 * 366 * 86_400.0
+
+SPENT = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
+TOUCHED = f"SELECT DISTINCT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}"
+# No row is recorded before its attempt began, so the index of `posted_at` finds them.
+SUMS = f"""
+SELECT organization, SUM(CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END), SUM(COALESCE(storage_nusd, 0))
+FROM usage WHERE posted_at >= ? AND at >= ? AND at < ? AND {SPENT} GROUP BY organization
+"""
+
+
+class LedgerClose:
+    """Books are closed by whoever comes first; closing an hour again books only what is new of it."""
+
+    def __init__(self, database: Database, documents: Documents, ledger: LedgerBook) -> None:
+        self._database, self._documents, self._ledger = database, documents, ledger
+
+    def close(self, wanted: Callable[[], bool] = lambda: True) -> int:
+        """Close every hour that is over, and correct closed ones of which rows came later; nano-dollars that were
+        booked now. Between two hours it is asked whether that is still wanted. Unavailable when it is not, or the
+        store is away: the next round does the rest."""
+        now = self._database.now_us()
+        kept = self._documents.get(KIND, KEY)
+        since = int(kept) - AGAIN_US if kept else 0
+        until = (now - GRACE_US) // HOUR_US * HOUR_US
+        found = self._database.report(lambda: self._database.execute(TOUCHED, (since, until)).fetchall())
+        owners = {raw_id(ident): ident for (ident,) in self._database.read(self._select_owners)}
+        booked = 0
+        for (hour,) in sorted(found):
+            if not wanted():
+                raise Unavailable("The closing of hours was interrupted.")
+            booked += self._close(int(hour) * HOUR_US, owners)
+        self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
+        return booked
+
+    def _close(self, start_us: int, owners: dict[bytes, str]) -> int:
+        params = (start_us, start_us, start_us + HOUR_US)
+        sql = self._database.exact_sums(SUMS)
+        sums = self._database.report(lambda: self._database.execute(sql, params).fetchall())
+        name = datetime.fromtimestamp(start_us / SECOND_US, UTC).strftime("%Y-%m-%dT%H")
+        return sum(
+            [
+                self._ledger.close_hour(owners[bytes(raw)], name, int(spent), int(storage))
+                for raw, spent, storage in sums
+                if bytes(raw) in owners
+            ]
+        )
+
+    def _select_owners(self) -> list[tuple[str]]:
+        """Whoever ever had credits: usage rows have the digits of an id only."""
+        return self._database.execute("SELECT scope_id FROM budget WHERE kind = 'credits'").fetchall()

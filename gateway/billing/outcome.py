@@ -1,0 +1,140 @@
+"""What became of a request: its attempts, what each used and cost, and the trail shown to the caller."""
+
+from msgspec import Struct
+
+from gateway.catalogue.prices import Charge
+from gateway.errors import (
+    GatewayError,
+    StreamTruncated,
+    UpstreamFailed,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.limits.rates import RateLimitStatus
+from gateway.neutral.chat import ChatRequest
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
+
+PAYMENT_REQUIRED = 402
+TRAIL = "trail"  # what a target keeps of its entries
+
+
+class Attempt(Struct, eq=False):
+    """One upstream call. Times are monotonic seconds, `at_us` the wall clock at its start.
+
+    `usage` None: the upstream told none (yet); `finish` a FinishReason, "error", "client_disconnect" or
+    "interrupted"; `output_bytes` the size of the answer's text so far, for an estimate; `overrun`: the true cost
+    passed the reservation; `capped`: counts or cost were more than any can be, and were cut to that.
+    `charge`, and `usage` where it was missing, are set by the settlement.
+    """
+
+    number: int
+    target: Target
+    at_us: int
+    started: float
+    first_at: float = 0.0
+    ended: float = 0.0
+    status: int = 0
+    error: GatewayError | None = None
+    usage: Usage | None = None
+    charge: Charge | None = None
+    finish: str = ""
+    output_bytes: int = 0
+    model: str = ""  # what the upstream says answered
+    upstream_id: str = ""
+    service_tier: str = ""
+    overrun: bool = False
+    capped: bool = False
+
+    @property
+    def duration_ms(self) -> int:
+        return max(0, round((self.ended - self.started) * 1000))
+
+    @property
+    def ttft_ms(self) -> int:
+        """Time to the first content, 0 when none came."""
+        return max(0, round((self.first_at - self.started) * 1000)) if self.first_at else 0
+
+    @property
+    def succeeded(self) -> bool:
+        return self.error is None and self.finish not in ("", "error", "client_disconnect", "interrupted")
+
+
+class Outcome(Struct, eq=False):
+    """All attempts of a request, the serving one last. `requested_provider` None: the caller named none.
+
+    `healing` names the strategies by which the answer's text was made JSON. Of a `cached` answer `origin` is the id of
+    the request that it was made for; its one attempt tells who served that and stands for no call. `rate_limits` tell
+    where the caller stands with its rate limits.
+    """
+
+    request: ChatRequest
+    requested_provider: str | None = None
+    attempts: list[Attempt] = []
+    warnings: list[str] = []
+    cached: bool = False
+    healing: tuple[str, ...] = ()
+    origin: str = ""
+    rate_limits: tuple[RateLimitStatus, ...] = ()
+
+    @property
+    def serving(self) -> Attempt:
+        return self.attempts[-1]
+
+    def trail(self) -> list[dict]:
+        """`metadata.routing`: one entry an attempt (HTTP reference, section 2.2)."""
+        return [] if self.cached else list(map(trail_entry, self.attempts))
+
+
+def trail_entry(attempt: Attempt) -> dict:
+    target, error = attempt.target, attempt.error
+    entry = target.memo.get(TRAIL)
+    if entry is None:
+        entry = target.memo[TRAIL] = _good_entry(target)
+    entry = entry.copy()
+    entry["status_code"] = attempt.status
+    if error is not None:
+        entry["error_type"], entry["succeeded"] = error_type(error), False
+    return entry
+
+
+def _good_entry(target: Target) -> dict:
+    """The entry of an attempt at `target` that went well, but for its status."""
+    mapping, credential = target.mapping, target.credential
+    entry = {
+        "provider": target.provider.id,
+        "model": mapping.model,
+        "status_code": 0,
+        "error_type": "none",
+        "succeeded": True,
+        "credentialSource": credential.source,
+    }
+    if mapping.region:
+        entry["region"] = mapping.region
+    if credential.source == "byok":
+        entry["providerKeyId"] = credential.ident
+        entry["providerKeyLabel"] = credential.label
+    elif credential.ident:
+        entry["apiKeyHash"] = credential.ident
+    return entry
+
+
+def error_type(error: GatewayError | None) -> str:
+    """The trail's word for a failed attempt."""
+    if error is None:
+        return "none"
+    if isinstance(error, UpstreamUnreachable | UpstreamTimeout | StreamTruncated):
+        return "network_error"
+    if isinstance(error, UpstreamRateLimited):
+        return "rate_limited"
+    if error.upstream_status == PAYMENT_REQUIRED:
+        return "insufficient_credits"
+    if isinstance(error, UpstreamRefused):
+        return "upstream_error"
+    if isinstance(error, UpstreamFailed):
+        failed = isinstance(error, UpstreamOverloaded) or error.upstream_status >= 500
+        return "server_error" if failed else "upstream_error"
+    return "client_error"

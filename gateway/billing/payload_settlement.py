@@ -1,0 +1,144 @@
+"""The settlement of a request whose payload is kept: it waits for the answer, and pays for keeping it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from gateway.billing.calls import BilledCall
+from gateway.billing.outcome import Attempt
+from gateway.billing.settlement import USUAL_BYTES, Settlement, Settlements, log
+from gateway.billing.usage_rows import Terms, record_of
+from gateway.errors import GatewayError, OutOfCredits, Unavailable
+from gateway.limits.cost_bound import CostBound
+from gateway.limits.rates import Slot
+from gateway.limits.slices import Reservation
+from gateway.limits.spending import Payer
+from gateway.metering.models import CREDITS
+from gateway.metering.usage_table import UsageRecord, write_row
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+from gateway.store.journal import Row, Ticket
+
+# Nano-dollars for each token in or out: 0.01 USD per million (HTTP reference, 6.2), so that nothing is ever rounded.
+FEE_NUSD = 10
+SHORT = (
+    "This project retains the payloads of its requests, which its organization's credits pay for "
+    "(0.01 USD per million tokens), and they do not suffice: add credits, or set the project's retention to none."
+)
+
+
+class CapturedPayload(Protocol):
+    """What a payload is to its settlement."""
+
+    fee_nusd: int
+
+    def open(self) -> None: ...
+    def hold(
+        self, post: Callable[[Row | None], Ticket], served: str, fee_nusd: int, awaited: bool
+    ) -> Ticket | None: ...
+    def close(self) -> None: ...
+
+
+def fee_of(usage: Usage | None) -> int:
+    """The fee for keeping a request that used so much; cached tokens and reasoning count once, like all others."""
+    return 0 if usage is None else FEE_NUSD * (usage.input_total + usage.output_total)
+
+
+def fee_ask(ask: CostBound) -> CostBound:
+    """The most that the fee of a request may come to."""
+    return CostBound(ask.input_tokens * FEE_NUSD, FEE_NUSD * MILLION, ask.max_output, ask.explicit, ask.choices)
+
+
+def admit(
+    payload: CapturedPayload,
+    owner: Settlements,
+    terms: Terms,
+    ask: CostBound,
+    reservation: Reservation,
+    slot: Slot | None,
+) -> "PayloadSettlement":
+    """The second half of an admission: the fee is reserved from the organization's credits, in every mode of the
+    project, and counts for no limit of a key or member. OutOfCredits, Unavailable; then nothing is held any more."""
+    payer = Payer("", "", terms.context.caller.organization_id, True)
+    try:
+        storage = owner.spending.reserve(payer, fee_ask(ask))
+    except BaseException as error:
+        reservation.release()
+        if slot is not None:
+            slot.release()
+        if isinstance(error, OutOfCredits):
+            raise OutOfCredits(SHORT) from error
+        raise
+    settlement = PayloadSettlement(owner, terms, ask, reservation, slot, _payload=payload, _storage=storage)
+    payload.open()
+    return settlement
+
+
+class PayloadSettlement(Settlement, kw_only=True, eq=False):
+    """As every settlement, but the row of the attempt that answered is held back until the answer was written: usage,
+    spending, fee and payload are one entry of the journal, so that there is never one without the others.
+
+    An attempt that fails before it answered is recorded at once, and pays no fee.
+    """
+
+    _payload: CapturedPayload
+    _storage: Reservation
+    _held: bool = False
+
+    def settle(self, attempt: Attempt) -> Attempt:
+        """Fill `charge`, `overrun` and a missing `usage`. The surface writes the answer with them and waits for the
+        row; where it has left already, this does."""
+        call = self._take(attempt)
+        if call is None:
+            return attempt
+        self._release_slot(attempt.usage)
+        ticket = self._hold(call, attempt, awaited=True)
+        if ticket is not None:
+            ticket.wait(self._owner.wait_s)
+        return attempt
+
+    def abandon(self, attempt: Attempt) -> None:
+        """As every settlement: never waits for the store, never raises."""
+        call = self._take(attempt)
+        if call is None:
+            return
+        try:
+            self._hold(call, attempt, awaited=False)
+        except GatewayError as error:
+            log.error("a usage record waits for the recovery: %s", error.message)
+
+    def foresee(self, attempt: Attempt) -> None:
+        before = self.output_bytes_foreseen
+        super().foresee(attempt)
+        with suppress(Unavailable):  # what the fee passes its reservation by is settled in full all the same
+            self._storage.extend((self.output_bytes_foreseen - before) // USUAL_BYTES * FEE_NUSD)
+
+    def _give_back(self) -> None:
+        if not self._held:
+            self._reservation.release()
+            self._storage.release()
+        self._payload.close()
+
+    def _widen(self) -> None:
+        super()._widen()
+        caps = [cap for cap in (self.output_cap, self._storage.output_cap) if cap is not None]
+        self.output_cap = min(caps, default=None)
+
+    def _hold(self, call: BilledCall, attempt: Attempt, *, awaited: bool) -> Ticket | None:
+        self._held = True
+        record = record_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
+        served = f"{record.provider}/{record.served}"
+        return self._payload.hold(lambda row: self._post(call, record, row), served, fee_of(attempt.usage), awaited)
+
+    def _post(self, call: BilledCall, record: UsageRecord, row: Row | None) -> Ticket:
+        """One entry. `row` None: the payload could not be kept, so nothing is paid for it."""
+        fee = self._payload.fee_nusd if row is not None else 0
+        kept = [*self._storage.rows(fee), row] if row is not None else []
+        usage = write_row(record._replace(storage_nusd=fee or None))
+        rows = self._entry(call, usage, record.attempt, record.cost_nusd)
+        try:
+            return self._owner.post(rows + kept, record.request, record.attempt)
+        finally:
+            self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+            self._end(call, record.cost_nusd)
+            self._storage.settle(fee)

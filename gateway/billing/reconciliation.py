@@ -1,0 +1,194 @@
+"""Conservation of money: ledger, balances, counters and usage rows must tell the same, to the nano-dollar.
+
+The store compares; only what differs comes back, so that books of any size take little memory here.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from gateway.billing.usage_rows import BOUNDED
+from gateway.clock import HOUR_US
+from gateway.errors import Unavailable
+from gateway.limits.ledger import LATE
+from gateway.metering.models import CREDITS
+from gateway.money import format_usd
+from gateway.store.database import Database
+
+# The 32 hex digits of an id, whatever its prefix: budgets and the ledger have it as text, usage rows as bytes.
+DIGITS = "substr({0}, length({0}) - 31)"
+LATE_REF = f"substr(ref, 1, {len(LATE)}) = '{LATE}'"
+WORDS = {
+    "sqlite": {
+        "hex": "lower(hex({0}))",
+        "hour": "CAST(strftime('%s', {0}) AS INTEGER) / 3600",
+        "provider_key": "json_extract(extra, '$.provider_key')",
+    },
+    "postgresql": {
+        "hex": "encode({0}, 'hex')",
+        "hour": "CAST(EXTRACT(EPOCH FROM CAST({0} AS timestamp)) AS BIGINT) / 3600",
+        "provider_key": "CAST(extra AS json) ->> 'provider_key'",
+    },
+}
+# What comes in as (id, nano-dollars) from two sides, and differs.
+UNLIKE = """
+SELECT id, SUM(mine), SUM(theirs) FROM (
+    SELECT id, nusd AS mine, 0 AS theirs FROM ({mine}) a UNION ALL SELECT id, 0, nusd FROM ({theirs}) b
+) c GROUP BY id HAVING SUM(mine) {unlike} SUM(theirs) ORDER BY id
+"""
+FUNDED = f"""
+SELECT organization AS id, amount_nusd AS nusd FROM ledger
+WHERE kind IN ('grant', 'refund') OR (kind = 'adjustment' AND NOT {LATE_REF})
+"""
+BALANCES = "SELECT scope_id AS id, limit_nusd AS nusd FROM budget WHERE kind = 'credits'"
+# What every budget settled, with what its leases spent and nobody folded yet.
+SETTLED = f"""
+SELECT {DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
+    WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
+"""
+# Credits by hour since the epoch: of the usage rows, and of the ledger, whose entries of usage and storage and whose
+# adjustments of closed hours have the ref [usage:]<organization>:<hour>[:n].
+HOURS = f"""
+WITH spent AS (
+    SELECT organization, at / {HOUR_US} AS hour,
+        SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END) AS nusd FROM usage
+    WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
+), rows AS (SELECT {{organization}} AS id, hour, nusd FROM spent), entries AS (
+    SELECT {DIGITS.format("organization")} AS id, amount_nusd,
+        substr(ref, length(organization) + CASE WHEN {LATE_REF} THEN {len(LATE) + 2} ELSE 2 END, 13) AS moment
+    FROM ledger WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND {LATE_REF})
+), booked AS (SELECT id, {{hour}} AS hour, -SUM(amount_nusd) AS nusd FROM entries GROUP BY 1, 2)
+"""
+MOMENT = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
+CLOSED = """
+SELECT b.id || ' hour ' || b.hour, b.nusd, r.nusd FROM booked b JOIN rows r ON r.id = b.id AND r.hour = b.hour
+WHERE b.nusd <> r.nusd ORDER BY 1
+"""
+# The ledger stands for hours whose rows were cleared.
+CLEARED = "FROM booked b WHERE NOT EXISTS (SELECT 1 FROM rows r WHERE r.id = b.id AND r.hour = b.hour)"
+USED = f"SELECT id, nusd FROM rows UNION ALL SELECT b.id, b.nusd {CLEARED}"
+ANY_ENTRY = "SELECT 1 FROM ledger WHERE kind IN ('usage', 'storage') LIMIT 1"
+COUNTED = (
+    "SELECT {api_key} AS id, nusd FROM (SELECT api_key, SUM(cost_nusd) AS nusd FROM usage GROUP BY api_key) k",
+    "SELECT {member} AS id, nusd FROM (SELECT member, SUM(cost_nusd) AS nusd FROM usage GROUP BY member) m",
+    "SELECT {team} AS id, nusd FROM (SELECT t.team, SUM(u.cost_nusd) AS nusd FROM team_usage t JOIN usage u "
+    "ON u.request = t.request AND u.attempt = t.attempt AND u.kind = t.kind GROUP BY t.team) t",
+    # What provider keys with a bound spent: the mark stands in the row's details.
+    f"SELECT {DIGITS.format('ident')} AS id, nusd FROM "
+    "(SELECT {provider_key} AS ident, SUM(cost_nusd) AS nusd FROM usage WHERE extra LIKE ? GROUP BY 1) p",
+)
+MARKED = f'%"{BOUNDED}":true%'
+LEASED = """
+SELECT id, leased_nusd, granted FROM (
+    SELECT b.id, b.leased_nusd, COALESCE((SELECT SUM(l.granted_nusd) FROM lease l
+        WHERE l.budget = b.id AND l.generation = b.generation), 0) AS granted FROM budget b
+) x WHERE leased_nusd <> granted ORDER BY id
+"""
+# Every hold has its leases, and what no worker owns belongs to a hold.
+HELD = """
+SELECT id, SUM(amount), SUM(leased) FROM (
+    SELECT id, 1 AS amount, 0 AS leased FROM hold
+    UNION ALL SELECT DISTINCT hold, 0, 1 FROM lease WHERE hold IS NOT NULL
+) h GROUP BY id HAVING SUM(amount) <> SUM(leased) ORDER BY id
+"""
+# Callers reserve from the budgets of teams that are marked to have limits, and from no others.
+UNMARKED = """
+SELECT t.id, MAX(b.limit_nusd), 0 FROM team t JOIN budget b ON b.scope_id = t.id
+WHERE b.limit_nusd IS NOT NULL AND NOT t.limited GROUP BY t.id ORDER BY t.id
+"""
+NEGATIVE = "SELECT id, {column}, 0 FROM budget WHERE {column} < 0 ORDER BY id"
+
+
+class Difference(NamedTuple):
+    """Two books that must tell the same of `subject` (an id, or its digits) and do not."""
+
+    subject: str
+    left: str
+    left_nusd: int
+    right: str
+    right_nusd: int
+
+    @property
+    def nusd(self) -> int:
+        return abs(self.left_nusd - self.right_nusd)
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.left} {format_usd(self.left_nusd)}, {self.right} {format_usd(self.right_nusd)}"
+
+
+def doctor(database: Database) -> list[str]:
+    """Every difference as a line, [] when the books agree."""
+    return [str(one) for one in examine(database)]
+
+
+def examine(database: Database, wanted: Callable[[], bool] = lambda: True) -> list[Difference]:
+    """Every difference. One snapshot, so it may run under load; between two questions to the store it is asked whether
+    the answer is still wanted. Unavailable when it is not, or the store is away.
+
+    Of hours whose usage rows were cleared the ledger's entry stands for them; counters of keys, members, teams and
+    provider keys are then only checked to be no less than the rows that are left.
+    """
+    level = "DEFERRED" if database.kind == "sqlite" else "REPEATABLE READ"
+
+    def read() -> list[Difference]:
+        with _sorted_on_disk(database), database.peewee.transaction(level):
+            return list(Examination(database, wanted).differences())
+
+    return database.report(read)
+
+
+class Examination:
+    """The questions, within one snapshot."""
+
+    def __init__(self, database: Database, wanted: Callable[[], bool]) -> None:
+        self._database, self._wanted = database, wanted
+        words = WORDS[database.kind]
+        self._columns = {name: words["hex"].format(name) for name in ("organization", "api_key", "member", "team")}
+        self._columns["provider_key"] = words["provider_key"]
+        self._hours = HOURS.format(organization=self._columns["organization"], hour=words["hour"].format(MOMENT))
+
+    def differences(self) -> Iterator[Difference]:
+        funds = UNLIKE.format(mine=FUNDED, theirs=BALANCES, unlike="<>")
+        yield from self._ask(funds, "ledger", "credit balance")
+        closed = bool(self._rows(ANY_ENTRY))
+        if closed:
+            yield from self._ask(self._hours + CLOSED, "ledger usage", "usage rows")
+        settled = SETTLED.format(kind="credits")
+        used = self._hours + UNLIKE.format(mine=USED, theirs=settled, unlike="<>")
+        yield from self._ask(used, "usage", "credits settled")
+        cleared = closed and bool(self._rows(f"{self._hours} SELECT 1 {CLEARED} LIMIT 1"))
+        counted = " UNION ALL ".join(COUNTED).format(**self._columns)
+        counters = SETTLED.format(kind="total")
+        sql = UNLIKE.format(
+            mine=f"SELECT id, nusd FROM ({counted}) r WHERE id <> ''",
+            theirs=counters,
+            unlike=">" if cleared else "<>",
+        )
+        yield from self._ask(sql, "usage rows", "counter", MARKED)
+        yield from self._ask(LEASED, "leased", "granted to workers")
+        yield from self._ask(HELD, "held for a job", "leased for it")
+        yield from self._ask(UNMARKED, "limit", "limit that its members meet")
+        for column in ("settled_nusd", "leased_nusd"):
+            yield from self._ask(NEGATIVE.format(column=column), column.removesuffix("_nusd"), "which is less than")
+
+    def _ask(self, sql: str, left: str, right: str, *params: str) -> Iterator[Difference]:
+        for subject, mine, theirs in self._rows(sql, *params):
+            yield Difference(subject, left, int(mine), right, int(theirs))
+
+    def _rows(self, sql: str, *params: str) -> list[tuple]:
+        if not self._wanted():
+            raise Unavailable("Nobody waits for this examination of the books any more.")
+        return self._database.execute(self._database.exact_sums(sql), params).fetchall()
+
+
+@contextmanager
+def _sorted_on_disk(database: Database) -> Iterator[None]:
+    """SQLite sorts what it sums up; of millions of rows that is better done outside of memory."""
+    if database.kind != "sqlite":
+        yield
+        return
+    database.execute("PRAGMA temp_store = file")
+    try:
+        yield
+    finally:
+        database.execute("PRAGMA temp_store = memory")

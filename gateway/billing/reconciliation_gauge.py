@@ -1,0 +1,73 @@
+"""The drift of the ledger: what `doctor` finds, measured now and then by one worker and told by every one."""
+
+import logging
+
+import orjson
+
+from gateway.billing.reconciliation import examine
+from gateway.clock import SECOND_US, Clock
+from gateway.errors import GatewayError
+from gateway.money import NANO, format_usd
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.threads import Job
+
+KIND, KEY = "gauge", "ledger_drift"
+KEPT_S = 24 * 3600
+# Reading all usage rows takes time where there are many: at most this share of the store's day goes into it.
+SHARE = 1 / 20
+READ_S = 0.5  # the longest that a scrape waits for the store
+
+log = logging.getLogger(__name__)
+
+
+class ReconciliationGauge:
+    """`measure` is for the one worker that leads; what it found is a document, so that any worker can tell it."""
+
+    def __init__(self, database: Database, documents: Documents, clock: Clock) -> None:
+        self._database, self._documents, self._clock = database, documents, clock
+        self._rest_until = float("-inf")
+        self._stopped = False
+
+    def measure(self) -> None:
+        """Examine the books and keep by how much they differ. Does nothing while the last examination, for how long it
+        took, is too recent. Unavailable when the store is away, or after `stop`."""
+        start = self._clock.monotonic()
+        if start < self._rest_until:
+            return
+        try:
+            found = examine(self._database, lambda: not self._stopped)
+        finally:
+            end = self._clock.monotonic()
+            self._rest_until = end + (end - start) / SHARE
+        nusd = sum(one.nusd for one in found)
+        if found:
+            log.error("the books differ in %d places by %s USD: run the doctor command", len(found), format_usd(nusd))
+        self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), KEPT_S)
+
+    def stop(self) -> None:
+        """End an examination under way at its next question to the store, and let none begin."""
+        self._stopped = True
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """Name → (what it tells, value); {} while nothing was measured within a day, or the store is away."""
+        try:
+            kept = Job(_attempt, self._documents, self._database).result(READ_S)
+        except TimeoutError:
+            kept = None
+        if kept is None:
+            return {}
+        (nusd, at_us), now_us = kept
+        return {
+            "ledger_drift_usd": ("By how much the books differed when they were last examined.", nusd / NANO),
+            "ledger_drift_age_seconds": ("Time since that examination.", max(0, now_us - at_us) / SECOND_US),
+        }
+
+
+def _attempt(documents: Documents, database: Database) -> tuple[list[int], int] | None:
+    """What was measured last, and the store's time; None for an error, which would be printed on leaving a greenlet."""
+    try:
+        kept = documents.get(KIND, KEY)
+        return (orjson.loads(kept), database.now_us()) if kept else None
+    except GatewayError:
+        return None

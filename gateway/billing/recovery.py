@@ -1,0 +1,99 @@
+"""After a worker died: what it was about to do becomes rows, then its slices of budgets go back."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
+from gateway.clock import SECOND_US, Clock
+from gateway.control import Control
+from gateway.limits.models import team_of
+from gateway.limits.returns import charge, forget_returned, give_up, list_lost
+from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
+from gateway.store.database import Database
+from gateway.store.intents import Orphan, orphans
+from gateway.store.journal import Row
+
+AT_ONCE = 200
+LOST_S = 15.0
+
+log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """One per worker; the lock of each file makes every step happen in one of them.
+
+    An attempt that nobody settled is recorded as interrupted, at what reading its prompt cost by estimate (four bytes
+    a token), never above its reservation; nothing is billed for an answer that reached nobody. Leases of a lost node,
+    whose files are out of reach, go back once no request of it can be running any more.
+    """
+
+    def __init__(
+        self, database: Database, directory: Path, control: Control, clock: Clock, longest_request_s: float
+    ) -> None:
+        self._database, self._directory = database, directory
+        self._control, self._clock = control, clock
+        self._longest_us = round(longest_request_s * SECOND_US)
+        self._lost_at = float("-inf")
+
+    def run(self) -> int:
+        """Recover what can be recovered now; how many attempts became rows. Unavailable: it is done the next time."""
+        count = 0
+        for orphan in orphans(self._directory):
+            count += self._replay(orphan)
+            for epoch in sorted(orphan.epochs - {self._control.epoch}):
+                give_up(self._database, epoch, keep_rows=False)
+            orphan.discard()
+        if self._clock.monotonic() - self._lost_at > LOST_S:
+            self._lost_at = self._clock.monotonic()
+            self._sweep_lost()
+        return count
+
+    def _replay(self, orphan: Orphan) -> int:
+        intents = list(orphan.intents.values())
+        count = 0
+        for start in range(0, len(intents), AT_ONCE):
+            part = intents[start : start + AT_ONCE]
+            count += self._database.write(lambda part=part: self._record(part))
+        if count:
+            log.warning("%d interrupted attempts were recorded for a worker that ended", count)
+        return count
+
+    def _record(self, intents: Sequence) -> int:
+        """Rows and spends of the attempts that have none, all or none."""
+        now = self._clock.now_us()
+        settled = known(self._database, [(intent.request, intent.attempt) for intent in intents])
+        missing = [intent for intent in intents if (intent.request, intent.attempt) not in settled]
+        records: list[UsageRecord] = []
+        teams: list[Row] = []
+        costs: list[tuple[int, str, int]] = []
+        for intent in missing:
+            found = _read(intent.payload)
+            if found is None:
+                continue
+            record = interrupted(found, intent.request, intent.attempt, now)
+            records.append(record)
+            if record.cost_nusd:
+                paying = filter(None, (team_of(budget) for _, budget in found.leases))
+                teams += write_teams(record.request, record.attempt, paying)
+            costs += [(lease, budget, record.cost_nusd) for lease, budget in found.leases if record.cost_nusd]
+        for record in sorted(records, key=lambda record: (record.request, record.attempt)):
+            self._database.execute(RECORD.sql, record)
+        for statement, params in teams:
+            self._database.execute(statement.sql, params)
+        charge(self._database, costs)
+        return len(records)
+
+    def _sweep_lost(self) -> None:
+        for epoch in list_lost(self._database, self._longest_us):
+            if epoch != self._control.epoch:
+                give_up(self._database, epoch, keep_rows=True, after_us=self._longest_us)
+        forget_returned(self._database)
+
+
+def _read(payload: bytes) -> IntentDetails | None:
+    try:
+        return read_intent(payload)
+    except (ValueError, TypeError):
+        log.error("an intent could not be read; the attempt behind it has no record")
+        return None

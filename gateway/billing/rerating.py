@@ -1,0 +1,159 @@
+"""Usage of a period priced again: with the prices of its time, or with those of now, and how far the books differ."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gateway.accounts.discounts import Discounts
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping
+from gateway.catalogue.prices import cost_of, discounted
+from gateway.catalogue.rates import prices_at
+from gateway.limits.ledger import ADJUSTMENT, LedgerBook
+from gateway.metering.models import CACHED, CREDITS, SETTLEMENT
+from gateway.metering.usage_table import COLUMNS, UsageRecord, record_of_row
+from gateway.neutral.usage import Usage
+from gateway.store.database import Database
+
+PAGE = 500
+FREE, UNKNOWN, REPRICED = "nothing was billed", "not in the catalogue", "priced by another version"
+KEYED = "size not recorded"
+INTERRUPTED = "interrupted"
+AFTER = f"""
+SELECT {COLUMNS} FROM usage WHERE at >= ? AND at < ? AND kind = {SETTLEMENT} AND (request, attempt) > (?, ?)
+ORDER BY request, attempt LIMIT {PAGE}
+"""
+
+
+class RerateGroup(NamedTuple):
+    """What a line of the report is of; `organization` is a prefixed id, `billed`: its credits paid."""
+
+    organization: str
+    mapping: str
+    billed: bool
+
+
+@dataclass(slots=True)
+class Line:
+    """`recorded_nusd` is what was billed for these rows, `rated_nusd` what they come to now."""
+
+    rows: int = 0
+    recorded_nusd: int = 0
+    rated_nusd: int = 0
+
+    @property
+    def difference_nusd(self) -> int:
+        return self.rated_nusd - self.recorded_nusd
+
+
+@dataclass(slots=True)
+class Report:
+    """`left` counts the rows that were not priced again, by reason; they stand as they are."""
+
+    lines: dict[RerateGroup, Line] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+
+    def owed(self) -> dict[str, int]:
+        """Organization → what its credits were billed too little (positive) or too much (negative), without zeros."""
+        sums: dict[str, int] = {}
+        for place, line in self.lines.items():
+            if place.billed:
+                sums[place.organization] = sums.get(place.organization, 0) + line.difference_nusd
+        return {organization: nusd for organization, nusd in sorted(sums.items()) if nusd}
+
+
+def rerate(
+    database: Database,
+    catalogue: Catalogue,
+    from_us: int,
+    to_us: int,
+    *,
+    now_us: int | None = None,
+    discounts: Discounts | None = None,
+) -> Report:
+    """Price the attempts that began in [from_us, to_us) again; writes nothing.
+
+    `now_us` None: with the prices of their time, which a mapping has as dated lists, for rows whose price version the
+    catalogue still has, less the discounts that they were billed with. Else with the list in force at `now_us`, at the
+    hour of the day at which the row was billed, less those of `discounts` in force at `now_us` (None: as billed).
+    """
+    report = Report()
+    mappings = {mapping.key: mapping for model in catalogue.models.values() for mapping in model.mappings}
+    for row in _rows(database, from_us, to_us):
+        details = row.details
+        key = f"{row.provider}/{row.served}" + (f":{details['region']}" if "region" in details else "")
+        mapping = mappings.get(key)
+        reason = _reason(row, details, mapping, now_us)
+        if mapping is None or reason:
+            report.left[reason] = report.left.get(reason, 0) + 1
+            continue
+        if now_us is not None:
+            current = prices_at(mapping.prices, now_us)
+            mapping = dataclasses.replace(mapping, prices=(current,) if current else ())
+        line = report.lines.setdefault(RerateGroup(f"org_{row.organization.hex()}", key, row.mode == CREDITS), Line())
+        line.rows += 1
+        line.recorded_nusd += row.cost_nusd
+        charge = cost_of(_usage_of(row, details), mapping, row.at, details.get("tier", ""))
+        ppm = (row.discount_ppm or 0) if now_us is None or discounts is None else _discount_at(discounts, row, now_us)
+        line.rated_nusd += discounted(charge, ppm).total
+    return report
+
+
+def post(ledger: LedgerBook, report: Report, reference: str) -> dict[str, int]:
+    """Post what each organization is owed or owes as one adjustment; once for each `reference`.
+
+    Organization → the amount that this call posted: a positive one gives credits back. The usage rows stay as they
+    were billed: a correction is an entry of its own.
+    """
+    posted = {}
+    for organization, nusd in report.owed().items():
+        if ledger.post(organization, ADJUSTMENT, -nusd, f"rerate:{organization}:{reference}", "usage priced again"):
+            posted[organization] = -nusd
+    return posted
+
+
+def _discount_at(discounts: Discounts, row: UsageRecord, at_us: int) -> int:
+    """Own provider keys pay no credits, so nothing is taken off them."""
+    if row.mode != CREDITS:
+        return 0
+    return discounts.fraction(f"org_{row.organization.hex()}", row.provider, row.served, at_us)
+
+
+def _reason(row: UsageRecord, details: dict, mapping: Mapping | None, now_us: int | None) -> str:
+    """Why a row is left as it is; "" when it can be priced again."""
+    if row.flags & CACHED or row.finish == INTERRUPTED or (not row.cost_nusd and row.error):
+        return FREE if not row.cost_nusd else INTERRUPTED
+    if mapping is None:
+        return UNKNOWN
+    if now_us is None and mapping.price_version != row.price_version:
+        return REPRICED
+    units = details.get("units", {})
+    return KEYED if "images" in units or "video_ms" in units else ""
+
+
+def _usage_of(row: UsageRecord, details: dict) -> Usage:
+    """The counts as they were billed: the column of cache writes holds both kinds."""
+    units = details.get("units", {})
+    return Usage(
+        input=row.input,
+        cache_read=row.cache_read,
+        cache_write=row.cache_write - units.get("cache_write_1h", 0),
+        output=row.output,
+        reasoning=row.reasoning,
+        **units,
+    )
+
+
+def _rows(database: Database, from_us: int, to_us: int) -> Iterator[UsageRecord]:
+    """Page by page in the order of the primary key, so that no page is long and none is read twice."""
+    last = (b"", 0)
+    while True:
+        params = (from_us, to_us, *last)
+        page = database.report(lambda params=params: database.execute(AFTER, params).fetchall())
+        for values in page:
+            yield record_of_row(values)
+        if len(page) < PAGE:
+            return
+        end = record_of_row(page[-1])
+        last = (end.request, end.attempt)

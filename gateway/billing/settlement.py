@@ -1,0 +1,392 @@
+"""Exactly once at the end: admission, the word left before each upstream call, the settlement and what it releases."""
+
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.accounts.discounts import Discounts
+from gateway.billing.calls import BilledCall, Watch, discount_of, hold_bound
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt
+from gateway.billing.usage_rows import Terms, bill, intent_of, interrupted, mode_of, read_intent, row_of, terms_of
+from gateway.clock import Clock
+from gateway.errors import GatewayError, Unavailable
+from gateway.limits.rates import RateLimiter, RateLimitStatus, Slot
+from gateway.limits.spending import CostBound, Reservation, Spending
+from gateway.metering.models import CREDITS
+from gateway.metering.usage_table import write_row, write_teams
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
+from gateway.store.intents import Intents
+from gateway.store.journal import Journal, Row, Ticket
+from gateway.threads import spawn
+
+# Text of a usual answer has about four bytes a token; none has more than eight on average.
+USUAL_BYTES, MOST_BYTES = 4, 8
+TEND_S = 0.4
+
+log = logging.getLogger(__name__)
+
+
+class Settlements:
+    """Made once. `wait_s` bounds how long an answer waits for its settlement; `chores` run about each second."""
+
+    def __init__(
+        self,
+        spending: Spending,
+        rates: RateLimiter,
+        journal: Journal,
+        intents: Intents,
+        clock: Clock,
+        discounts: Discounts,
+        wait_s: float,
+        chores: tuple[Callable[[], object], ...] = (),
+    ) -> None:
+        self.spending, self.rates, self.journal, self.intents = spending, rates, journal, intents
+        self.clock, self.discounts, self.wait_s = clock, discounts, wait_s
+        self._chores = chores
+        self._posting: deque[tuple[Ticket, bytes, int]] = deque()
+        self.watch = Watch()
+        self._stopping = threading.Event()
+        self._task: Any = None
+
+    def admit(
+        self,
+        context: RequestContext,
+        ask: CostBound,
+        credits: bool,
+        prompt_bytes: int,
+        asked: str = "",
+        streamed: bool = False,
+    ) -> "Settlement":
+        """The one admission of every paid route: rates, then spending limits, then credits; nothing is held on error.
+
+        The limits of key, member and teams count the inference cost of both modes; the organization's credits count
+        only what a credential of the platform served (`credits`: some target may), and the fee of a payload that is
+        kept (billing/payload_settlement.py). `asked` is the model as the caller wrote it.
+        RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
+        """
+        terms = terms_of(context, prompt_bytes, asked, streamed)
+        payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
+        version, slot = self.spending.check(), None
+        if self.rates.limited(version):
+            slot = self._enter(terms)
+        try:
+            reservation = self.spending.find(payer, ask, version) or self.spending.reserve(payer, ask)
+        except BaseException:
+            if slot is not None:
+                slot.release()
+            raise
+        if context.payload is not None:
+            return context.payload.admit(self, terms, ask, reservation, slot)
+        return Settlement(self, terms, ask, reservation, slot)
+
+    def _enter(self, terms: Terms) -> Slot:
+        caller = terms.context.caller
+        place = (caller.organization_id, caller.project_id, caller.key_id)
+        return self.rates.enter(*place, terms.requested_model, terms.prompt_bytes)
+
+    def start(self) -> None:
+        """Tend the leases from now on."""
+        self._stopping.clear()
+        self._task = spawn(self._run)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Write what is pending and give everything back; what fails now is recovered by the next worker."""
+        self._stopping.set()
+        if self._task is not None:
+            self._task.join(timeout_s)
+            self._task = None
+        try:
+            self.journal.flush(timeout_s)
+            self.reap()
+            self.spending.close()
+        except Unavailable:
+            log.warning("budgets could not be given back: the database is away; the next worker does it")
+            self.intents.leave()
+            return
+        self.intents.close()
+
+    def tend(self) -> None:
+        """One round: intents whose rows are durable end, spends are folded, idle slices go back."""
+        self.reap()
+        self.spending.tend()
+
+    def reap(self) -> None:
+        """End the intents whose rows are durable."""
+        posting, end = self._posting, self.intents.end
+        while posting:
+            ticket, request, attempt = posting[0]
+            if not ticket.settled():
+                return
+            posting.popleft()
+            end(request, attempt)
+
+    def post(self, rows: list[Row], request: bytes, attempt: int) -> Ticket:
+        """Queue an attempt's rows as one entry; its intent ends once they are durable. Unavailable when the journal
+        takes no more."""
+        ticket = self.journal.append(*rows)
+        self._posting.append((ticket, request, attempt))
+        return ticket
+
+    def confirm(self, ticket: Ticket, request: bytes, attempt: int) -> None:
+        """Wait until an entry that was appended without `post` is durable; its intent ends then, however long that
+        takes. Unavailable."""
+        try:
+            ticket.wait(self.wait_s)
+        except BaseException:
+            self._posting.append((ticket, request, attempt))
+            raise
+        self.intents.end(request, attempt)
+
+    def _run(self) -> None:
+        rounds = 0
+        while not self._stopping.wait(TEND_S):
+            rounds += 1
+            try:
+                self.tend()
+                if rounds % 2 == 0:
+                    for chore in self._chores:
+                        chore()
+            except Unavailable:
+                continue  # The database is away; the next round does it.
+            except Exception:  # Without this loop no budget would ever go back until a restart.
+                log.exception("the budgets could not be tended")
+
+
+class Settlement(Struct, eq=False):
+    """One request's money, from admission to its end.
+
+    `output_cap` is what to send upstream as output limit, None when the budgets need none. `output_bytes_foreseen` is
+    how much text of an answer the reservation pays for, at a usual token's length; beyond it ask `foresee`.
+    `rate_limits` tell where the caller stands, for the headers of the answer.
+    """
+
+    _owner: Settlements
+    terms: Terms
+    _ask: CostBound
+    _reservation: Reservation
+    _slot: Slot | None = None
+    _open: dict[int, BilledCall] = {}
+    _deferred: bool = False
+    _closed: bool = False
+    output_cap: int | None = None
+    output_bytes_foreseen: int = sys.maxsize
+    rate_limits: tuple[RateLimitStatus, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self._slot is not None:
+            self.rate_limits = self._slot.statuses
+        self._widen()
+
+    def begin(self, attempt: int, target: Target, ask: CostBound | None = None, patient: bool = True) -> None:
+        """Leave word outside of this process, just before the first upstream byte.
+
+        A provider key with a bound has the most that the call can cost reserved from it: `ask`, where less than what
+        the request as a whole may cost. SpendingLimitReached (provider_key_limit_reached) when that does not fit;
+        nothing was begun then, and another target may do (`patient` False: there is one, so nobody waits for what other
+        workers hold). Unavailable when the leases ran out meanwhile or the word cannot be left.
+        """
+        owner, terms, mode = self._owner, self.terms, mode_of(target)
+        ask = ask or self._ask
+        own = self._hold_bound(target, ask, patient) if target.credential.bounded else None
+        try:
+            self._reservation.check()
+            taken_off = owner.discounts.any and mode == CREDITS
+            ppm = discount_of(owner.discounts, terms.context, target) if taken_off else 0
+            call = BilledCall(target, mode, ppm, ask, own)
+            owner.intents.begin(terms.request, attempt, intent_of(terms, attempt, call, self._reservation))
+        except BaseException:
+            if own is not None:
+                own.release()
+            raise
+        if owner.watch.counts:
+            owner.watch.count(terms.request, 1)
+        self._open[attempt] = call
+        if own is not None:
+            self._narrow(call, own)
+
+    def unused(self, attempt: Attempt) -> None:
+        """The attempt was never sent: nothing is recorded of it."""
+        call = self._open.pop(attempt.number, None)
+        if call is not None:
+            self._owner.intents.void(self.terms.request, attempt.number)
+            self._owner.watch.count(self.terms.request, -1)
+            self._end(call, 0)
+
+    def failed(self, attempt: Attempt) -> None:
+        """Record a failed attempt, at no cost unless its usage is known, without waiting for its row. What it cost is
+        taken off the reservation, which the next attempt goes on with."""
+        call = self._take(attempt)
+        if call is None:
+            return
+        cost_nusd = attempt.charge.total
+        self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
+        self._reservation.spend(cost_nusd, call.mode == CREDITS)
+        self._end(call, cost_nusd)
+        if cost_nusd:
+            self._require(cost_nusd)
+
+    def settle(self, attempt: Attempt) -> Attempt:
+        """Record a good end and wait until it is durable; fills `charge`, `overrun` and a missing `usage`.
+
+        Unavailable when that takes too long: the record still posts as soon as the store is back.
+        """
+        call, number = self._take(attempt), attempt.number
+        if call is None:
+            return attempt
+        owner, cost_nusd = self._owner, attempt.charge.total
+        rows = self._entry(call, self._row(call, attempt), number, cost_nusd)
+        try:
+            ticket = owner.journal.append(*rows)
+        finally:
+            self._reservation.settle(cost_nusd, call.mode == CREDITS)
+            if call.own is not None:
+                self._end(call, cost_nusd)
+            if self._slot is not None:
+                self._release_slot(attempt.usage)
+            self._closed = True
+        owner.confirm(ticket, self.terms.request, number)
+        return attempt
+
+    def abandon(self, attempt: Attempt) -> None:
+        """Record what became of an answer that broke or that nobody waits for any more. Never waits, never raises."""
+        call = self._take(attempt)
+        if call is None:
+            return
+        cost_nusd = attempt.charge.total
+        self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
+        self._reservation.settle(cost_nusd, call.mode == CREDITS)
+        self._end(call, cost_nusd)
+
+    def foresee(self, attempt: Attempt) -> None:
+        """The answer's text passed what the reservation pays for: reserve more, or end it.
+
+        SpendingLimitReached or OutOfCredits with code budget_exhausted_mid_stream. An upstream that keeps the output
+        limit stays within the reservation however long its tokens are, so without a budget for more the answer goes on
+        until that can no longer be so.
+        """
+        tokens = max(self._tokens_paid() // 2, 64)
+        error = self._require(tokens * self._ask.output_rate // MILLION + 1)
+        if error is None:
+            self.output_bytes_foreseen += tokens * USUAL_BYTES
+            return
+        most = self._tokens_paid() * MOST_BYTES
+        if attempt.output_bytes >= most:
+            raise error
+        self.output_bytes_foreseen = most
+
+    def afford(self, cost_so_far_nusd: int) -> bool:
+        """Whether a session that cost so much may go on: near its bound it reserves half as much again."""
+        bound = self._reservation.amount_nusd
+        if cost_so_far_nusd * 4 <= bound * 3:
+            return True
+        return self._require(max(bound // 2, cost_so_far_nusd - bound + 1)) is None or cost_so_far_nusd < bound
+
+    def keep(self) -> None:
+        """The next `close` does nothing: somebody reads on in the background and closes later."""
+        self._deferred = True
+
+    def close(self) -> None:
+        """Give up whatever is left. Safe to repeat, never raises for the store's sake."""
+        if self._closed and not self._open:
+            return
+        if self._deferred:
+            self._deferred = False
+            return
+        self._closed = True
+        for number in list(self._open):
+            self._interrupt(number)
+        self._give_back()
+        self._release_slot(None)
+
+    def _give_back(self) -> None:
+        self._reservation.release()
+
+    def _require(self, nusd: int) -> GatewayError | None:
+        """Reserve so much more, or why not: of all budgets, and of the bound of the key of the call under way."""
+        for reservation in (self._reservation, *(call.own for call in self._open.values() if call.own is not None)):
+            try:
+                short = reservation.require(nusd)
+            except Unavailable as error:
+                return error
+            if short is not None:
+                return short.error(mid_stream=True)
+        return None
+
+    def _hold_bound(self, target: Target, ask: CostBound, patient: bool) -> Reservation:
+        return hold_bound(self._owner.spending, self.terms.context, target, ask, self.output_cap, patient)
+
+    def _narrow(self, call: BilledCall, own: Reservation) -> None:
+        """The provider key's bound may pay for less than the other budgets do."""
+        if own.output_cap is not None and (self.output_cap is None or own.output_cap < self.output_cap):
+            self.output_cap = own.output_cap
+        if call.ask.output_rate:
+            self.output_bytes_foreseen = min(self.output_bytes_foreseen, call.tokens_paid() * USUAL_BYTES)
+
+    def _widen(self) -> None:
+        """What the budgets of every attempt pay for."""
+        self.output_cap = self._reservation.output_cap
+        if self._ask.output_rate:
+            self.output_bytes_foreseen = self._ask.tokens_within(self._reservation.amount_nusd) * USUAL_BYTES
+
+    def _tokens_paid(self) -> int:
+        """Tokens of output that all that is held surely pays for."""
+        tokens = self._ask.tokens_within(self._reservation.amount_nusd)
+        return min([tokens, *(call.tokens_paid() for call in self._open.values())])
+
+    def _end(self, call: BilledCall, cost_nusd: int) -> None:
+        """Its rows were appended: give up what the call held of its provider key's bound."""
+        if call.own is not None:
+            call.own.settle(cost_nusd)
+            self._widen()
+
+    def _interrupt(self, number: int) -> None:
+        """An attempt began and nobody told its end (a fault of ours): recorded as after a crash."""
+        call = self._open.pop(number)
+        intent = read_intent(intent_of(self.terms, number, call, self._reservation))
+        record = interrupted(intent, self.terms.request, number, self._owner.clock.now_us())
+        self._post_soon(call, write_row(record), number, record.cost_nusd)
+        self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
+        self._end(call, record.cost_nusd)
+
+    def _take(self, attempt: Attempt) -> BilledCall | None:
+        """The call of an attempt that is open, with its charge and a missing usage filled in; None when it was recorded
+        before."""
+        call = self._open.pop(attempt.number, None)
+        if call is not None:
+            bound = self._reservation.amount_nusd if call.own is None else call.bound_nusd(self._reservation)
+            attempt.overrun = bill(self.terms, attempt, call.discount_ppm).total > bound
+        return call
+
+    def _row(self, call: BilledCall, attempt: Attempt) -> Row:
+        return row_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
+
+    def _entry(self, call: BilledCall, row: Row, number: int, cost_nusd: int) -> list[Row]:
+        """An attempt's usage row with all that must be written with it."""
+        rows = [row]
+        if cost_nusd:
+            if teams := self._reservation.budget_set.teams:
+                rows += write_teams(self.terms.request, number, teams)
+            rows += self._reservation.rows(cost_nusd, call.mode == CREDITS)
+            if call.own is not None:
+                rows += call.own.rows(cost_nusd)
+        return rows
+
+    def _post_soon(self, call: BilledCall, row: Row, number: int, cost_nusd: int) -> None:
+        try:
+            self._owner.post(self._entry(call, row, number, cost_nusd), self.terms.request, number)
+        except GatewayError as error:
+            # Its intent stays open, so it is recovered once this process has ended.
+            log.error("a usage record waits for the recovery: %s", error.message)
+
+    def _release_slot(self, usage: Usage | None) -> None:
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.release(usage.input_total + usage.output_total if usage else 0)

@@ -1,0 +1,320 @@
+"""Usage records and intents from what the engine knows of an attempt; estimates where the upstream told nothing."""
+
+from operator import attrgetter
+from typing import NamedTuple
+
+import orjson
+from msgspec import Struct, structs
+
+from gateway.billing.calls import BilledCall
+from gateway.billing.context import RequestContext
+from gateway.billing.identity import BillingIdentity, billing_identity_of
+from gateway.billing.outcome import Attempt
+from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
+from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
+from gateway.errors import GatewayError
+from gateway.limits.slices import Reservation
+from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
+from gateway.metering.usage_table import PLAIN, RECORD, UsageRecord, raw_id
+from gateway.money import MOST_CALL_NUSD, cost
+from gateway.neutral.usage import MOST_UNITS, NOTHING, Usage, within_bounds
+from gateway.providers.protocol import Target
+from gateway.store.journal import Row
+
+BYTES_PER_TOKEN = 4
+INTERRUPTED = "interrupted"
+PROVIDER_KEY, BOUNDED = "provider_key", "bounded"  # of a row's `extra`
+HUNG_UP = "client_disconnect"
+BASIS = {name: number for number, name in enumerate(BASES)}
+COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis"}
+RARE_UNITS = tuple(name for name in Usage.__struct_fields__ if name not in COLUMN_UNITS)
+COLUMN_PARTS = {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h"}
+RARE_PARTS = tuple(name for name in COMPONENTS if name not in COLUMN_PARTS)
+READ_RARE_UNITS, READ_RARE_PARTS = attrgetter(*RARE_UNITS), attrgetter(*RARE_PARTS)
+
+
+class Terms(Struct, frozen=True, eq=False):
+    """What stays the same over all attempts of a request. `flags` are those of its rows."""
+
+    context: RequestContext
+    billing_identity: BillingIdentity
+    request: bytes
+    prompt_bytes: int
+    requested_model: str
+    flags: int
+
+
+def terms_of(context: RequestContext, prompt_bytes: int, asked: str, streamed: bool) -> Terms:
+    """`asked` is the model as the caller wrote it."""
+    request, flags = bytes.fromhex(context.request_id), STREAMED if streamed else 0
+    return Terms(context, billing_identity_of(context.caller), request, prompt_bytes, asked, flags)
+
+
+class IntentDetails(NamedTuple):
+    """What is left of an attempt whose worker died: enough to write its row and count its cost.
+
+    Members with a default may be absent: an earlier release left word without them.
+    """
+
+    at: int
+    organization: str
+    project: str
+    key: str
+    member: str
+    operation: str
+    provider: str
+    asked: str
+    served: str
+    source: str
+    price_version: str
+    label: str
+    mode: int
+    flags: int
+    tokens: int
+    cost_nusd: int
+    leases: list[tuple[int, str]]
+    discount_ppm: int = 0
+    discount_nusd: int = 0
+    provider_key: str = ""  # whose bound is among the leases
+
+
+def estimate(terms: Terms, attempt: Attempt) -> Usage:
+    """Four bytes a token, in and out; what the upstream told of it already counts where it is more.
+
+    After a hang-up its counts of output are those of the beginning, so the larger of both is taken.
+    """
+    told = attempt.usage
+    output = -(-attempt.output_bytes // BYTES_PER_TOKEN)
+    if told is None:
+        return Usage(input=-(-terms.prompt_bytes // BYTES_PER_TOKEN), output=output, basis="estimated")
+    if told.output_total >= output:
+        return told
+    return structs.replace(told, output=told.output + output - told.output_total, basis="estimated")
+
+
+def usage_of(terms: Terms, attempt: Attempt) -> Usage | None:
+    """What an attempt is billed for: None when nothing. A failure without usage is free."""
+    told = attempt.usage
+    if attempt.finish == HUNG_UP:
+        return told if told is not None and told.basis == "drained" else estimate(terms, attempt)
+    if attempt.error is not None:
+        return told
+    return estimate(terms, attempt) if told is None else told
+
+
+def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
+    """What an attempt costs, with `discount_ppm` millionths taken off; fills its `charge` and a missing `usage`."""
+    usage = attempt.usage
+    if usage is None or attempt.error is not None or attempt.finish == HUNG_UP:
+        usage = attempt.usage = usage_of(terms, attempt)
+    if usage is None:
+        charge = FREE
+    else:
+        charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+        if not charge.plain or usage.input + usage.cache_read + usage.cache_write + usage.output >= MOST_UNITS:
+            charge = _bounded(terms, attempt, usage, charge)
+        if charge.total >= MOST_CALL_NUSD:
+            charge, attempt.capped = capped(charge), True
+        if discount_ppm:
+            charge = discounted(charge, discount_ppm)
+    attempt.charge = charge
+    return charge
+
+
+def _bounded(terms: Terms, attempt: Attempt, usage: Usage, charge: Charge) -> Charge:
+    """The charge of what was used as far as counts can be believed; the attempt has that usage then."""
+    if usage.input_total >= MOST_UNITS or usage.output_total >= MOST_UNITS:
+        attempt.capped = True  # readers cut counts to their end already
+    believed = within_bounds(usage)
+    if believed is usage:
+        return charge
+    attempt.usage, attempt.capped = believed, True
+    return cost_of(believed, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
+
+
+def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
+    """What `row_of` tells."""
+    return UsageRecord(*row_of(terms, attempt, mode, now_us)[1])
+
+
+def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
+    """The journal row of an attempt that has its charge; `mode` as of `mode_of`. No usage: nothing was used.
+
+    Made without a record: naming its columns would cost more than the rest.
+    """
+    usage, charge = attempt.usage or NOTHING, attempt.charge
+    context, target, error = terms.context, attempt.target, attempt.error
+    mapping, flags = target.mapping, terms.flags
+    if attempt.number:
+        flags |= RETRIED
+    if attempt.overrun:
+        flags |= OVERRUN
+    if attempt.capped:
+        flags |= CAPPED
+    columns = (
+        attempt.at_us,
+        now_us,
+        charge.total,
+        charge.input,
+        charge.output + charge.reasoning,
+        charge.cached_input,
+        charge.cache_write + charge.cache_write_1h,
+        usage.input,
+        usage.cache_read,
+        usage.cache_write + usage.cache_write_1h,
+        usage.output,
+        usage.reasoning,
+        attempt.duration_ms,
+        attempt.ttft_ms,
+        attempt.number,
+        SETTLEMENT,
+        attempt.status,
+        mode,
+        BASIS[usage.basis],
+        flags,
+        terms.request,
+        *terms.billing_identity.ids,
+        context.operation,
+        target.provider.id,
+        terms.requested_model or mapping.model,
+        mapping.model,
+        context.source,
+        attempt.finish or ("error" if error else ""),
+        mapping.price_version,
+    )
+    extra, ppm = _extra(usage, charge, attempt), charge.discount_ppm
+    if extra is None and error is None and not ppm and not context.label:
+        return PLAIN, columns
+    code, label = _code(error) if error is not None else None, context.label or None
+    # The fee for storage is known where the payload is.
+    return RECORD, (*columns, code, label, extra, None, ppm or None, charge.saved if ppm else None)
+
+
+def mode_of(target: Target) -> int:
+    """Who pays for a call at `target`, as a number of a usage row."""
+    return BYOK if target.credential.source == "byok" else CREDITS
+
+
+def intent_of(terms: Terms, number: int, call: BilledCall, reservation: Reservation) -> bytes:
+    """What to leave word of before the upstream call.
+
+    If nobody settles it, reading the prompt is billed (four bytes a token, at the prompt's rate, less the discount),
+    nothing for an answer that reached nobody, and never more than the reservation.
+    """
+    target, mode, discount_ppm, own = call.target, call.mode, call.discount_ppm, call.own
+    bound_nusd, leases = reservation.amount_nusd, reservation.leases(mode == CREDITS)
+    if own is not None:
+        bound_nusd, leases = call.bound_nusd(reservation), leases + own.leases(False)
+    context, mapping, credential = terms.context, target.mapping, target.credential
+    caller = context.caller
+    tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
+    rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
+    listed = min(cost(tokens, rates.prompt or 0), bound_nusd, MOST_CALL_NUSD)
+    cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
+    return orjson.dumps(
+        (
+            context.at_us,
+            caller.organization_id,
+            caller.project_id,
+            caller.key_id,
+            caller.member_id,
+            context.operation,
+            target.provider.id,
+            terms.requested_model or mapping.model,
+            mapping.model,
+            context.source,
+            mapping.price_version,
+            context.label,
+            mode,
+            terms.flags | RETRIED if number else terms.flags,
+            tokens,
+            cost_nusd,
+            leases,
+            discount_ppm,
+            listed - cost_nusd,
+            credential.ident if credential.bounded else "",
+        )
+    )
+
+
+def read_intent(payload: bytes) -> IntentDetails:
+    """ValueError when it is not one of ours."""
+    values = orjson.loads(payload)
+    least, most = len(IntentDetails._fields) - len(IntentDetails._field_defaults), len(IntentDetails._fields)
+    if not isinstance(values, list) or not least <= len(values) <= most:
+        raise ValueError("not an intent")
+    return IntentDetails(*values)
+
+
+def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:
+    """The row of an attempt that nobody lived to settle."""
+    return UsageRecord(
+        at=intent.at,
+        posted_at=now_us,
+        cost_nusd=intent.cost_nusd,
+        input_nusd=intent.cost_nusd,
+        output_nusd=0,
+        cached_nusd=0,
+        cache_write_nusd=0,
+        input=intent.tokens,
+        cache_read=0,
+        cache_write=0,
+        output=0,
+        reasoning=0,
+        duration_ms=0,
+        ttft_ms=0,
+        attempt=attempt,
+        kind=SETTLEMENT,
+        status=0,
+        mode=intent.mode,
+        basis=BASIS["estimated"],
+        flags=intent.flags,
+        request=request,
+        organization=raw_id(intent.organization),
+        project=raw_id(intent.project),
+        api_key=raw_id(intent.key),
+        member=raw_id(intent.member),
+        operation=intent.operation,
+        provider=intent.provider,
+        asked=intent.asked,
+        served=intent.served,
+        source=intent.source,
+        finish=INTERRUPTED,
+        price_version=intent.price_version,
+        error=INTERRUPTED,
+        label=intent.label or None,
+        discount_ppm=intent.discount_ppm or None,
+        discount_nusd=intent.discount_nusd if intent.discount_ppm else None,
+        extra=_write({PROVIDER_KEY: intent.provider_key, BOUNDED: True}) if intent.provider_key else None,
+    )
+
+
+def _code(error: GatewayError) -> str:
+    return error.code[:64].replace("\0", "")  # which PostgreSQL takes in no text, and an upstream may send
+
+
+def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
+    """Counts and components without a column, the region, a service tier with a price of its own, which provider key it
+    was and whether that key's bound counted it; None when there are none."""
+    mapping, credential, tier = attempt.target.mapping, attempt.target.credential, attempt.service_tier
+    own = credential.source == "byok" and credential.ident
+    if charge.plain and not mapping.region and not own and tier in ORDINARY_TIERS:
+        return None  # as of nearly all
+    found: dict[str, object] = {}
+    if any(counts := READ_RARE_UNITS(usage)):
+        found["units"] = {name: count for name, count in zip(RARE_UNITS, counts, strict=True) if count}
+    if any(amounts := READ_RARE_PARTS(charge)):
+        found["nusd"] = {name: nusd for name, nusd in zip(RARE_PARTS, amounts, strict=True) if nusd}
+    if mapping.region:
+        found["region"] = mapping.region
+    if multiplier(mapping, tier) != (1, 1):
+        found["tier"] = tier
+    if own:
+        found[PROVIDER_KEY] = credential.ident
+        if credential.bounded:
+            found[BOUNDED] = True
+    return _write(found) if found else None
+
+
+def _write(details: dict[str, object]) -> str:
+    return orjson.dumps(details).decode()

@@ -1,0 +1,137 @@
+"""Answers of the neutral form as bytes and back, so that they can be kept and given again."""
+
+import dataclasses
+import functools
+import types
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import orjson
+from msgspec import NODEFAULT, Struct, structs
+
+from gateway.neutral import chat, events, parts, usage
+from gateway.neutral.chat import ChatResult
+from gateway.neutral.events import Batch
+
+KIND = "$"
+# What answers are made of. An error is never kept: it is not among them.
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(
+            parts.CacheMark,
+            parts.SourceRange,
+            parts.Source,
+            parts.Text,
+            parts.Refusal,
+            parts.Media,
+            parts.Image,
+            parts.Audio,
+        ),
+        *(parts.Video, parts.File, parts.Reasoning, parts.ToolCall, parts.ToolResult, parts.VendorPart, usage.Usage),
+        *(chat.Native, chat.Choice, chat.ChatResult),
+        *(events.Started, events.TextDelta, events.RefusalDelta, events.ReasoningDelta, events.ToolCallDelta),
+        *(events.BlockDone, events.SourceFound, events.PartFound, events.Notice, events.NativeChunk, events.Progress),
+        *(events.Finished,),
+    )
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Field:
+    """`raw` values are JSON of somebody else's and are left as they are; `many` ones are tuples; `texts` hold JSON as
+    bytes."""
+
+    name: str
+    default: Any
+    raw: bool
+    many: bool
+    texts: bool = False
+
+
+def write_result(result: ChatResult) -> bytes:
+    """A whole answer as JSON. TypeError for one that holds what JSON cannot."""
+    return orjson.dumps(flatten(result))
+
+
+def read_result(payload: bytes) -> ChatResult:
+    return build(orjson.loads(payload))
+
+
+def write_batch(batch: Batch) -> bytes:
+    """A batch of a stream, without what only concerns the moment (silence). TypeError as `write_result`."""
+    return orjson.dumps([flatten(event) for event in batch if type(event) is not events.Heartbeat])
+
+
+def read_batch(payload: bytes) -> Batch:
+    return [build(event) for event in orjson.loads(payload)]
+
+
+def flatten(value: Any) -> Any:
+    """Any value of the neutral form as JSON-able data in which every type is named; defaults are left out."""
+    if isinstance(value, tuple | list):
+        return [flatten(item) for item in value]
+    if KINDS.get(type(value).__name__) is not type(value):
+        return value
+    flat: dict[str, Any] = {KIND: type(value).__name__}
+    for field in shape_of(type(value)):
+        item = getattr(value, field.name)
+        if item is field.default or item == field.default:
+            continue
+        if field.texts:
+            flat[field.name] = [text.decode() for text in item]
+        else:
+            flat[field.name] = item if field.raw else flatten(item)
+    return flat
+
+
+def build(flat: Any) -> Any:
+    """The value that `flatten` was given. KeyError or TypeError for data of another release."""
+    if isinstance(flat, list):
+        return [build(item) for item in flat]
+    if not isinstance(flat, dict):
+        return flat
+    kind = KINDS[flat[KIND]]
+    values = {}
+    for field in shape_of(kind):
+        if field.name in flat:
+            values[field.name] = _restore(field, flat[field.name])
+    return kind(**values)
+
+
+def _restore(field: Field, item: Any) -> Any:
+    if field.texts:
+        return [text.encode() for text in item]
+    item = item if field.raw else build(item)
+    return tuple(item) if field.many and isinstance(item, list) else item
+
+
+@functools.lru_cache(maxsize=64)
+def shape_of(kind: type) -> tuple[Field, ...]:
+    """The fields of a dataclass or struct that make up its value."""
+    hints = get_type_hints(kind)
+    if issubclass(kind, Struct):
+        fields = [(field.name, _default_of(field, NODEFAULT)) for field in structs.fields(kind)]
+    else:
+        known = [field for field in dataclasses.fields(kind) if field.compare]
+        fields = [(field.name, _default_of(field, dataclasses.MISSING)) for field in known]
+    return tuple(
+        Field(name, default, _is_raw(hints[name]), _is_many(hints[name]), hints[name] == list[bytes])
+        for name, default in fields
+    )
+
+
+def _default_of(field: Any, none: object) -> Any:
+    """The default of a field; `none`, by which its kind of class says so, when it has none."""
+    return field.default if field.default_factory is none else field.default_factory()
+
+
+def _kinds_within(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _is_raw(hint: Any) -> bool:
+    return any(one in (dict, Any) or get_origin(one) is dict for one in _kinds_within(hint))
+
+
+def _is_many(hint: Any) -> bool:
+    return any(get_origin(one) is tuple for one in _kinds_within(hint))

@@ -1,0 +1,88 @@
+"""What model lists show of an organization's own providers: a small catalogue of its own for each organization."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from gateway.accounts.authentication import Caller
+from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.engine.custom_models import CustomModels, ProviderModels, make_known
+from gateway.errors import Unavailable
+from gateway.providers.credentials import CREDITS
+from gateway.threads import Threads
+
+REMEMBERED = 60_000  # models, over all organizations; the one asked for last stays whatever it has
+LISTS = 2  # remembered of each organization; one of 30,000 models takes 50 MB
+FEW = 100  # models that are made at once; more in a thread, for they take a while
+
+T = TypeVar("T")
+
+
+class CustomCatalogue:
+    """Made once for what the store says, and again when that changed, which is seen within a second. Who asks while it
+    is being made waits for the same."""
+
+    def __init__(self, offers: CustomModels, threads: Threads | None = None) -> None:
+        self._offers = offers
+        self._threads = threads
+        self._nothing = Current(Catalogue((), (), {}))
+        self._made: OrderedDict[str, tuple[tuple[ProviderModels, ...], Current]] = OrderedDict()
+        self._shared_calls: dict[Hashable, Future[Any]] = {}
+
+    def of(self, caller: Caller) -> Current:
+        """The models that the caller's organization can call at its own providers, by the id that calls them
+        (provider/model); none in a project that spends credits. Access rules are left to the reader. Unavailable."""
+        if caller.mode == CREDITS:
+            return self._nothing
+        parts = self._offers.parts(caller.organization_id)
+        if not parts:
+            return self._nothing
+        made = self._made.get(caller.organization_id)
+        if made is not None and made[0] == parts:
+            self._made.move_to_end(caller.organization_id)
+            return made[1]
+        size = sum(len(part.entries) for part in parts)
+        current = self._once(("models", caller.organization_id), size, lambda: _make(parts))
+        self._keep(caller.organization_id, parts, current)
+        return current
+
+    def listed(self, own: Current, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives of an organization's models, remembered with them under `key`. It must not wait."""
+        size = len(own.current().models)
+        return own.remember(key, lambda: self._once((id(own), key), size, make))
+
+    def _keep(self, organization_id: str, parts: tuple[ProviderModels, ...], current: Current) -> None:
+        made = self._made
+        made[organization_id] = (parts, current)
+        made.move_to_end(organization_id)
+        total = sum(len(one.current().models) for _, one in made.values())
+        while total > REMEMBERED and len(made) > 1:
+            _, (_, oldest) = made.popitem(last=False)
+            total -= len(oldest.current().models)
+
+    def _once(self, key: Hashable, size: int, make: Callable[[], T]) -> T:
+        """What `make` gives, made by the first who asks; in a thread when there is much of it."""
+        shared_call = self._shared_calls.get(key)
+        if shared_call is not None:
+            return shared_call.result()
+        shared_call = self._shared_calls[key] = Future()
+        try:
+            value = make() if self._threads is None or size <= FEW else self._threads.run(make)
+        except Exception as error:
+            shared_call.set_exception(error)
+            raise
+        except BaseException:
+            # This request was ended by its caller; those who wait for the same were not.
+            shared_call.set_exception(Unavailable())
+            raise
+        finally:
+            del self._shared_calls[key]
+        shared_call.set_result(value)
+        return value
+
+
+def _make(parts: tuple[ProviderModels, ...]) -> Current:
+    offers = make_known(parts)
+    providers = {offer.provider.id: offer.provider for offer in offers}
+    return Current(Catalogue([offer.model for offer in offers], providers.values(), {}), LISTS)

@@ -1,0 +1,220 @@
+"""Providers that only one organization knows, as routing sees them: any model at the organization's own address."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping as Values
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from gateway.accounts.access import CUSTOM
+from gateway.accounts.authentication import Caller
+from gateway.accounts.custom_providers import CustomProviderInfo, CustomProviders
+from gateway.accounts.provider_keys import ProviderKeys, StoredCredential
+from gateway.catalogue.addresses import join_base
+from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
+from gateway.catalogue.fields import OPERATIONS, read_prices
+from gateway.errors import InvalidRequest, UnknownModel
+from gateway.providers.credentials import CREDITS
+from gateway.routing.resolve import CustomModel
+
+PROTOCOL = "openai"
+VERSION_PATH = "/v1"  # a base URL may leave it out (HTTP reference, section 8)
+REMEMBERED = 4_000
+UNBILLED = (Prices(TokenRates(prompt=0, completion=0)),)
+NAMED = 8  # models that a refusal lists
+# Nothing is known of these servers, so nothing is held against them: they refuse what they cannot do.
+ABLE = {
+    "vision": True, "audio": True, "documents": True, "tools": True, "parallel_tool_calls": True, "reasoning": True,
+    "json_output": True, "json_output_schema": True, "web_search": True, "verbosity": True, "supports_n": True,
+    "operations": OPERATIONS,
+}  # fmt: skip
+
+
+class ProviderModels(NamedTuple):
+    """One provider as model lists need it: its models, and for each of its keys those that the key is restricted to."""
+
+    name: str
+    provider_id: str
+    entries: tuple[Values[str, Any], ...]
+    allowed: tuple[tuple[str, ...], ...]
+
+
+class CustomModels:
+    """Makes offers for callers; made once, answers from memory."""
+
+    def __init__(self, custom_providers: CustomProviders, provider_keys: ProviderKeys) -> None:
+        self._custom_providers = custom_providers
+        self._provider_keys = provider_keys
+        self._made: dict[tuple[str, str], tuple[CustomProviderInfo, CustomModel]] = {}
+
+    def routes_of(self, caller: Caller) -> "Routes":
+        """What the caller's organization defined for itself."""
+        return Routes(self, caller)
+
+    def offer(self, caller: Caller, name: str, model: str) -> CustomModel | None:
+        """The model at the organization's provider `name`; None when it has no such provider.
+
+        InvalidRequest in a project that spends credits (the platform has no key there) and for prices that cannot be
+        read; UnknownModel for a model outside the provider's own list.
+        """
+        info = self._custom_providers.providers_of(caller.organization_id).get(name)
+        if info is None:
+            return self._generic(caller, model) if name == CUSTOM else None
+        _check_mode(caller, name)
+        found = self._made.get((info.id, model))
+        if found is None or found[0] is not info:
+            if len(self._made) >= REMEMBERED:
+                self._made.clear()
+            found = self._made[info.id, model] = (info, _make(info.provider_id, info.base_url, _find(info, model)))
+        return found[1]
+
+    def parts(self, organization_id: str) -> tuple[ProviderModels, ...]:
+        """The providers of the organization that some key opens, of which models are known by name.
+
+        Names come from the provider's list of models, else from the models that its keys are restricted to.
+        """
+        keys_for = self._provider_keys.keys_for
+        found = [
+            _part(info.name, info.provider_id, info.models, keys_for(organization_id, info.provider_id))
+            for info in self._custom_providers.providers_of(organization_id).values()
+        ]
+        generic = [key for key in keys_for(organization_id, CUSTOM) if key.info.base_url]
+        return tuple([part for part in (*found, _part(CUSTOM, CUSTOM, (), generic)) if part.entries and part.allowed])
+
+    def known(self, organization_id: str) -> list[CustomModel]:
+        """Every model known by name that some key of the organization opens (see `make_known`)."""
+        return make_known(self.parts(organization_id))
+
+    def _generic(self, caller: Caller, model: str) -> CustomModel | None:
+        """The provider key "custom": an address of its own and nothing else. Its only model is taken unnamed."""
+        keys = self._provider_keys.keys_for(caller.organization_id, CUSTOM)
+        key = next((key.info for key in keys if key.info.base_url), None)
+        if key is None:
+            return None
+        _check_mode(caller, CUSTOM)
+        only = key.allowed_models[0] if len(key.allowed_models) == 1 else CUSTOM
+        return _make(CUSTOM, key.base_url, {"id": model or only})
+
+
+class Routes:
+    """One caller's `CustomRoutes` for routing."""
+
+    __slots__ = ("_caller", "_offers")
+
+    def __init__(self, offers: CustomModels, caller: Caller) -> None:
+        self._offers = offers
+        self._caller = caller
+
+    def offer(self, name: str, model: str) -> CustomModel | None:
+        return self._offers.offer(self._caller, name, model)
+
+    def smart_models(self) -> tuple[str, ...]:
+        """The organization has no list of its own."""
+        return ()
+
+    def dynamic_model(self, name: str) -> str | None:
+        """The organization has no decision graphs."""
+        return None
+
+
+def _check_mode(caller: Caller, name: str) -> None:
+    if caller.mode == CREDITS:
+        raise InvalidRequest(
+            f"The custom provider {name!r} uses your organization's own key, and this project spends credits: "
+            "set its mode to api-keys or hybrid.",
+            param="model",
+            code="custom_provider_needs_own_keys",
+        )
+
+
+def _find(info: CustomProviderInfo, model: str) -> Values[str, Any]:
+    if not model:
+        raise UnknownModel(f"Name a model behind the custom provider: {info.name}/<model>.", param="model")
+    if not info.models:
+        return {"id": model}
+    for entry in info.models:
+        if entry["id"] == model:
+            return entry
+    known = ", ".join(f"{info.name}/{entry['id']}" for entry in info.models[:NAMED])
+    raise UnknownModel(f"The custom provider {info.name!r} has no model {model!r}; it has: {known}.", param="model")
+
+
+def make_known(parts: Iterable[ProviderModels]) -> list[CustomModel]:
+    """The models of the parts, each under the id that calls it. One whose prices cannot be read is left out: calls to
+    it are refused."""
+    return [offer for part in parts for offer in _known(part)]
+
+
+def _known(part: ProviderModels) -> Iterator[CustomModel]:
+    opened = None if any(not models for models in part.allowed) else frozenset(_flat(part.allowed))
+    provider = _provider(part.provider_id, "")
+    read: dict[str, tuple[Prices, ...]] = {}
+    for entry in part.entries:
+        ident = entry["id"]
+        if opened is None or ident in opened:
+            written = repr(entry.get("prices"))
+            try:
+                prices = read[written] = read.get(written) or _prices(part.provider_id, entry)
+            except InvalidRequest:
+                continue
+            mapping = _mapping(part.provider_id, "", entry, prices)
+            yield CustomModel(_model(f"{part.name}/{ident}", mapping), provider, mapping)
+
+
+def _part(
+    name: str, provider_id: str, entries: tuple[Values[str, Any], ...], keys: Sequence[StoredCredential]
+) -> ProviderModels:
+    allowed = tuple([key.info.allowed_models for key in keys])
+    if not entries:
+        entries = tuple([{"id": ident} for ident in dict.fromkeys(_flat(allowed))])
+    return ProviderModels(name, provider_id, entries, allowed)
+
+
+def _flat(groups: Iterable[Iterable[str]]) -> Iterator[str]:
+    return (one for group in groups for one in group)
+
+
+def _make(provider_id: str, base_url: str, entry: Values[str, Any]) -> CustomModel:
+    mapping = _mapping(provider_id, base_url, entry, _prices(provider_id, entry))
+    return CustomModel(_model(mapping.model, mapping), _provider(provider_id, base_url), mapping)
+
+
+def _mapping(provider_id: str, base_url: str, entry: Values[str, Any], prices: tuple[Prices, ...]) -> Mapping:
+    ident = entry["id"]
+    return Mapping(
+        provider=provider_id,
+        model=ident,
+        external_id=ident,
+        address=base_url,
+        prices=prices,
+        context_length=_size(entry, "context_length"),
+        max_output=_size(entry, "max_output"),
+        **ABLE,
+    )
+
+
+def _model(ident: str, mapping: Mapping) -> Model:
+    return Model(ident, name=mapping.model, output_modalities=("text", "image"), mappings=(mapping,))
+
+
+def _provider(provider_id: str, base_url: str) -> Provider:
+    bare = Provider(provider_id, provider_id, PROTOCOL, version_path=VERSION_PATH)
+    return replace(bare, address=join_base(bare, base_url)) if base_url else bare
+
+
+def _prices(provider_id: str, entry: Values[str, Any]) -> tuple[Prices, ...]:
+    """The organization's own prices (as in the catalogue's files), else none: then calls are unbilled."""
+    if not entry.get("prices"):
+        return UNBILLED
+    try:
+        return read_prices(entry["prices"])
+    except ValueError as error:
+        raise InvalidRequest(
+            f"The prices of {entry['id']!r} at {provider_id} cannot be read: {error}.",
+            param="model",
+            code="custom_provider_prices_invalid",
+        ) from None
+
+
+def _size(entry: Values[str, Any], name: str) -> int:
+    size = entry.get(name, 0)
+    return size if isinstance(size, int) and size > 0 else 0

@@ -1,0 +1,260 @@
+"""How workers and nodes share what routing learned: health in the background, session pins behind the requests."""
+
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import orjson
+
+from gateway import ids
+from gateway.clock import SECOND_US, Clock
+from gateway.errors import GatewayError, Unavailable
+from gateway.routing.health import Health
+from gateway.store import redis as store
+from gateway.store.database import Database
+from gateway.store.documents import DocumentRows, Documents
+from gateway.store.journal import Journal
+from gateway.store.redis import Redis
+from gateway.threads import Job, spawn
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 0.4
+KEEP_S = 60.0
+# Deltas are read again for so long: one may become visible after a later one.
+OVERLAP_S = 2.0
+UNSENT = 50
+MOST_AT_ONCE = 500
+CHORE_S = 600.0
+PIN = "pin"
+# The longest that a request waits to learn where a session was; then it is planned like a new one.
+READ_S = 0.1
+REST_S = 1.0
+WAITING_PINS = 10_000
+
+
+class Board(Protocol):
+    """Where workers leave deltas for each other. Both may raise Unavailable."""
+
+    def post(self, payload: bytes) -> None: ...
+    def collect(self) -> list[tuple[float, bytes]]:
+        """What others posted since the last call, as (age in seconds, payload)."""
+        ...
+
+
+class RedisBoard:
+    """Numbered values that lapse by themselves. A number whose value is not there yet is asked for again."""
+
+    SEQUENCE = store.health("sequence")
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._writer = ids.new_hex().encode()
+        self._last = -1
+        self._missing: dict[int, int] = {}
+
+    def post(self, payload: bytes) -> None:
+        number = self._redis.add({self.SEQUENCE: 1}, KEEP_S * 10)[self.SEQUENCE]
+        self._redis.put(self._name(number), self._writer + payload, KEEP_S)
+
+    def collect(self) -> list[tuple[float, bytes]]:
+        newest = self._redis.add({self.SEQUENCE: 0}, KEEP_S * 10)[self.SEQUENCE]
+        if self._last < 0 or newest < self._last:  # a new worker, or a store that began anew
+            self._last = max(0, newest - MOST_AT_ONCE)
+        first = max(self._last, newest - MOST_AT_ONCE) + 1
+        wanted = [*self._missing, *range(first, newest + 1)]
+        self._last = newest
+        return [(0.0, payload) for number in wanted if (payload := self._fetch(number)) is not None]
+
+    def _fetch(self, number: int) -> bytes | None:
+        value = self._redis.get(self._name(number))
+        if value is None:
+            tries = self._missing.pop(number, 0) + 1
+            if tries * BEAT_S < OVERLAP_S:
+                self._missing[number] = tries
+            return None
+        self._missing.pop(number, None)
+        size = len(self._writer)
+        return None if value[:size] == self._writer else value[size:]
+
+    def _name(self, number: int) -> str:
+        return store.health(f"delta:{number}")
+
+
+class TableBoard:
+    """Rows of the database; every post takes away the old ones."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._writer = ids.new_hex()
+        self._seq = 0
+        self._newest = 0
+        self._seen: dict[str, int] = {}
+
+    def post(self, payload: bytes) -> None:
+        self._seq += 1
+        row = (self._writer, self._seq, payload)
+        self._database.write(lambda: self._insert(row))
+
+    def collect(self) -> list[tuple[float, bytes]]:
+        rows = self._database.read(self._select)
+        found = []
+        for writer, seq, at, age_us, payload in rows:
+            self._newest = max(self._newest, at)
+            if seq > self._seen.get(writer, 0):
+                self._seen[writer] = seq
+                found.append((max(0.0, age_us / SECOND_US), bytes(payload)))
+        if len(self._seen) > MOST_AT_ONCE:
+            self._seen = {row[0]: self._seen[row[0]] for row in rows}
+        return found
+
+    def _insert(self, row: tuple[str, int, bytes]) -> None:
+        run, now = self._database.execute, self._database.moment_sql()
+        run(f"INSERT INTO health_delta (writer, seq, payload, at) VALUES (?, ?, ?, {now})", row)
+        run(f"DELETE FROM health_delta WHERE at < {now} - {round(KEEP_S * SECOND_US)}")
+
+    def _select(self) -> list[tuple]:
+        since = max(0, self._newest - round(OVERLAP_S * SECOND_US))
+        now = self._database.moment_sql()
+        return self._database.execute(
+            f"SELECT writer, seq, at, {now} - at, payload FROM health_delta WHERE at > ? AND writer <> ? ORDER BY at",
+            (since, self._writer),
+        ).fetchall()
+
+
+class Gossip:
+    """A background greenlet a worker: tells the others what it saw of providers and takes over what they saw.
+
+    `board` None: this worker is alone. `chores` are done every ten minutes or so by each worker, and are safe to
+    repeat. A store that is away leaves each worker with its own view.
+    """
+
+    def __init__(self, health: Health, board: Board | None, chores: tuple[Callable[[], object], ...] = ()) -> None:
+        self._health = health
+        self._board = board
+        self.chores = chores
+        self._unsent: deque[bytes] = deque(maxlen=UNSENT)
+        self._stopping = threading.Event()
+        self._tasks: list[Any] = []
+
+    def start(self) -> None:
+        self._stopping.clear()
+        if self._board is not None:
+            self._tasks.append(spawn(self._every, lambda: BEAT_S, self.beat))
+        if self.chores:
+            self._tasks.append(spawn(self._every, lambda: CHORE_S * random.uniform(0.5, 1.5), self.tidy))
+
+    def stop(self) -> None:
+        """End the background work; safe to repeat."""
+        self._stopping.set()
+        for task in self._tasks:
+            task.join(BEAT_S)
+        self._tasks.clear()
+
+    def beat(self) -> None:
+        """One round. Unavailable when the store is away; what was not told is told later."""
+        delta = self._health.export()
+        if delta["windows"] or delta["rests"] or delta["refusals"]:
+            self._unsent.append(orjson.dumps(delta))
+        while self._unsent:
+            self._board.post(self._unsent[0])
+            self._unsent.popleft()
+        for age_s, payload in self._board.collect():
+            self._merge(payload, age_s)
+
+    def tidy(self) -> None:
+        for chore in self.chores:
+            chore()
+
+    def _merge(self, payload: bytes, age_s: float) -> None:
+        try:
+            self._health.merge(orjson.loads(payload), age_s)
+        except (ValueError, TypeError, KeyError):
+            log.warning("what another worker told of its providers could not be read")
+
+    def _every(self, seconds: Callable[[], float], work: Callable[[], object]) -> None:
+        while not self._stopping.wait(seconds()):
+            try:
+                work()
+            except Unavailable:
+                continue
+            except Exception:  # Without these loops workers would go on with stale views until a restart.
+                log.exception("routing's background work failed")
+
+
+class Pins:
+    """Where sessions stay beyond one worker's memory: routing's `Store` over a shelf. A read is bounded; a write
+    never waits."""
+
+    def __init__(self, shelf: "PinShelf", clock: Clock, read_s: float = READ_S) -> None:
+        self._shelf = shelf
+        self._clock = clock
+        self._read_s = read_s
+        self._rest_until = 0.0
+
+    def get(self, key: str) -> str | None:
+        """Unavailable when the store does not answer in time; then nobody asks it for a moment."""
+        if self._clock.monotonic() < self._rest_until:
+            raise Unavailable()
+        try:
+            value = Job(self._shelf.get, key).result(self._read_s)
+        except (TimeoutError, GatewayError):
+            self._rest_until = self._clock.monotonic() + REST_S
+            raise Unavailable() from None
+        return value.decode() if value else None
+
+    def put(self, key: str, value: str, ttl_s: float) -> None:
+        """Unavailable when too much waits to be written."""
+        self._shelf.put(key, value.encode(), ttl_s)
+
+
+class PinShelf(Protocol):
+    def get(self, key: str) -> bytes | None: ...
+    def put(self, key: str, value: bytes, ttl_s: float) -> None: ...
+
+
+class JournalPins:
+    """Pins as documents, written in the group commits of the journal: no transaction of their own."""
+
+    def __init__(self, documents: Documents, database: Database, journal: Journal, clock: Clock) -> None:
+        self._documents = documents
+        self._journal = journal
+        self._rows = DocumentRows(database, clock)
+
+    def get(self, key: str) -> bytes | None:
+        return self._documents.get(PIN, key)
+
+    def put(self, key: str, value: bytes, ttl_s: float) -> None:
+        self._journal.append(self._rows.put(PIN, key, value, ttl_s))
+
+
+class RedisPins:
+    """Pins in redis, written by a greenlet of their own."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._waiting: dict[str, tuple[bytes, float]] = {}
+        self._task: Any = None
+
+    def get(self, key: str) -> bytes | None:
+        waiting = self._waiting.get(key)
+        return waiting[0] if waiting else self._redis.get(store.sticky(key))
+
+    def put(self, key: str, value: bytes, ttl_s: float) -> None:
+        if len(self._waiting) >= WAITING_PINS:
+            raise Unavailable("Too many sessions wait to be written.")
+        self._waiting[key] = (value, ttl_s)
+        if self._task is None or self._task.dead:
+            self._task = spawn(self._flush)
+
+    def _flush(self) -> None:
+        while self._waiting:
+            key = next(iter(self._waiting))
+            value, ttl_s = self._waiting.pop(key)
+            try:
+                self._redis.put(store.sticky(key), value, ttl_s)
+            except Unavailable:
+                self._waiting.clear()  # a pin is a convenience: it holds in this worker all the same

@@ -1,0 +1,182 @@
+"""One upstream answer on its way, shared by all of this worker who asked for the same."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gateway.billing.outcome import Outcome
+from gateway.clock import Clock
+from gateway.engine.cache import CachedAnswer
+from gateway.engine.codec import read_batch, write_batch
+from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
+from gateway.neutral.chat import ChatResult
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat
+from gateway.threads import spawn
+
+MOST_BYTES = 4 << 20
+UNWRITTEN = 1024  # bytes that a frame without bytes counts for
+AHEAD = 256  # frames that an overgrown answer may be ahead of its slowest reader
+PATIENCE_S = 600.0
+ABANDONED = "The request that this one waited for was given up."
+
+
+class SharedCall:
+    """The answer is made in a greenlet of its own and ends early only when nobody reads it any more.
+
+    `frames` are (milliseconds after the frame before, bytes); what cannot be written as bytes stays as it is and makes
+    the call `uncacheable`: it can be read now, but not kept. `landed`: the whole answer is there and settled.
+    `locked`: other workers wait for it.
+    """
+
+    def __init__(self, clock: Clock, request_id: str, mappings: frozenset[str], most_bytes: int = MOST_BYTES) -> None:
+        """`mappings`: the keys of all mappings that may come to serve it. Of an answer above `most_bytes` only what its
+        readers have yet to read stays: it can be neither kept nor joined any more (`overgrown`)."""
+        self._clock = clock
+        self.request_id = request_id
+        self._wake = threading.Event()
+        self._task: Any = None
+        self._at = 0.0
+        self.mappings = mappings
+        self.outcome: Outcome | None = None
+        self.frames: list[tuple[int, bytes | Batch]] = []
+        self.entry: CachedAnswer | None = None
+        self.result: ChatResult | None = None
+        self.failed: Failed | None = None
+        self.failure: Exception | None = None
+        self.landed = self.uncacheable = self.locked = False
+        self.overgrown = False
+        self.readers = 0
+        self._most_bytes = most_bytes
+        self._size = 0
+        self._gone = 0  # frames that every reader has behind them, of an overgrown answer
+        self._places: dict[int, int] = {}  # of those who read batches
+        self._room = threading.Event()
+
+    def start(self, outcome: Outcome, work: Callable[["SharedCall"], None]) -> None:
+        """Begin: `work` fills the flight and ends it. Whoever starts it must have joined it."""
+        self.outcome = outcome
+        self._at = self._clock.monotonic()
+        self._task = spawn(work, self)
+
+    def join(self) -> None:
+        """One more reader; `leave` when done."""
+        self.readers += 1
+
+    def leave(self) -> None:
+        """One reader less; without any the upstream call ends."""
+        self.readers -= 1
+        if self.readers <= 0 and not self.ended and self._task is not None:
+            self._task.kill(block=False)
+
+    @property
+    def ended(self) -> bool:
+        return self.landed or self.failure is not None
+
+    def add(self, frame: bytes | Batch) -> None:
+        now = self._clock.monotonic()
+        gap_ms = round((now - self._at) * 1000) if self.frames else 0
+        self._at = now
+        self.frames.append((gap_ms, frame))
+        self._size += len(frame) if isinstance(frame, bytes) else UNWRITTEN
+        self.overgrown = self.overgrown or self._size > self._most_bytes
+        self._tell()
+        if self.overgrown:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what all readers have read, and wait for the slowest."""
+        while True:
+            behind = min(self._places.values(), default=self._gone + len(self.frames))
+            del self.frames[: behind - self._gone]
+            self._gone = max(self._gone, behind)
+            if len(self.frames) <= AHEAD:
+                return
+            self._room.clear()
+            if not self._room.wait(PATIENCE_S):
+                raise UpstreamFailed(ABANDONED)
+
+    def complete(self, entry: CachedAnswer | None = None) -> None:
+        """The answer is whole; `entry` is it as others get it, None where they cannot."""
+        self.entry = entry
+        self.landed = True
+        self._tell()
+
+    def fail(self, error: Exception | None = None, event: Failed | None = None) -> None:
+        """End without a whole answer; `event` is what a stream that had begun ends with."""
+        self.failure = error or (event.error if event else UpstreamFailed(ABANDONED))
+        self.failed = event
+        self._tell()
+
+    def wait(self, seconds: float | None) -> None:
+        """Until the flight ended well. Raises what it failed with; UpstreamTimeout when `seconds` passed first."""
+        until = None if seconds is None else self._clock.monotonic() + seconds
+        while not self.ended:
+            left = None if until is None else until - self._clock.monotonic()
+            if left is not None and left <= 0:
+                raise UpstreamTimeout("The model did not answer in time.")
+            self._wake.wait(left)
+        if self.failure is not None:
+            raise self.failure
+
+    def batches(self, heartbeat_s: float) -> Iterator[Batch]:
+        """The stream from its beginning, then as it comes; Silent whenever nothing came for the heartbeat time.
+
+        A failure before the first batch is raised, a later one comes as a Failed event.
+        """
+        batches = self._batches(heartbeat_s)
+        next(batches)  # its place is known from now on, and given up with it
+        return batches
+
+    def _batches(self, heartbeat_s: float) -> Iterator[Batch]:
+        begun, reader = False, object()
+        self._places[id(reader)] = self._gone
+        try:
+            yield []
+            while True:
+                while (place := self._places[id(reader)] - self._gone) < len(self.frames):
+                    _, frame = self.frames[place]
+                    self._places[id(reader)] += 1
+                    self._room.set()
+                    begun = True
+                    yield read_batch(frame) if isinstance(frame, bytes) else frame
+                if self.ended:
+                    break
+                if not self._wake.wait(heartbeat_s):
+                    begun = True
+                    yield [Heartbeat()]
+        finally:
+            del self._places[id(reader)]
+            self._room.set()
+        if self.failure is not None:
+            if not begun or not isinstance(self.failure, GatewayError):
+                raise self.failure
+            yield [self.failed or Failed(self.failure)]
+
+    def _tell(self) -> None:
+        wake, self._wake = self._wake, threading.Event()
+        wake.set()
+
+
+def fill(shared_call: SharedCall, batches: Iterator[Batch], entry_of: Callable[[SharedCall], CachedAnswer]) -> None:
+    """Fill a flight from a stream and end it."""
+    for batch in batches:
+        last = batch[-1]
+        if type(last) is Failed:
+            if len(batch) > 1:
+                _add(shared_call, batch[:-1])
+            shared_call.fail(event=last)
+            return
+        _add(shared_call, batch)
+        if type(last) is Finished:
+            shared_call.complete(None if shared_call.uncacheable or shared_call.overgrown else entry_of(shared_call))
+            return
+
+
+def _add(shared_call: SharedCall, batch: Batch) -> None:
+    if all(type(event) is Heartbeat for event in batch):
+        return  # every reader notices silence by itself
+    try:
+        shared_call.add(write_batch(batch))
+    except TypeError:
+        shared_call.uncacheable = True
+        shared_call.add(batch)

@@ -1,0 +1,68 @@
+"""Whole answers: one upstream call after the other until one brings a result."""
+
+from msgspec import structs
+
+from gateway.billing.outcome import Attempt
+from gateway.engine.run import Run
+from gateway.errors import GatewayError
+from gateway.neutral.chat import ChatResult
+from gateway.neutral.events import text_size
+from gateway.threads import Job, spawn
+
+
+def answer(run: Run) -> ChatResult:
+    """The result of the first target that answers, settled. Raises what the caller must be told."""
+    target = run.walk.first()
+    while True:
+        attempt = run.begin(target)
+        try:
+            result = _send(run, attempt)
+        except GatewayError as error:
+            target = run.failed(attempt, error)
+            continue
+        describe(attempt, result)
+        if result.warnings:
+            run.outcome.warnings.extend(result.warnings)
+        run.finished(attempt)
+        return result
+
+
+def describe(attempt: Attempt, result: ChatResult) -> None:
+    """Note on the attempt what its result tells."""
+    attempt.model, attempt.upstream_id = result.model, result.upstream_id
+    attempt.usage, attempt.service_tier = result.usage, result.service_tier
+    attempt.finish = result.finish
+    if result.usage is None:
+        attempt.output_bytes = sum(text_size(part) for choice in result.choices for part in choice.parts)
+
+
+def _send(run: Run, attempt: Attempt) -> ChatResult:
+    """One upstream call. A hang-up kills this greenlet: then the attempt is settled by the policy."""
+    target = attempt.target
+    drains, until, tap = run.drains(target), run.patience(), run.tap(target)
+    try:
+        if not drains:
+            return run.upstreams.send(run.request_for(target), target, until, tap)
+        job = Job(run.upstreams.send, run.request_for(target), target, until, tap)
+        return job.result()
+    except Exception:
+        raise
+    except BaseException:
+        if drains:
+            run.settlement.keep()
+            spawn(_drain, run, attempt, job)
+        else:
+            run.hung_up(attempt)
+        raise
+
+
+def _drain(run: Run, attempt: Attempt, job: Job[ChatResult]) -> None:
+    try:
+        result = job.result(run.longest_drain_s())
+        describe(attempt, result)
+        attempt.usage = result.usage and structs.replace(result.usage, basis="drained")
+    except (GatewayError, TimeoutError):
+        job.stop()  # what is known until here is what can be billed
+    finally:
+        run.hung_up(attempt)
+        run.settlement.close()

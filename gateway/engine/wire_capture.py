@@ -1,0 +1,77 @@
+"""What went to a provider and came back, byte for byte and without secrets, for a caller who asks for it (x-debug)."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.providers.protocol import Target
+
+BYOK = "byok"
+HIDDEN = b"[secret]"
+
+
+class WireCapture:
+    """Listens to one upstream call and keeps at most `room` bytes of its two bodies together.
+
+    Headers are never kept, nor is the query of an address: credentials travel there. The credential itself is taken
+    out of the bodies, because some providers repeat it in their complaints. Of calls with the platform's credential
+    the address is not kept at all: where an operator's upstreams are is nobody else's business.
+    """
+
+    def __init__(self, target: Target, room: int) -> None:
+        self._target = target
+        self._room = max(0, room)
+        self._method = self._url = ""
+        self._status = 0
+        self._sent = b""
+        self._received: list[bytes] = []
+        self.size = 0
+        self.cut = False
+
+    def sent(self, method: str, url: str, body: bytes) -> None:
+        self._method = method
+        if self._target.credential.source == BYOK:
+            parts = urlsplit(url)
+            self._url = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self._sent = self._take(body)
+
+    def answered(self, status: int) -> None:
+        self._status = status
+
+    def received(self, data: bytes) -> None:
+        if data:
+            self._received.append(self._take(data))
+
+    def show(self) -> dict[str, Any]:
+        """The exchange as JSON; bytes that are no UTF-8 are replaced."""
+        return {
+            "provider": self._target.provider.id,
+            "model": self._target.mapping.external_id,
+            "method": self._method,
+            "url": self._url,
+            "request": self._clean(self._sent),
+            "status": self._status,
+            "response": self._clean(b"".join(self._received)),
+            "truncated": self.cut,
+        }
+
+    def _take(self, data: bytes) -> bytes:
+        kept = data[: self._room - self.size]
+        self.size += len(kept)
+        self.cut = self.cut or len(kept) < len(data)
+        return kept
+
+    def _clean(self, data: bytes) -> str:
+        secret = self._target.credential.secret.encode()
+        if secret:
+            data = data.replace(secret, HIDDEN)
+            if self.cut:
+                data = _drop_beginning(data, secret)
+        return data.decode("utf-8", "replace")
+
+
+def _drop_beginning(data: bytes, secret: bytes) -> bytes:
+    """Without the first part of the secret that a cut left at the end."""
+    for size in range(min(len(secret) - 1, len(data)), 3, -1):
+        if data.endswith(secret[:size]):
+            return data[:-size] + HIDDEN
+    return data

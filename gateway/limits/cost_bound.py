@@ -1,0 +1,146 @@
+"""What a request asks of the budgets, who pays, and what it is told when they cannot give it."""
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gateway.clock import to_iso
+from gateway.errors import GatewayError, OutOfCredits, SpendingLimitReached
+from gateway.limits.models import CREDITS, KEY, MEMBER, PROVIDER_KEY, TEAM, WINDOW
+from gateway.money import MILLION, format_usd
+
+# The fewest output tokens worth an upstream call when the caller named no limit.
+LEAST_OUTPUT = 256
+MID_STREAM = "budget_exhausted_mid_stream"
+OWNERS = {
+    KEY: "API key",
+    MEMBER: "member who owns the API key",
+    PROVIDER_KEY: "organization's own provider key",
+}
+CODES = {
+    MEMBER: "member_limit_reached",
+    TEAM: "team_limit_reached",
+    PROVIDER_KEY: "provider_key_limit_reached",
+}
+
+
+class CostBound(Struct, frozen=True, gc=False):
+    """The most that a request may cost: `fixed_nusd` plus `max_output` tokens at `output_rate` (n$ per million).
+
+    `explicit`: the caller set the output limit, so it is not made smaller; `choices` share `max_output`.
+    `input_tokens` is the most that the prompt may count as.
+    """
+
+    fixed_nusd: int
+    output_rate: int
+    max_output: int
+    explicit: bool
+    choices: int = 1
+    input_tokens: int = 0
+
+    @property
+    def bound_nusd(self) -> int:
+        return self.priced(self.max_output)
+
+    @property
+    def least_nusd(self) -> int:
+        """What must be left for it to be admitted at all."""
+        return self.bound_nusd if self.explicit else self.priced(min(self.max_output, LEAST_OUTPUT * self.choices))
+
+    def priced(self, output_tokens: int) -> int:
+        """The most that it costs with so many tokens of output."""
+        return self.fixed_nusd - (-output_tokens * self.output_rate // MILLION)
+
+    def tokens_within(self, nusd: int) -> int:
+        """Tokens of output that `nusd` surely pay for; `max_output` when output costs nothing."""
+        if not self.output_rate:
+            return self.max_output
+        return max(0, (nusd - self.fixed_nusd) * MILLION // self.output_rate)
+
+
+class Payer(NamedTuple):
+    """Whose budgets count: those of key, member and teams for all inference, whoever's provider key serves it; the
+    organization's credits only when a credential of the platform may. `teams`: (id, name) of those with limits. "" for
+    key or member stands for none.
+
+    With `provider_key_id` the bound of that key of the organization counts, and nothing else.
+    """
+
+    key_id: str
+    member_id: str
+    organization_id: str
+    credits: bool
+    teams: tuple[tuple[str, str], ...] = ()
+    provider_key_id: str = ""
+
+
+class Shortage(NamedTuple):
+    """A budget that cannot give `need_nusd`. `resets_us` 0 = never; `others`: slices of it may come back
+    soon; `name`: the team's."""
+
+    scope: str
+    kind: str
+    limit_nusd: int
+    left_nusd: int
+    need_nusd: int
+    period: str = ""
+    resets_us: int = 0
+    others: bool = False
+    name: str = ""
+
+    def error(self, mid_stream: bool = False) -> GatewayError:
+        """What the caller is told: which limit, what is left of it, when it resets and what to do."""
+        left, need = format_usd(max(0, self.left_nusd)), format_usd(self.need_nusd)
+        code = MID_STREAM if mid_stream else None
+        verb = "The answer needs" if mid_stream else "This request may cost up to"
+        if self.kind == CREDITS:
+            return OutOfCredits(
+                f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD more."
+                if mid_stream
+                else f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD: add credits, "
+                "or ask for less with max_tokens.",
+                code=code,
+            )
+        owner = OWNERS.get(self.scope) or f'team "{self.name}", of which the member who owns the API key is one,'
+        span = f" for {self.period}" if self.kind == WINDOW else ""
+        resets = f" It resets at {to_iso(self.resets_us)}." if self.resets_us else ""
+        return SpendingLimitReached(
+            f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which {left} USD are "
+            f"left.{resets} {verb} {need} USD{' more' if mid_stream else ''}.",
+            code=code or self._code(),
+        )
+
+    def _code(self) -> str:
+        if self.scope in CODES:
+            return CODES[self.scope]
+        return "key_period_limit_reached" if self.kind == WINDOW else "key_limit_reached"
+
+
+class Need(NamedTuple):
+    """What is reserved for an ask, and the output cap to send upstream (None: none needed)."""
+
+    amount_nusd: int
+    output_cap: int | None
+
+
+def fit(ask: CostBound, available_nusd: int | None) -> Need | None:
+    """The reservation for `ask` when `available_nusd` is left (None: no limit); None when it does not suffice.
+
+    Without an explicit limit the output gets at most half of what remains, though never less than LEAST_OUTPUT tokens
+    while those can be paid.
+    """
+    full = ask.bound_nusd
+    if available_nusd is None or not full or (ask.explicit and full <= available_nusd):
+        return Need(full, None)
+    if ask.explicit:
+        return None
+    if full * 2 <= available_nusd:
+        return Need(full, None)
+    if not ask.output_rate:
+        return Need(full, None) if full <= available_nusd else None
+    half = ask.tokens_within(available_nusd // 2)
+    tokens = min(ask.max_output, max(half, LEAST_OUTPUT * ask.choices))
+    amount = ask.priced(tokens)
+    if amount > available_nusd:
+        return None
+    return Need(amount, tokens // ask.choices if tokens < ask.max_output else None)

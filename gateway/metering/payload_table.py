@@ -1,0 +1,234 @@
+"""Payloads of requests, apart from usage and with a life of their own: how they lie in the table, are found and go."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import zstandard
+
+from gateway.accounts.vault import Vault
+from gateway.errors import Unavailable
+from gateway.metering.activity import ActivityScope
+from gateway.metering.usage_table import raw_id
+from gateway.store.database import Database
+from gateway.store.journal import Row, Statement
+from gateway.threads import pause
+
+STREAMED, SENT_CUT, ANSWER_CUT, RAW_CUT = 1, 2, 4, 8  # flags
+LEVEL = 3
+PURGE_ROWS = 500
+# A purge ends after so many batches; the next one goes on.
+PURGE_BATCHES = 1000
+PURGE_PAUSE_S = 0.05
+
+
+class PayloadRow(NamedTuple):
+    """A row of `request_log`, in the order of its columns. Ids are the 16 bytes behind their prefix.
+
+    `asked` is the model as the caller wrote it, `served` "provider/model" ("" = nothing did), `status` the caller's
+    (499: they hung up before there was one). `sent_bytes` and `answer_bytes` are the sizes as they went over the wire,
+    whatever was kept of them; `sent`, `answer` and `raw` (x-debug) are packed.
+    """
+
+    request: bytes
+    organization: bytes
+    project: bytes
+    api_key: bytes
+    member: bytes
+    at: int
+    expires_at: int
+    operation: str
+    path: str
+    asked: str
+    served: str
+    status: int
+    flags: int
+    sent_bytes: int
+    answer_bytes: int
+    sent: bytes
+    answer: bytes
+    raw: bytes | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is packed."""
+        return len(self.sent) + len(self.answer) + len(self.raw or b"")
+
+
+class LogInfo(NamedTuple):
+    """What the list of logs shows of one, without its payload. Costs and tokens are sums over the attempts; what a
+    usage row tells (`provider` to `storage_nusd`) is empty while there is none."""
+
+    request: bytes
+    organization: bytes
+    project: bytes
+    api_key: bytes
+    member: bytes
+    at: int
+    expires_at: int
+    operation: str
+    path: str
+    asked: str
+    served: str
+    status: int
+    flags: int
+    sent_bytes: int
+    answer_bytes: int
+    finish: str = ""
+    error: str = ""
+    attempts: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    duration_ms: int = 0
+    cost_nusd: int = 0
+    storage_nusd: int = 0
+
+    @property
+    def request_id(self) -> str:
+        """32 hex digits."""
+        return self.request.hex()
+
+
+class Wanted(NamedTuple):
+    """Which logs to list: within [from_us, to_us), older than the one named by `before` (moment, request)."""
+
+    api_key_id: str = ""
+    model: str = ""
+    from_us: int | None = None
+    to_us: int | None = None
+    before: tuple[int, bytes] | None = None
+
+
+FIELDS = ", ".join(PayloadRow._fields)
+SHOWN = ", ".join(PayloadRow._fields[:15])
+STORE = Statement(
+    "request_log",
+    f"INSERT INTO request_log ({FIELDS}) VALUES ({', '.join('?' * len(PayloadRow._fields))}) "
+    "ON CONFLICT (request) DO NOTHING",
+)
+USED = (
+    "SELECT request, finish, error, input + cache_read + cache_write, output, duration_ms, cost_nusd, storage_nusd "
+    "FROM usage WHERE request IN ({marks}) ORDER BY request, attempt, kind"
+)
+
+
+def pack(vault: Vault, data: bytes) -> bytes:
+    """Compressed (Zstandard, RFC 8878), then encrypted."""
+    return vault.seal_bytes(zstandard.ZstdCompressor(LEVEL).compress(data))
+
+
+def unpack(vault: Vault, packed: bytes) -> bytes:
+    """What `pack` was given. Unavailable when the encryption key is not the one of then."""
+    try:
+        return zstandard.ZstdDecompressor().decompress(vault.open_bytes(packed))
+    except zstandard.ZstdError:
+        raise Unavailable("A stored payload is damaged.") from None
+
+
+def write_row(row: PayloadRow) -> Row:
+    """The journal row of a payload."""
+    return STORE, row
+
+
+def list_logs(database: Database, places: Sequence[ActivityScope], wanted: Wanted, limit: int) -> list[LogInfo]:
+    """The newest first, at most `limit` of those that have not expired."""
+
+    def read() -> list[LogInfo]:
+        found: list[tuple] = []
+        for place in places:
+            # Project by project, for each is read from its index in order and no further than needed.
+            for project_id in place.project_ids:
+                condition, params = _condition(database, project_id, place.member_id, wanted)
+                sql = f"SELECT {SHOWN} FROM request_log WHERE {condition} ORDER BY at DESC, request DESC LIMIT ?"
+                found += database.execute(sql, (*params, limit)).fetchall()
+        logs = sorted((_read_info(row) for row in found), key=lambda log: (log.at, log.request), reverse=True)
+        return _with_usage(database, logs[:limit])
+
+    return database.report(read)
+
+
+def find_log(database: Database, request_id: str) -> LogInfo | None:
+    """The log of a request by its id (32 hex digits), None when there is none (any more)."""
+    try:
+        request = bytes.fromhex(request_id)
+    except ValueError:
+        return None
+    sql = f"SELECT {SHOWN} FROM request_log WHERE request = ? AND expires_at > {database.moment_sql()}"
+
+    def read() -> list[LogInfo]:
+        return _with_usage(database, [_read_info(row) for row in database.execute(sql, (request,)).fetchall()])
+
+    found = database.read(read)
+    return found[0] if found else None
+
+
+def read_packed(database: Database, request: bytes) -> tuple[bytes, bytes, bytes | None] | None:
+    """Request, answer and raw exchanges of a log as they are packed; None when it is gone."""
+    sql = "SELECT sent, answer, raw FROM request_log WHERE request = ?"
+    row = database.report(lambda: database.execute(sql, (request,)).fetchone())
+    return None if row is None else (bytes(row[0]), bytes(row[1]), None if row[2] is None else bytes(row[2]))
+
+
+def delete_log(database: Database, request: bytes) -> bool:
+    """Forget a payload, within a transaction in hand; whether there was one. The usage rows stay."""
+    return database.execute("DELETE FROM request_log WHERE request = ?", (request,)).rowcount > 0
+
+
+def purge(database: Database) -> int:
+    """Delete what expired; how many. Small transactions with pauses, so that no other writer waits long; nothing of
+    the payloads is read. Safe to repeat and to run in several workers at once."""
+    sql = (
+        "DELETE FROM request_log WHERE request IN (SELECT request FROM request_log "
+        f"WHERE expires_at <= {database.moment_sql()} ORDER BY expires_at LIMIT {PURGE_ROWS})"
+    )
+    gone = 0
+    for _ in range(PURGE_BATCHES):
+        count = database.write(lambda: database.execute(sql).rowcount)
+        gone += count
+        if count < PURGE_ROWS:
+            break
+        pause(PURGE_PAUSE_S)
+    return gone
+
+
+def _condition(database: Database, project_id: str, member_id: str, wanted: Wanted) -> tuple[str, list]:
+    parts, params = ["project = ?", f"expires_at > {database.moment_sql()}"], [raw_id(project_id)]
+    given = (
+        ("member = ?", (raw_id(member_id),) if member_id else ()),
+        ("api_key = ?", (raw_id(wanted.api_key_id),) if wanted.api_key_id else ()),
+        ("(asked = ? OR served = ?)", (wanted.model, wanted.model) if wanted.model else ()),
+        ("at >= ?", () if wanted.from_us is None else (wanted.from_us,)),
+        ("at < ?", () if wanted.to_us is None else (wanted.to_us,)),
+        ("(at, request) < (?, ?)", wanted.before or ()),
+    )
+    for clause, values in given:
+        if values:
+            parts.append(clause)
+            params += values
+    return " AND ".join(parts), params
+
+
+def _read_info(row: tuple) -> LogInfo:
+    """A row of SHOWN, as either driver gives it."""
+    return LogInfo(*(bytes(cell) if isinstance(cell, memoryview) else cell for cell in row))
+
+
+def _with_usage(database: Database, logs: Sequence[LogInfo]) -> list[LogInfo]:
+    """With what their usage rows tell."""
+    if not logs:
+        return []
+    used: dict[bytes, LogInfo] = {log.request: log for log in logs}
+    sql = USED.format(marks=", ".join("?" * len(logs)))
+    for request, *facts in database.execute(sql, [log.request for log in logs]).fetchall():
+        known = used[bytes(request)]
+        finish, error, tokens_in, tokens_out, duration_ms, cost, storage = facts
+        used[known.request] = known._replace(
+            finish=finish,
+            error=error or "",
+            attempts=known.attempts + 1,
+            input_tokens=known.input_tokens + tokens_in,
+            output_tokens=known.output_tokens + tokens_out,
+            duration_ms=known.duration_ms + duration_ms,
+            cost_nusd=known.cost_nusd + cost,
+            storage_nusd=known.storage_nusd + (storage or 0),
+        )
+    return list(used.values())

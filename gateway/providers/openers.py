@@ -1,0 +1,116 @@
+"""Where upstream calls go: the network, or a server inside this process; and what listens to them on the way."""
+
+from collections.abc import Iterator
+from typing import Protocol as Interface
+
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.threads import Job
+from gateway.transport import Transport
+
+
+class PendingCall(Interface):
+    """A call that was sent. `wait` gives the reply, or None when `seconds` passed first; then wait again."""
+
+    def wait(self, seconds: float | None = None) -> UpstreamReply | None: ...
+    def close(self) -> None: ...
+
+
+class Opener(Interface):
+    """Where calls go: the network, or a server inside this process. `deadline` is monotonic seconds."""
+
+    def send(self, call: Call, target: Target, deadline: float) -> PendingCall: ...
+
+
+class CallListener(Interface):
+    """Listens to one call; `received` gets the body as it is read."""
+
+    def sent(self, method: str, url: str, body: bytes) -> None: ...
+    def answered(self, status: int) -> None: ...
+    def received(self, data: bytes) -> None: ...
+
+
+class TappedPending:
+    """A call whose answer a tap listens to."""
+
+    def __init__(self, pending: PendingCall, tap: CallListener) -> None:
+        self._pending, self._tap = pending, tap
+
+    def wait(self, seconds: float | None = None) -> "TappedReply | None":
+        reply = self._pending.wait(seconds)
+        return None if reply is None else TappedReply(reply, self._tap)
+
+    def close(self) -> None:
+        self._pending.close()
+
+
+class TappedReply:
+    """A reply whose body a tap gets as well."""
+
+    def __init__(self, reply: UpstreamReply, tap: CallListener) -> None:
+        self._reply, self._tap = reply, tap
+        self.status, self.headers = reply.status, reply.headers
+        tap.answered(reply.status)
+
+    def read_all(self) -> bytes:
+        body = self._reply.read_all()
+        self._tap.received(body)
+        return body
+
+    def chunks(self) -> Iterator[bytes]:
+        for chunk in self._reply.chunks():
+            self._tap.received(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        self._reply.close()
+
+
+class Network:
+    """Calls over the transport; addresses that the operator chose may be private."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def send(self, call: Call, target: Target, deadline: float) -> PendingCall:
+        way = call.way
+        if way is None:
+            head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
+        else:
+            head = way.head
+            if head is None:
+                head = way.head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
+        return self._transport.transmit(head, call.body, call.stream, deadline)
+
+
+class LocalServer(Interface):
+    """A server inside this process: it answers when its headers are there."""
+
+    def open(self, call: Call, *, deadline: float, heartbeat_s: float) -> UpstreamReply: ...
+
+
+class Local:
+    """Calls to a server inside this process, which may take as long as one on the network."""
+
+    def __init__(self, server: LocalServer, heartbeat_s: float) -> None:
+        self._server = server
+        self._heartbeat_s = heartbeat_s
+
+    def send(self, call: Call, target: Target, deadline: float) -> "LocalPending":
+        return LocalPending(Job(self._open, call, deadline))
+
+    def _open(self, call: Call, deadline: float) -> UpstreamReply:
+        return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
+
+
+class LocalPending:
+    def __init__(self, job: Job[UpstreamReply]) -> None:
+        self._job = job
+
+    def wait(self, seconds: float | None = None) -> UpstreamReply | None:
+        try:
+            return self._job.result(seconds)
+        except TimeoutError:
+            return None
+
+    def close(self) -> None:
+        self._job.stop()

@@ -1,0 +1,292 @@
+"""Which candidates may serve one request now, and why the others may not."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
+from gateway.routing.candidates import GENERAL, Candidate, Traffic, blend
+from gateway.routing.capabilities import SOFT, TIER, Demand, lacks, refuse
+from gateway.routing.health import Health, KnownCredential, Pause
+from gateway.routing.score import ScoreEntry
+from gateway.routing.windows import DEFAULTS
+
+Allowed = Callable[[Mapping, Provider], str | None]
+Usable = Callable[[Mapping], tuple[KnownCredential, ...]]
+NAMED = 5  # providers that a refusal lists
+
+# How far a candidate came; the refusal of a request speaks of the ones that came furthest.
+CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET = (
+    "catalogue",
+    "operation",
+    "choice",
+    "access",
+    "ability",
+    "credential",
+    "rest",
+    "budget",
+)
+# The last one is found when the request is sent, not by the sieve. Kept decisions name stages by their place here.
+STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET)
+
+
+class NoCredential(InvalidRequest):
+    """Nobody may be asked for want of a credential; `providers` are those that would do."""
+
+    code = "no_provider_credential"
+    providers: tuple[Provider, ...] = ()
+
+
+class Excluded(NamedTuple):
+    """A candidate that does not serve this request, how far it came and why. `until` is monotonic seconds."""
+
+    key: str
+    stage: str
+    reason: str
+    candidate: Candidate
+    lacking: tuple[str, ...] = ()
+    until: float = 0.0
+
+
+class Resting(NamedTuple):
+    """What of a candidate is tried last: `whole`, or only some of its `credentials`, until `until` (monotonic).
+    `unanswered`: nothing answers there."""
+
+    until: float
+    credentials: tuple[KnownCredential, ...]
+    whole: bool
+    reason: str
+    unanswered: bool
+
+
+class CandidateFilter:
+    """The tests of one request. `excluded` fills as candidates fail them, `resting` (by key) with those of the others
+    that are tried last."""
+
+    __slots__ = (
+        "_allowed", "_blend", "_health", "_image", "_now", "_now_us", "_operation", "_organization", "_tick", "_usable",
+        "demand", "excluded", "resting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        health: Health,
+        demand: Demand,
+        operation: str,
+        allowed: Allowed | None,
+        usable: Usable,
+        now_us: int,
+        traffic: Traffic | None = None,
+        image: bool = False,
+        organization: str = "",
+    ) -> None:
+        """`traffic` blends the price of cached input in (large prompts, sessions); `image` compares image prices;
+        `organization` is the caller's."""
+        self._health = health
+        self.demand = demand
+        self._operation = operation
+        self._allowed = allowed
+        self._usable = usable
+        self._now_us = now_us
+        self._blend = traffic
+        self._image = image
+        self._now, self._tick = health.tick()
+        self._organization = organization
+        self.excluded: list[Excluded] = []
+        self.resting: dict[str, Resting] = {}
+
+    def sift(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
+        """Those that pass; `lacking` of an entry names the wishes that it does not fulfil."""
+        return self._pass_plain(candidates) if self._is_plain() else self._pass_all(candidates)
+
+    def _is_plain(self) -> bool:
+        """Whether nothing but abilities, sizes, credentials and health decides: so it is for most requests."""
+        demand = self.demand
+        blend_known = self._blend is None or self._blend is GENERAL
+        return self._allowed is None and demand.plain and not self._image and blend_known
+
+    def _pass_all(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
+        return [entry for candidate in candidates if (entry := self.examine(candidate)) is not None]
+
+    def _pass_plain(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
+        """As `_pass_all`, with the tests of a usual request in one loop; what fails any of them is examined fully."""
+        bits, most, prompt = self.demand.bits, self.demand.max_tokens, self.demand.tokens
+        operation, usable, tick, make = self._operation, self._usable, self._tick, tuple.__new__
+        size, windows, concern = prompt + most, self._health.windows, self._health.cooldowns.providers
+        blended = self._blend is not None
+        entries = []
+        for candidate in candidates:
+            ability = candidate.ability
+            if (
+                bits & ~ability.bits
+                or most > ability.max_output
+                or size > ability.context
+                or not candidate.flat
+                or operation not in candidate.mapping.operations
+                or candidate.provider.id in concern
+                or not (credentials := usable(candidate.mapping))
+            ):
+                entry = self.examine(candidate)
+                if entry is not None:
+                    entries.append(entry)
+                continue
+            window = windows.get(candidate.key)
+            figures = DEFAULTS if window is None else window.figures(tick)
+            price = candidate.blended if blended else candidate.figures.mean
+            entries.append(make(ScoreEntry, (candidate, credentials, price, *figures, ())))
+        return entries
+
+    def examine(self, candidate: Candidate) -> ScoreEntry | None:
+        """The entry of a candidate that passes every test; else None, with the reason in `excluded`."""
+        mapping = candidate.mapping
+        if candidate.barred:
+            return self._exclude(candidate, CATALOGUE, candidate.barred)
+        if self._operation not in mapping.operations:
+            return self._exclude(candidate, OPERATION, f"serves {', '.join(mapping.operations)}")
+        if self._allowed is not None:
+            denial = self._allowed(mapping, candidate.provider)
+            if denial is not None:
+                return self._exclude(candidate, ACCESS, denial or "not allowed")
+        lacking = lacks(candidate.ability, self.demand)
+        if lacking and not SOFT.issuperset(lacking):
+            return self._exclude(candidate, ABILITY, _words(lacking), lacking=lacking)
+        credentials = self._usable(mapping)
+        if self.demand.tier and TIER not in lacking:
+            # Only the provider itself is known to have its tiers.
+            direct = tuple(one for one in credentials if not one.base_url)
+            credentials, lacking = (direct, lacking) if direct else (credentials, (*lacking, TIER))
+        if not credentials:
+            return self._exclude(candidate, CREDENTIAL, "no credential")
+        if self._health.cooldowns.concern(candidate.provider.id):
+            credentials = self._in_turn(candidate, credentials)
+            if not credentials:
+                return None
+        figures = self._health.figures(candidate.key, self._tick)
+        return ScoreEntry(candidate, credentials, self._price(candidate), *figures, lacking)
+
+    def has_credential(self, candidate: Candidate) -> bool:
+        return not candidate.barred and bool(self._usable(candidate.mapping))
+
+    def exclude_for(self, candidate: Candidate, reason: str) -> None:
+        """Leave a candidate out by the caller's own wish."""
+        self._exclude(candidate, CHOICE, reason)
+
+    def _in_turn(self, candidate: Candidate, credentials: tuple[KnownCredential, ...]) -> tuple[KnownCredential, ...]:
+        """The credentials in the order in which to try them: those that rest come last, as they return; none where
+        nothing answers and another request tried it a moment ago."""
+        ready, late, shut = self._split(candidate, credentials)
+        if late:
+            late.sort(key=lambda one: one[0].until)
+            first, resting = late[0][0], tuple(one for _, one in late)
+            which = f"{len(late)} of {len(credentials)} keys rest" if ready else "rests"
+            reason = f"{which} for {first.until - self._now:.0f} s: {first.words}"
+            self.resting[candidate.key] = Resting(first.until, resting, not ready, reason, first.unanswered)
+            return (*ready, *resting)
+        if not ready:
+            cause = min(shut, key=lambda pause: pause.shut_until)
+            reason = f"rests for {cause.until - self._now:.0f} s: {cause.words}"
+            self._exclude(candidate, REST, reason, until=cause.shut_until)
+        return tuple(ready)
+
+    def _split(
+        self, candidate: Candidate, credentials: tuple[KnownCredential, ...]
+    ) -> tuple[list[KnownCredential], list[tuple[Pause, KnownCredential]], list[Pause]]:
+        """Those in turn, those that rest, and why others may not be tried at all."""
+        health, now = self._health, self._now
+        whole = health.rested(candidate.key, candidate.place, now)
+        ready, late, shut = [], [], []
+        for one in credentials:
+            own = health.rested_credential(candidate.key, candidate.provider.id, one, now, self._organization)
+            # Keys with an address of their own do not depend on how the usual one does.
+            pauses = [pause for pause in (own, None if one.base_url else whole) if pause is not None]
+            closed = [pause for pause in pauses if pause.shut_until]
+            shut += closed
+            if not pauses:
+                ready.append(one)
+            elif not closed:
+                late.append((max(pauses, key=lambda pause: pause.until), one))
+        return ready, late, shut
+
+    def _price(self, candidate: Candidate) -> float:
+        figures = candidate.figures
+        if candidate.steps or candidate.peaks:
+            figures = candidate.figures_at(self.demand.tokens, self._now_us)
+        if self._image:
+            return figures.image
+        return figures.mean if self._blend is None else blend(figures, self._blend)
+
+    def _exclude(
+        self,
+        candidate: Candidate,
+        stage: str,
+        reason: str,
+        lacking: tuple[str, ...] = (),
+        until: float = 0.0,
+    ) -> None:
+        self.excluded.append(Excluded(candidate.key, stage, reason, candidate, lacking, until))
+
+    def refusal(self, asked: str) -> GatewayError:
+        """The error of a request for which nothing passed: that of the candidates that came furthest."""
+        if not self.excluded:
+            return NoProviderLeft(f"No provider serves {asked} at present.", code="no_available_provider")
+        furthest = max(self.excluded, key=lambda one: STAGES.index(one.stage)).stage
+        rows = [one for one in self.excluded if one.stage == furthest]
+        return REFUSALS[furthest](self, asked, rows)
+
+    def _refuse_rest(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        wait = max(1.0, min(one.until for one in rows) - self._now)
+        reasons = "; ".join(f"{one.candidate.provider.id} {one.reason}" for one in rows[:3])
+        told = f"No provider of {asked} answers at present, and another request tries again: {reasons}."
+        return NoProviderLeft(told, retry_after=wait, headers=((ATTEMPTS, "0"),))
+
+    def _refuse_operation(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        offered = sorted({name for one in rows for name in one.candidate.mapping.operations})
+        return NotSupported(
+            f"{asked} does not serve {self._operation}; it serves {', '.join(offered) or 'nothing'}.",
+            param="model",
+            details={"operations": ",".join(offered)},
+        )
+
+    def _refuse_credential(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        providers = {one.candidate.provider.id: one.candidate.provider for one in rows}
+        names = sorted(providers)
+        told = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        unable = [one.lacking for one in self.excluded if one.stage == ABILITY and self.has_credential(one.candidate)]
+        if unable:
+            error = refuse(asked, unable, "with a credential ")
+            text = f"{error.message} Others might, but no credential is configured for them ({told})."
+            missing = NoCredential(text, param=error.param, code=error.code)
+        else:
+            missing = NoCredential(f"No credential is configured for a provider of {asked} ({told}).", param="model")
+        missing.providers = tuple(providers[name] for name in names)
+        return missing
+
+    def _refuse_access(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        reasons = "; ".join(sorted({one.reason for one in rows}))
+        return Forbidden(f"Access denied: {reasons} (asked for {asked}).", param="model", code="model_not_allowed")
+
+    def _refuse_ability(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        return refuse(asked, [one.lacking for one in rows])
+
+    def _refuse_catalogue(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        reasons = "; ".join(sorted({f"{one.candidate.provider.id}: {one.reason}" for one in rows}))
+        return NotSupported(f"{asked} is listed but not served ({reasons}).", param="model", code="model_not_served")
+
+    def _refuse_choice(self, asked: str, rows: list[Excluded]) -> GatewayError:
+        reasons = " / ".join(sorted({one.reason for one in rows}))
+        return NotSupported(f"No model remains for {asked}; all are excluded: {reasons}.", param="model")
+
+
+REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayError]] = {
+    CATALOGUE: CandidateFilter._refuse_catalogue,
+    OPERATION: CandidateFilter._refuse_operation,
+    CHOICE: CandidateFilter._refuse_choice,
+    ACCESS: CandidateFilter._refuse_access,
+    ABILITY: CandidateFilter._refuse_ability,
+    CREDENTIAL: CandidateFilter._refuse_credential,
+    REST: CandidateFilter._refuse_rest,
+}
+
+
+def _words(lacking: tuple[str, ...]) -> str:
+    return f"lacks {', '.join(lacking)}"

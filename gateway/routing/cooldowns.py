@@ -1,0 +1,205 @@
+"""Places that are tried last for a while, longer each time, and by one request first before all return."""
+
+import random
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.clock import Clock
+
+Kind = Literal["unreachable", "failing", "refused", "limited"]
+
+
+@dataclass(frozen=True, slots=True)
+class CooldownPolicy:
+    """`first_s` doubles with each failure after a rest, up to `longest_s`. `probe`: after the rest one request goes
+    ahead alone. `shut`: during the rest no more than one request in RETRY_S may try at all."""
+
+    first_s: float
+    longest_s: float
+    probe: bool
+    words: str
+    shut: bool = False
+
+
+POLICIES: dict[str, CooldownPolicy] = {
+    "unreachable": CooldownPolicy(1.0, 60.0, True, "nothing answers there", shut=True),
+    "failing": CooldownPolicy(5.0, 60.0, True, "it failed several times in a row"),
+    "refused": CooldownPolicy(30.0, 600.0, True, "it refused our credential or this model"),
+    "limited": CooldownPolicy(1.0, 60.0, False, "it limits our rate"),
+}
+# A provider may ask for more than `longest_s`, but not for ever.
+LONGEST_ASKED_S = 3600.0
+# A probe that has not failed by now lets the others follow: refusals show at once, slow answers are no failure.
+PROBE_S = 5.0
+# Where nothing answers every try costs its caller the wait for a connection, so only one in so many seconds is made.
+RETRY_S = 1.0
+# What another worker tried is known here a moment later: it goes on trying; when it does not, not all begin at once.
+LAG_S = (0.8, 2.0)
+# After this much peace a failure counts as the first again.
+FORGET_S = 600.0
+TIDY_S = 10.0
+CAPACITY = 10_000
+SEPARATORS = re.compile("[/:#]")  # every key begins with its provider's id
+
+
+@dataclass(slots=True)
+class Cooldown:
+    """`again`: when the next request may try a place that is shut."""
+
+    until: float
+    trips: int
+    kind: Kind
+    probe_until: float = 0.0
+    again: float = 0.0
+
+
+class Cooldowns:
+    """Rests by key, in seconds of the monotonic clock. Bounded; the oldest go first.
+
+    `providers` counts by provider what may rest there; `watched` all that a success ends, of others too.
+    """
+
+    def __init__(self, clock: Clock, watched: Counter[str] | None = None) -> None:
+        self._clock = clock
+        self._rests: dict[str, Cooldown] = {}
+        self._changed: set[str] = set()
+        self._tidy_at = 0.0
+        self._watched: Counter[str] = Counter() if watched is None else watched
+        self.providers: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._rests)
+
+    def concern(self, provider: str) -> bool:
+        """Whether anything of a provider may rest: a cheap first look."""
+        return provider in self.providers
+
+    def trip(self, key: str, kind: Kind, asked_s: float | None = None) -> None:
+        """Let `key` rest after a failure, for at least `asked_s`. Failures during a rest do not lengthen it by
+        themselves: they are requests that were under way already."""
+        now = self._clock.monotonic()
+        rest, policy = self._rests.get(key), POLICIES[kind]
+        strikes = 1
+        if rest is not None and now < rest.until + FORGET_S:
+            strikes = rest.trips if now < rest.until else rest.trips + 1
+        length = min(policy.first_s * 2.0 ** min(strikes - 1, 16), policy.longest_s)
+        asked_s = min(asked_s or 0.0, LONGEST_ASKED_S)
+        until = now + max(length, asked_s)
+        if rest is not None and now < rest.until:
+            until, kind = max(rest.until, now + asked_s), rest.kind
+        # Earlier tries may fail long after a later one began: they do not put off the next.
+        self._put(key, Cooldown(until, strikes, kind, again=rest.again if rest else now + RETRY_S))
+        self._changed.add(key)
+
+    def clear(self, key: str) -> None:
+        """`key` works: forget its failures."""
+        if self._drop(key):
+            self._changed.add(key)
+
+    def until(self, key: str, now: float) -> float:
+        """When `key` has its turn again: 0.0 for at once."""
+        rest = self._rests.get(key)
+        if rest is None:
+            return 0.0
+        if now < rest.until:
+            return rest.until
+        return rest.probe_until if now < rest.probe_until else self.shut_until(key, now)
+
+    def shut_until(self, key: str, now: float) -> float:
+        """When the next request may try `key` at all: 0.0 for at once."""
+        rest = self._rests.get(key)
+        if rest is None or not POLICIES[rest.kind].shut:
+            return 0.0
+        return rest.again if now < rest.again else 0.0
+
+    def kind(self, key: str) -> str:
+        rest = self._rests.get(key)
+        return rest.kind if rest else ""
+
+    def begin(self, key: str) -> None:
+        """A request goes there now. After a rest it is the probe, and the others wait a moment for its outcome."""
+        rest = self._rests.get(key)
+        if rest is None or not POLICIES[rest.kind].probe:
+            return
+        now = self._clock.monotonic()
+        if rest.until <= now:
+            rest.probe_until = now + PROBE_S
+        if POLICIES[rest.kind].shut:
+            rest.again = now + RETRY_S
+            self._changed.add(key)
+
+    def tidy(self) -> None:
+        """Forget what rested long ago, so that its provider is planned with the least effort again; cheap to call."""
+        now = self._clock.monotonic()
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_S
+            self._forget(now)
+
+    def export(self) -> list[list]:
+        """Changes since the last export: [key, seconds left, strikes, kind ("" = works again), seconds until the next
+        may try]."""
+        now = self._clock.monotonic()
+        changed, self._changed = self._changed, set()
+        rows = []
+        for key in changed:
+            rest = self._rests.get(key)
+            if rest is None:
+                rows.append([key, 0, 0, "", 0])
+                continue
+            left_s, again_s = (round(max(0.0, at - now), 3) for at in (rest.until, rest.again))
+            rows.append([key, left_s, rest.trips, rest.kind, again_s])
+        return rows
+
+    def absorb(self, key: str, left_s: float, strikes: int, kind: str, again_s: float = 0.0) -> None:
+        """Take over what another worker found; the longer rest holds."""
+        if not kind:
+            self._drop(key)
+            return
+        now, rest = self._clock.monotonic(), self._rests.get(key)
+        again = now + min(again_s, RETRY_S) + random.uniform(*LAG_S)
+        if kind in POLICIES and left_s > 0:
+            until = now + min(left_s, LONGEST_ASKED_S)
+            if rest is None or rest.until < until:
+                rest = Cooldown(until, max(1, strikes), kind, again=rest.again if rest else 0.0)
+                self._put(key, rest)
+        if rest is not None:
+            rest.again = max(rest.again, again)
+
+    def _put(self, key: str, rest: Cooldown) -> None:
+        self._drop(key)
+        if len(self._rests) >= CAPACITY:
+            self._purge()
+        self._rests[key] = rest
+        for counts in (self.providers, self._watched):
+            counts[provider_of(key)] += 1
+
+    def _drop(self, key: str) -> bool:
+        if self._rests.pop(key, None) is None:
+            return False
+        for counts in (self.providers, self._watched):
+            count_down(counts, provider_of(key))
+        return True
+
+    def _purge(self) -> None:
+        self._forget(self._clock.monotonic())
+        # A tenth at a time, so that a full table is not searched for every new key.
+        for key in list(self._rests)[: max(0, len(self._rests) - CAPACITY * 9 // 10)]:
+            self._drop(key)
+
+    def _forget(self, now: float) -> None:
+        for key in [key for key, rest in self._rests.items() if now >= rest.until + FORGET_S]:
+            self._drop(key)
+
+
+def count_down(counts: Counter[str], name: str) -> None:
+    """One less, and no entry for none: it is asked whether there are any at all."""
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
+
+
+def provider_of(key: str) -> str:
+    """The provider that a key of any kind belongs to."""
+    return SEPARATORS.split(key, maxsplit=1)[0]

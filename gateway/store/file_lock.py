@@ -1,0 +1,85 @@
+"""One writer at a time among the processes of a node, in the order of asking."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from gateway.threads import Threads, spawn
+
+
+class FairFileLock:
+    """An exclusive lock on a file, taken through a gate: who waits for the lock holds the gate.
+
+    Without the gate a busy process would take the lock again before a sleeping one woke; with it, no process has
+    to pause between two commits. The kernel drops both locks when a process dies. Used by one greenlet at a time.
+    """
+
+    def __init__(self, path: Path, threads: Threads) -> None:
+        self._path, self._threads = path, threads
+        self._owner = 0
+        self._gate = self._lock = -1
+        self._pending: object | None = None
+        self._wanted = self._held = False
+
+    def acquire(self, timeout_s: float) -> bool:
+        """Wait at most `timeout_s` for the turn; False when it did not come."""
+        self._open()
+        if self._pending is None and self._try():
+            return True
+        if self._pending is None:
+            self._pending = spawn(self._pend)
+        self._wanted = True
+        try:
+            self._pending.join(timeout_s)
+        finally:
+            self._wanted = False
+            held, self._held = self._held, False
+        return held
+
+    def release(self) -> None:
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._owner == os.getpid():
+            os.close(self._gate)
+            os.close(self._lock)
+        self._owner = 0
+
+    def _open(self) -> None:
+        # A lock belongs to the open file, which a child would share with its parent.
+        if self._owner != os.getpid():
+            self._gate = os.open(f"{self._path}.gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._owner, self._pending = os.getpid(), None
+
+    def _try(self) -> bool:
+        if not _lock_now(self._gate):
+            return False
+        try:
+            return _lock_now(self._lock)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def _pend(self) -> None:
+        try:
+            self._threads.run(self._wait)
+            self._held = self._wanted
+            if not self._wanted:
+                self.release()
+        finally:
+            self._pending = None
+
+    def _wait(self) -> None:
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+
+def _lock_now(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

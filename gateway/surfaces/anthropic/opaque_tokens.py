@@ -1,0 +1,50 @@
+"""Reasoning and marks of other makers in the one opaque member that every client of the format sends back.
+
+A seal is the `signature` of a thinking block: "gw1." and the base64 of a JSON list [what, maker, signature, sealed,
+ident, summary]. `what` tells whose it is: "" reasoning; "call:<id>" the mark of a tool call; "text" that of the text
+before it, "next" that of the text behind it.
+"""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+
+import orjson
+
+PREFIX = "gw1."
+REASONING, CALL, TEXT, NEXT = "", "call:", "text", "next"
+FIELDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueToken:
+    what: str = REASONING
+    vendor: str = ""
+    signature: str = ""
+    sealed: str = ""
+    ident: str = ""
+    summary: bool = False
+
+
+def write_seal(seal: OpaqueToken) -> str:
+    """The signature that stands for `seal`."""
+    values = [seal.what, seal.vendor, seal.signature, seal.sealed, seal.ident, seal.summary]
+    return PREFIX + urlsafe_b64encode(orjson.dumps(values)).decode().rstrip("=")
+
+
+def read_seal(signature: str) -> OpaqueToken | None:
+    """What a signature of ours holds; None when it is none, or was changed."""
+    if not signature.startswith(PREFIX):
+        return None
+    text = signature[len(PREFIX) :]
+    try:
+        values = orjson.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (binascii.Error, ValueError):
+        return None
+    if not isinstance(values, list) or len(values) != FIELDS or not all(isinstance(v, str) for v in values[:5]):
+        return None
+    return OpaqueToken(*values[:5], summary=values[5] is True)
+
+
+def is_ours(signature: str) -> bool:
+    return signature.startswith(PREFIX)

@@ -1,0 +1,158 @@
+"""What a surface handles: one request in, one answer out, free of any server and framework."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import parse_qsl
+
+from msgspec import Struct, field
+
+from gateway import ids
+from gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from gateway.accounts.authentication import Caller
+    from gateway.engine.payload_log import Payload
+    from gateway.services import Services
+
+LABEL_LENGTH = 64
+
+
+class Sender(Struct, eq=False):
+    """What the headers of an admitted request told: kept with them for the next request whose headers are the same. No
+    `caller` where nobody was admitted yet, or where a request has more to say than who sends it."""
+
+    caller: "Caller | None" = None
+    source: str = ""
+
+
+class Inbound(Struct, eq=False):
+    """A request as it came.
+
+    `headers` have lower-case names, `query` is undecoded, `peer` the caller's address, `base_url` scheme, host and
+    mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always
+    ours: what a caller sends is a label only. `sender` is kept by the server together with `headers`, None where it
+    keeps nothing. `payload` is set when the caller's project retains what it sends and gets.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    query: str = ""
+    peer: str = ""
+    base_url: str = ""
+    params: dict[str, str] = field(default_factory=dict)
+    request_id: str = field(default_factory=ids.new_hex)
+    sender: Sender | None = None
+    payload: "Payload | None" = None
+
+    @property
+    def shown_id(self) -> str:
+        """The id that the caller sees: their own x-request-id (at most 64 characters), else ours."""
+        return self.header("x-request-id")[:LABEL_LENGTH] or self.request_id
+
+    def header(self, name: str) -> str:
+        """The header `name` (lower case), stripped; "" when absent."""
+        return self.headers.get(name, "").strip()
+
+    def arguments(self) -> dict[str, str]:
+        """Query parameters; of a repeated one the last."""
+        return dict(parse_qsl(self.query, keep_blank_values=True))
+
+
+class Outbound(Struct, eq=False):
+    """An answer: whole bytes, or an iterator whose items are sent one by one (its close() is always called)."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes | Iterator[bytes] = b""
+
+
+Handler = Callable[["Services", Inbound], Outbound]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFormat:
+    """How a surface tells errors: the `body` of one (error, request id), the JSON `schema` of that, and the header
+    beside x-request-id in which clients of the format look for the request's id ("": none)."""
+
+    name: str
+    body: Callable[[GatewayError, str], dict[str, Any]]
+    schema: dict[str, Any]
+    id_header: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the API description says of an operation beside its line in the table.
+
+    `request` and `query` are the classes that check body and parameters (marshmallow schemas, or a msgspec struct),
+    `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
+    `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without) or "none".
+    """
+
+    summary: str
+    tag: str = ""
+    request: type | None = None
+    query: type | None = None
+    answer: type | dict[str, Any] | None = None
+    success: tuple[int, ...] = (200,)
+    errors: tuple[int, ...] = ()
+    access: Literal["session", "key", "optional", "none"] = "key"
+    media: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Deprecated:
+    """An operation that will go: the day from which it counts as deprecated, the day of its end ("" = not decided),
+    both "YYYY-MM-DD", and the address of what to use instead."""
+
+    since: str
+    sunset: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One line of a surface's table.
+
+    `path` may hold `<name>` variables, given in Inbound.params. `hot` operations are also answered by the express
+    lane (their path has no variable). `errors` is how it tells errors, None: as its surface does. `body` is what a POST
+    must carry: "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the
+    admission. `about` is for the API description; `deprecated` adds the headers of docs/versioning.md to every answer.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    errors: ErrorFormat | None = None
+    body: Literal["json", "form", "any", "none"] = "none"
+    hot: bool = False
+    paid: bool = False
+    about: About | None = None
+    deprecated: Deprecated | None = None
+
+
+class Surface:
+    """One way to call the gateway: a table of operations that tell errors alike.
+
+    Everything else follows from it: blueprints, express lane, description, and how errors that no operation has seen
+    (an unknown path, a wrong method) are told below its `prefixes`. `described`: programs call it, so the description
+    lists it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        errors: ErrorFormat,
+        operations: tuple[Operation, ...],
+        prefixes: tuple[str, ...] = (),
+        described: bool = True,
+    ) -> None:
+        self.name, self.errors, self.prefixes, self.described = name, errors, prefixes, described
+        self.operations = tuple(one if one.errors else replace(one, errors=errors) for one in operations)
+
+    def depth(self, path: str) -> int:
+        """The length of its prefix that `path` lies below; 0 when there is none."""
+        return max((len(one) for one in self.prefixes if path == one or path.startswith(f"{one}/")), default=0)

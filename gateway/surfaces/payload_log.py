@@ -1,0 +1,87 @@
+"""The one place where answers of paid operations are kept as they are sent, whatever their surface."""
+
+import logging
+from collections.abc import Iterator
+
+import orjson
+
+from gateway.engine.payload_log import Payload
+from gateway.errors import Cancelled, GatewayError
+from gateway.surfaces import replies
+from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
+
+log = logging.getLogger("gateway")
+
+
+def keep(inbound: Inbound, outbound: Outbound, errors: ErrorFormat) -> Outbound:
+    """The answer, durable together with its settlement before its last bytes leave; 503 when that takes too long."""
+    payload = inbound.payload
+    if not isinstance(outbound.body, bytes):
+        return Outbound(outbound.status, outbound.headers, CapturedStream(outbound, payload, errors, inbound.shown_id))
+    payload.add(outbound.body)
+    try:
+        payload.finish(outbound.status)
+    except GatewayError as error:
+        return replies.error_reply(error, errors, inbound.shown_id)
+    return outbound
+
+
+def leave(inbound: Inbound) -> None:
+    """The caller hung up before there was an answer. Never raises."""
+    if inbound.payload is not None:
+        _end(inbound.payload, Cancelled.status)
+
+
+class CapturedStream:
+    """A stream that is kept while it is sent. Once all of it is there, its last piece waits for the settlement."""
+
+    def __init__(self, outbound: Outbound, payload: Payload, errors: ErrorFormat, request_id: str) -> None:
+        self._pieces = outbound.body
+        self._status = outbound.status
+        self._payload = payload
+        self._errors = errors
+        self._request_id = request_id
+        self._copies = self._copy()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._copies)
+
+    def close(self) -> None:
+        """However far it came: what was sent is what is kept."""
+        self._copies.close()
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()
+        _end(self._payload, self._status)
+
+    def _copy(self) -> Iterator[bytes]:
+        pieces, payload = iter(self._pieces), self._payload
+        for piece in pieces:
+            payload.add(piece)
+            # Nothing is left to wait for, so looking ahead for the end delays nobody.
+            while payload.held:
+                following = next(pieces, None)
+                if following is None:
+                    try:
+                        payload.finish(self._status)
+                    except GatewayError as error:
+                        piece = self._write_error(error)
+                    break
+                yield piece
+                piece = following
+                payload.add(piece)
+            yield piece
+
+    def _write_error(self, error: GatewayError) -> bytes:
+        body = self._errors.body(error, self._request_id)
+        return b"event: error\ndata: %b\n\n" % orjson.dumps(body)
+
+
+def _end(payload: Payload, status: int) -> None:
+    try:
+        payload.end(status)
+    except GatewayError as error:
+        log.error("a usage record waits for the recovery: %s", error.message)

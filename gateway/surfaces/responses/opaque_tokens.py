@@ -1,0 +1,103 @@
+"""`encrypted_content`: the one opaque member in which reasoning and marks of any maker leave and come back unchanged.
+
+What a server of this dialect sealed is wrapped with the account that can open it, byte for byte. What other makers
+hand out (signed or sealed reasoning, marks on texts and tool calls) and our own compactions are packed as JSON.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.dialects import responses as dialect
+from gateway.neutral.parts import Reasoning
+from gateway.surfaces.responses import schema
+from gateway.surfaces.validation_errors import invalid
+
+PARAGRAPH = "\n\n"
+MARKS = "marks"
+
+
+@dataclass(slots=True)
+class SealedMarks:
+    """Opaque marks of other parts than reasoning: of the answer's last text, and of tool calls by id."""
+
+    vendor: str = ""
+    text: str = ""
+    calls: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.calls)
+
+
+def seal_reasoning(part: Reasoning, origin: str) -> str:
+    """The seal of a reasoning block, "" when nothing of it means anything to its maker."""
+    if part.vendor == dialect.NAME:
+        return dialect.write_seal(dialect.NAME, origin, part.sealed) if part.sealed else ""
+    if not part.vendor or not (part.signature or part.sealed):
+        return ""
+    packed = {"text": part.text, "signature": part.signature, "sealed": part.sealed, "id": part.ident}
+    return dialect.write_seal(part.vendor, "", _pack({key: value for key, value in packed.items() if value}))
+
+
+def seal_marks(marks: SealedMarks) -> str:
+    return dialect.write_seal(marks.vendor, MARKS, _pack({"text": marks.text, "calls": marks.calls}))
+
+
+def seal_summary(text: str) -> str:
+    """The seal of a compaction made here."""
+    return dialect.write_seal(dialect.COMPACTOR, "", _pack({"text": text}))
+
+
+def wrap(item: dict[str, Any], origin: str) -> dict[str, Any]:
+    """An upstream's item with its sealed content wrapped; the item itself when it has none."""
+    sealed = item.get("encrypted_content")
+    if not isinstance(sealed, str) or not sealed or dialect.read_seal(sealed) is not None:
+        return item
+    return {**item, "encrypted_content": dialect.write_seal(dialect.NAME, origin, sealed)}
+
+
+def open_reasoning(item: schema.Reasoning, path: str) -> Reasoning | SealedMarks:
+    """What a reasoning item stands for. A seal of this dialect stays closed: only its account can open it."""
+    summary = PARAGRAPH.join(part.text for part in item.summary or ())
+    text = summary or PARAGRAPH.join(part.text for part in item.content or ())
+    seal = dialect.read_seal(item.encrypted_content)
+    if seal is None or seal.vendor == dialect.NAME:
+        sealed = item.encrypted_content or ""
+        return Reasoning(text, sealed=sealed, vendor=dialect.NAME if sealed else "", summary=bool(summary))
+    packed = _unpack(seal.payload, path)
+    if seal.origin == MARKS:
+        calls = packed.get("calls")
+        return SealedMarks(seal.vendor, _word(packed, "text"), calls if isinstance(calls, dict) else {})
+    return Reasoning(
+        _word(packed, "text"), _word(packed, "signature"), _word(packed, "sealed"), seal.vendor, _word(packed, "id")
+    )
+
+
+def open_summary(item: schema.Compaction, path: str) -> str | None:
+    """The summary of a compaction made here, None for another's."""
+    seal = dialect.read_seal(item.encrypted_content)
+    if seal is None or seal.vendor != dialect.COMPACTOR:
+        return None
+    return _word(_unpack(seal.payload, path), "text")
+
+
+def _pack(value: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(value)).decode()
+
+
+def _unpack(payload: str, path: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(base64.b64decode(payload, altchars=b"-_", validate=True))
+    except (binascii.Error, orjson.JSONDecodeError, ValueError):
+        value = None
+    if not isinstance(value, dict):
+        raise invalid(f"{path}.encrypted_content", "it was changed on its way; send it back as it came")
+    return value
+
+
+def _word(packed: dict[str, Any], name: str) -> str:
+    value = packed.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,73 @@
+"""The bound of a request is never below what it may really cost."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.billing.bounds import Bounds, ask_for
+from gateway.catalogue.entries import Mapping, Peak, Prices, Tier, TokenRates
+from gateway.catalogue.prices import cost_of
+from gateway.money import MILLION
+from gateway.neutral.chat import ChatRequest, Requirements
+from gateway.neutral.usage import Usage
+
+AT_US = 1_780_000_000_000_000
+RATE = st.integers(0, 10**11) | st.none()
+RATES = st.builds(TokenRates, prompt=RATE, completion=RATE, input_cache_read=RATE, input_cache_write=RATE, request=RATE)
+PRICES = st.one_of(
+    st.builds(Prices, base=RATES),
+    st.builds(lambda a, b: Prices(b, tiers=(Tier(1000, a), Tier(None, b))), RATES, RATES),
+    st.builds(lambda a, b: Prices(b, peaks=(Peak(60, 600, a),)), RATES, RATES),
+)
+
+
+def request(prompt_bytes: int, max_tokens: int | None = None, n: int = 1) -> ChatRequest:
+    needs = Requirements(prompt_bytes=prompt_bytes, messages=1, max_tokens=max_tokens, n=n)
+    return ChatRequest("m", needs, lambda: None)
+
+
+def bound(ask: object, output: int) -> int:
+    return ask.fixed_nusd - (-output * ask.output_rate // MILLION)
+
+
+@given(
+    PRICES,
+    st.integers(0, 5000),
+    st.integers(0, 5000),
+    st.integers(0, 24 * 3600),
+    st.sampled_from(["input", "cache_read", "cache_write"]),
+)
+def test_no_usage_within_the_counts_costs_more_than_the_bound(
+    prices: Prices, tokens: int, output: int, second: int, bucket: str
+) -> None:
+    mapping = Mapping("p", "m", "x", prices=(prices,))
+    at_us = AT_US + second * 1_000_000
+    ask = ask_for(request(tokens), (mapping,), 4096, at_us)
+    assert cost_of(Usage(**{bucket: tokens}, output=output), mapping, at_us).total <= bound(ask, output)
+
+
+def test_the_dearest_of_several_providers_counts() -> None:
+    cheap = Mapping("a", "m", "x", prices=(Prices(TokenRates(prompt=10**9, completion=10**9)),))
+    dear = Mapping("b", "m", "x", prices=(Prices(TokenRates(prompt=5 * 10**9, completion=10**10)),))
+    assert ask_for(request(100), (cheap, dear), 10, AT_US).output_rate >= 10**10
+
+
+@given(st.lists(PRICES, min_size=1, max_size=4), st.lists(st.integers(0, 5000), min_size=1, max_size=3))
+def test_the_bound_of_several_providers_is_the_highest_of_theirs(prices: list[Prices], sizes: list[int]) -> None:
+    mappings = tuple(Mapping("p", str(number), "x", prices=(one,)) for number, one in enumerate(prices))
+    bounds = Bounds(mappings)
+    for size in sizes:
+        each = [ask_for(request(size), (mapping,), 10, AT_US) for mapping in mappings]
+        ask = bounds.ask(request(size), 10, AT_US)
+        assert ask.fixed_nusd == max(one.fixed_nusd for one in each)
+        assert ask.output_rate == max(one.output_rate for one in each)
+
+
+def test_the_callers_own_limit_counts_for_every_choice() -> None:
+    mapping = Mapping("a", "m", "x", prices=(Prices(TokenRates(prompt=1, completion=1)),), max_output=500)
+    asked = ask_for(request(10, max_tokens=20, n=3), (mapping,), 4096, AT_US)
+    assert (asked.max_output, asked.explicit, asked.choices) == (60, True, 3)
+    assert ask_for(request(10), (mapping,), 4096, AT_US).max_output == 500
+
+
+def test_an_unpriced_limit_falls_back_to_the_installations_default() -> None:
+    assert ask_for(request(10), (Mapping("a", "m", "x"),), 4096, AT_US).max_output == 4096

@@ -1,0 +1,88 @@
+"""What was spent in an hour is booked once it is over, exactly once, and late rows as corrections."""
+
+import pytest
+from unit.billing.conftest import DOLLAR, attempt_at, target
+
+from gateway.billing.ledger_close import HOUR_US, LedgerClose
+from gateway.billing.reconciliation import doctor
+from gateway.errors import Unavailable
+from gateway.store.documents import Documents
+
+BEGAN_US = 1_750_000_000_000_000  # 2025-06-15T15:06:40Z, when the attempts of conftest begin
+
+
+@pytest.fixture
+def one(house, account):
+    made = house()
+    made.ledger.grant(account.organization, DOLLAR, "start")
+    return made
+
+
+@pytest.fixture
+def hours(one):
+    return LedgerClose(one.database, Documents(one.database), one.ledger)
+
+
+def spend(one, account, used, at_us=BEGAN_US):
+    settlement = one.admit(account)
+    attempt = attempt_at(target(), usage=used, finish="stop")
+    attempt.at_us = at_us
+    settlement.begin(0, target())
+    settlement.settle(attempt)
+    settlement.close()
+
+
+def entries(one, account):
+    booked = [(entry.kind, entry.amount_nusd) for entry in one.ledger.entries(account.organization)]
+    return sorted(entry for entry in booked if entry[0] != "grant")
+
+
+def test_an_hour_is_not_closed_while_its_answers_may_still_be_on_their_way(one, hours, account, used):
+    spend(one, account, used, one.database.now_us())
+    spend(one, account, used, one.database.now_us() - HOUR_US)
+    assert hours.close() == 0 and entries(one, account) == []
+
+
+def test_what_was_spent_is_booked_once_when_the_hour_is_over(one, hours, account, used):
+    spend(one, account, used)
+    spend(one, account, used)
+    assert hours.close() == 40_000
+    assert hours.close() == 0
+    assert entries(one, account) == [("usage", -40_000)]
+    assert one.ledger.entries(account.organization)[0].ref == f"{account.organization}:2025-06-15T15"
+    assert doctor(one.database) == []
+
+
+def test_a_row_that_comes_late_is_booked_as_a_correction(one, hours, account, used):
+    spend(one, account, used)
+    hours.close()
+    spend(one, account, used)  # as the recovery records an attempt of long ago
+    assert any("hour" in line for line in doctor(one.database))
+    assert hours.close() == 20_000
+    assert entries(one, account) == [("adjustment", -20_000), ("usage", -20_000)]
+    assert doctor(one.database) == []
+
+
+def test_hours_that_nobody_closed_in_time_are_closed_in_one_round(one, hours, account, used):
+    for number in range(4):
+        spend(one, account, used, BEGAN_US + number * HOUR_US)
+    assert hours.close() == 80_000
+    assert len(entries(one, account)) == 4 and doctor(one.database) == []
+
+
+def test_a_round_that_is_cut_short_is_done_by_the_next(one, hours, account, used):
+    for number in range(2):
+        spend(one, account, used, BEGAN_US + number * HOUR_US)
+    asked = iter([True, False])
+    with pytest.raises(Unavailable):
+        hours.close(lambda: next(asked))
+    assert hours.close() == 20_000
+    assert len(entries(one, account)) == 2
+
+
+def test_what_own_keys_served_is_not_booked(one, hours, account, used):
+    settlement = one.admit(account, credits=False)
+    settlement.begin(0, target("byok"))
+    settlement.settle(attempt_at(target("byok"), usage=used, finish="stop"))
+    settlement.close()
+    assert hours.close() == 0 and entries(one, account) == []

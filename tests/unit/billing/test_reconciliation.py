@@ -1,0 +1,104 @@
+import pytest
+from unit.billing.conftest import DOLLAR, attempt_at, target
+
+from gateway import ids
+from gateway.billing.reconciliation import doctor, examine
+from gateway.errors import Unavailable
+from gateway.limits.budgets import Limits
+
+ORGANIZATION = (
+    "INSERT INTO organization (id, name, status, policy, created_at, updated_at) VALUES (?, '', '', '', 1, 1)"
+)
+TEAM = "INSERT INTO team (id, organization_id, name, created_at, limited) VALUES (?, ?, '', 1, ?)"
+
+
+@pytest.fixture
+def one(house, account, used):
+    """A house with one settled request, whose caller is in a team with limits."""
+    made = house()
+    account.teams = ((ids.new("team"), "Research"),)
+    made.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = made.admit(account)
+    settlement.begin(0, target())
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    settlement.close()
+    return made
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE kind = 'credits'",
+        "UPDATE budget SET settled_nusd = settled_nusd - 1 WHERE scope = 'key'",
+        "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE scope = 'member'",
+        "UPDATE budget SET settled_nusd = settled_nusd - 1 WHERE scope = 'team'",
+        "DELETE FROM team_usage",
+        "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'",
+        "UPDATE budget SET leased_nusd = leased_nusd + 1 WHERE kind = 'credits'",
+        "UPDATE lease SET spent_nusd = spent_nusd + 1",
+        "UPDATE usage SET cost_nusd = cost_nusd + 1",
+        "UPDATE usage SET storage_nusd = 1",
+        "DELETE FROM usage",
+    ],
+)
+def test_one_nano_dollar_of_difference_is_told(one, sql):
+    assert doctor(one.database) == []
+    one.database.write(lambda: one.database.execute(sql))
+    assert doctor(one.database)
+
+
+def test_a_difference_tells_both_sides(one, account):
+    sql = "UPDATE budget SET limit_nusd = limit_nusd + 1, leased_nusd = -2 WHERE kind = 'credits'"
+    one.database.write(lambda: one.database.execute(sql))
+    digits = account.organization.removeprefix("org_")
+    found = examine(one.database)
+    assert [(digits in str(line), line.nusd) for line in found if line.left == "ledger"] == [(True, 1)]
+    assert "ledger 1, credit balance 1.000000001" in str(found[0])
+    assert [line.left_nusd for line in found if line.left == "leased" and "less than" in line.right] == [-2]
+
+
+def test_an_examination_that_nobody_wants_ends_at_its_next_question(one):
+    asked = iter([True, True, False])
+    with pytest.raises(Unavailable):
+        examine(one.database, lambda: next(asked))
+    assert doctor(one.database) == []
+
+
+def test_closed_hours_agree_with_their_rows(one, account):
+    hour = "2025-06-15T15"  # of the attempts that conftest makes
+    one.ledger.close_hour(account.organization, hour, 20_000)
+    assert doctor(one.database) == []
+    one.ledger.close_hour(account.organization, hour, 20_001)
+    assert any("hour" in line for line in doctor(one.database))
+
+
+def test_with_cleared_rows_a_counter_may_be_more_than_the_rows_left_and_never_less(one, account, used):
+    one.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
+    one.database.write(lambda: one.database.execute("DELETE FROM usage"))
+    settlement = one.admit(account)
+    late = attempt_at(target(), usage=used, finish="stop")
+    late.at_us += 7_200_000_000
+    settlement.begin(0, target())
+    settlement.settle(late)
+    settlement.close()
+    one.rest()
+    assert doctor(one.database) == []
+    one.database.write(lambda: one.database.execute("UPDATE budget SET settled_nusd = 19999 WHERE scope = 'key'"))
+    assert [line.partition(": ")[2] for line in doctor(one.database)] == ["usage rows 0.00002, counter 0.000019999"]
+
+
+def test_the_ledger_stands_for_rows_that_were_cleared(one, account):
+    one.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
+    one.database.write(lambda: one.database.execute("DELETE FROM usage"))
+    assert doctor(one.database) == []
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_team_whose_limits_bind_nobody_is_told(one, marked):
+    organization, team = ids.new("org"), ids.new("team")
+    run = one.database.execute
+    one.database.write(lambda: (run(ORGANIZATION, (organization,)), run(TEAM, (team, organization, marked))))
+    assert doctor(one.database) == []
+    one.budgets.set_limits("team", team, Limits(total_nusd=DOLLAR))
+    told = [] if marked else [f"{team}: limit 1, limit that its members meet 0"]
+    assert doctor(one.database) == told

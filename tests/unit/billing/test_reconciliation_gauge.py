@@ -1,0 +1,81 @@
+"""The drift of the ledger: measured by one worker, told by every one, and never in anybody's way."""
+
+import pytest
+from unit.billing.conftest import DOLLAR
+
+from gateway.billing.reconciliation_gauge import SHARE, ReconciliationGauge
+from gateway.errors import Unavailable
+from gateway.store.documents import Documents
+
+
+@pytest.fixture
+def one(house, account):
+    made = house()
+    made.ledger.grant(account.organization, DOLLAR, "start")
+    return made
+
+
+def drift_of(house) -> ReconciliationGauge:
+    return ReconciliationGauge(house.database, Documents(house.database), house.clock)
+
+
+def lose(house, nusd: int) -> None:
+    sql = "UPDATE budget SET limit_nusd = limit_nusd - ? WHERE kind = 'credits'"
+    house.database.write(lambda: house.database.execute(sql, (nusd,)))
+
+
+def told(drift: ReconciliationGauge) -> float | None:
+    return drift.gauges().get("ledger_drift_usd", ("", None))[1]
+
+
+def test_what_one_worker_measured_every_worker_tells(one, house):
+    leader, other = drift_of(one), drift_of(house())
+    assert other.gauges() == {}
+    leader.measure()
+    assert told(other) == 0
+    lose(one, 7)
+    one.clock.advance(60)
+    leader.measure()
+    one.clock.advance(1)
+    assert told(leader) == told(other) == 7e-9
+    assert 0 < other.gauges()["ledger_drift_age_seconds"][1] < 10
+
+
+def test_measuring_rests_in_proportion_to_what_it_took(one):
+    drift = drift_of(one)
+    drift.measure()
+    lose(one, 7)
+    drift._rest_until = one.clock.monotonic() + 1 / SHARE
+    drift.measure()
+    assert told(drift) == 0
+    one.clock.advance(1 / SHARE)
+    drift.measure()
+    assert told(drift) == 7e-9
+
+
+def test_a_worker_that_leaves_measures_no_more(one):
+    drift = drift_of(one)
+    drift.stop()
+    with pytest.raises(Unavailable):
+        drift.measure()
+    assert drift.gauges() == {}
+
+
+def test_without_a_store_nothing_is_told_at_once(one):
+    drift = drift_of(one)
+    drift.measure()
+
+    def away(work):
+        raise Unavailable()
+
+    one.database.read = away
+    assert drift.gauges() == {}
+
+
+def test_a_difference_is_logged_once_a_measurement(one, caplog):
+    drift = drift_of(one)
+    lose(one, 7)
+    drift.measure()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "the books differ in 1 places by 0.000000007 USD: run the doctor command"
+    ]

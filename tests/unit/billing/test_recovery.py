@@ -1,0 +1,120 @@
+import pytest
+from unit.billing.conftest import DOLLAR, attempt_at, target
+
+from gateway import ids
+from gateway.billing.reconciliation import doctor
+from gateway.limits.leases import fold
+from gateway.limits.returns import give_up
+from gateway.metering.usage_table import find
+
+
+def query(one, sql, *params):
+    return one.database.read(lambda: one.database.execute(sql, params).fetchone())
+
+
+@pytest.fixture
+def dead(house, account):
+    """A process that was killed with one call open and one settled, both of a member of a team with limits; `request`
+    is the open one."""
+    one = house()
+    account.teams = ((ids.new("team"), "Research"),)
+    one.ledger.grant(account.organization, DOLLAR, "start")
+    done = one.admit(account)
+    done.begin(0, target())
+    done.settle(attempt_at(target(), finish="stop", output_bytes=4))
+    done.close()
+    one.admit(account).begin(0, target())
+    one.request = one.context.request_id
+    one.die()
+    return one
+
+
+def test_a_killed_worker_loses_no_usage_and_strands_no_budget(dead, house):
+    heir = house()
+    assert heir.recovery.run() == 1
+    (row,) = find(heir.database, dead.request)
+    assert (row.finish, row.usage_basis, row.cost_nusd) == ("interrupted", "estimated", 100_000)
+    assert query(heir, "SELECT count(*) FROM lease") == (0,)
+    assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
+    assert query(heir, "SELECT COUNT(*) FROM team_usage") == (2,)
+    assert doctor(heir.database) == []
+
+
+def test_recovering_again_changes_nothing(dead, house, tmp_path):
+    files = {path: path.read_bytes() for path in (tmp_path / "journal").glob("*.log")}
+    heir = house()
+    heir.recovery.run()
+    for path, data in files.items():
+        path.write_bytes(data)
+    assert heir.recovery.run() == 0
+    assert doctor(heir.database) == []
+
+
+def test_a_crash_between_rows_and_leases_is_finished_by_the_next(dead, house, tmp_path):
+    heir = house()
+    heir.database.write(lambda: heir.database.execute("UPDATE lease SET spent_nusd = spent_nusd"))
+    (path,) = (tmp_path / "journal").glob(f"{dead.intents._name}*")
+    data = path.read_bytes()
+    heir.recovery.run()
+    path.write_bytes(data)
+    other = house()
+    assert other.recovery.run() == 0 and not path.exists()
+    assert doctor(other.database) == []
+
+
+def test_the_files_of_a_living_worker_are_left_alone(house, account):
+    living, other = house(), house()
+    living.ledger.grant(account.organization, DOLLAR, "start")
+    living.admit(account).begin(0, target())
+    assert other.recovery.run() == 0
+    assert query(other, "SELECT count(*) FROM lease")[0] == 3
+
+
+def test_leases_of_a_lost_node_go_back_after_the_longest_request(house, account, tmp_path):
+    lost = house()
+    lost.ledger.grant(account.organization, DOLLAR, "start")
+    lost.admit(account).begin(0, target())
+    lost.control.stop()
+    heir = house()
+    heir.database.write(lambda: heir.database.execute("UPDATE lease SET taken_at = taken_at - 59000000"))
+    heir.recovery._sweep_lost()
+    assert query(heir, "SELECT SUM(leased_nusd) FROM budget")[0] > 0
+    heir.database.write(lambda: heir.database.execute("UPDATE lease SET taken_at = taken_at - 2000000"))
+    heir.recovery._sweep_lost()
+    assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
+
+
+def test_a_settlement_from_a_lost_owner_counts_against_the_budget(house, account, used):
+    late, heir = house(), house()
+    late.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = late.admit(account)
+    settlement.begin(0, target())
+    epoch = late.control.epoch
+    give_up(heir.database, epoch, keep_rows=True)
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    assert heir.ledger.balance(account.organization).spent_nusd == 20_000
+    give_up(heir.database, epoch, keep_rows=True)
+    assert query(heir, "SELECT settled_nusd, leased_nusd FROM budget WHERE kind = 'credits'") == (20_000, 0)
+    assert doctor(heir.database) == []
+
+
+def test_an_owner_that_was_given_up_goes_on_under_another_epoch(house, account, used):
+    asleep, heir = house(), house()
+    asleep.ledger.grant(account.organization, DOLLAR, "start")
+    first = asleep.admit(account)
+    before = asleep.control.epoch
+    give_up(heir.database, before, keep_rows=True)
+    asleep.control._beat()
+    assert asleep.control.epoch != before
+    settlement = asleep.admit(account)
+    settlement.begin(0, target())
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    first.close()
+    asleep.rest()
+    assert doctor(heir.database) == []
+
+
+def test_folding_a_lease_that_is_gone_changes_nothing(house, account):
+    one = house()
+    fold(one.database, [])
+    assert doctor(one.database) == []

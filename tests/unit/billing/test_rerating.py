@@ -1,0 +1,106 @@
+import dataclasses
+
+import pytest
+from unit.billing.conftest import DOLLAR, attempt_at, target
+
+from gateway.billing.reconciliation import doctor
+from gateway.billing.rerating import post, rerate
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Model, Prices, TokenRates
+from gateway.errors import UpstreamFailed
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+
+AT = 1_750_000_000_000_000  # when the attempts of these tests began: 2025-06-15
+USED = Usage(input=10, output=5, cache_read=3, cache_write=2, cache_write_1h=1, reasoning=4, searches=2)
+DATED = (
+    Prices(TokenRates(prompt=1000 * MILLION, completion=2000 * MILLION)),
+    Prices(TokenRates(prompt=1500 * MILLION, completion=2000 * MILLION), from_date="2025-07-01"),
+)
+
+
+@pytest.fixture
+def one(house, account):
+    made = house()
+    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return made
+
+
+def place(source: str = "platform", **changes):
+    found = target(source)
+    return dataclasses.replace(found, mapping=dataclasses.replace(found.mapping, **changes))
+
+
+def serve(one, account, where, **facts):
+    settlement = one.admit(account)
+    settlement.begin(0, where)
+    settle = settlement.failed if "error" in facts else settlement.settle
+    settle(attempt_at(where, **({"usage": USED, "finish": "stop"} | facts)))
+    settlement.close()
+    one.rest()
+
+
+def catalogue(*mappings):
+    return Catalogue([Model("m-1", mappings=mappings)], [], {}, "v1")
+
+
+def lines(report):
+    return {place[1:]: (line.rows, line.recorded_nusd, line.rated_nusd) for place, line in report.lines.items()}
+
+
+def test_the_prices_of_its_time_give_what_was_billed(one, account):
+    where = place(prices=DATED, service_tiers={"flex": "0.5"})
+    serve(one, account, where)
+    serve(one, account, where, service_tier="flex")
+    billed = 16 * 1000 + 5 * 2000
+    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
+    assert lines(report) == {("mock/m-1", True): (2, billed * 3 // 2, billed * 3 // 2)}
+    assert report.owed() == {} and report.left == {}
+
+
+def test_the_prices_of_now_tell_the_difference(one, account):
+    where = place(prices=DATED)
+    serve(one, account, where)
+    serve(one, account, place("byok", prices=DATED))
+    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1, now_us=AT + 40 * 86_400_000_000)
+    assert lines(report) == {("mock/m-1", True): (1, 26_000, 34_000), ("mock/m-1", False): (1, 26_000, 34_000)}
+    assert report.owed() == {account.organization: 8000}
+
+
+def test_a_difference_is_posted_once_and_the_books_agree(one, account):
+    where = place(prices=DATED)
+    serve(one, account, where)
+    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1, now_us=AT + 40 * 86_400_000_000)
+    assert post(one.ledger, report, "june") == {account.organization: -8000}
+    assert post(one.ledger, report, "june") == {}
+    assert one.ledger.balance(account.organization).balance_nusd == 10 * DOLLAR - 34_000
+    assert doctor(one.database) == []
+
+
+def test_a_period_has_a_beginning_and_an_end(one, account):
+    where = place()
+    serve(one, account, where)
+    for span in ((AT - 10, AT), (AT + 1, AT + 10)):
+        assert rerate(one.database, catalogue(where.mapping), *span).lines == {}
+
+
+def test_what_cannot_be_priced_again_is_told_by_reason(one, account):
+    where = place()
+    serve(one, account, where)
+    serve(one, account, where, usage=None, finish="", error=UpstreamFailed("no"))
+    serve(one, account, where, usage=Usage(input=1, images=2))
+    assert rerate(one.database, catalogue(), AT, AT + 1).left["not in the catalogue"] == 2
+    other = dataclasses.replace(where.mapping, price_version="p2")
+    left = rerate(one.database, catalogue(other), AT, AT + 1).left
+    assert left == {"priced by another version": 2, "nothing was billed": 1}
+    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
+    assert report.left == {"nothing was billed": 1, "size not recorded": 1}
+
+
+def test_a_region_has_its_own_prices(one, account):
+    where = place(region="eu")
+    serve(one, account, where)
+    dear = dataclasses.replace(where.mapping, prices=DATED[1:])
+    report = rerate(one.database, catalogue(place().mapping, dear), AT, AT + 1)
+    assert list(lines(report)) == [("mock/m-1:eu", True)]
+    assert lines(report)["mock/m-1:eu", True][2] == 34_000

@@ -1,0 +1,214 @@
+import pytest
+from unit.billing.conftest import DOLLAR, attempt_at, target
+
+from gateway.billing.reconciliation import doctor
+from gateway.errors import Cancelled, OutOfCredits, SpendingLimitReached, Unavailable, UpstreamFailed
+from gateway.limits.budgets import Limits
+from gateway.limits.spending import CostBound
+from gateway.metering.models import OVERRUN, RETRIED
+from gateway.metering.usage_table import write_row
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+
+
+@pytest.fixture
+def one(house, account):
+    made = house()
+    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return made
+
+
+def begun(one, account, **more):
+    settlement = one.admit(account, **more)
+    settlement.begin(0, target())
+    return settlement
+
+
+def spent(one, account):
+    return (
+        one.budgets.status(account.key).usage_nusd,
+        one.budgets.status(account.member).usage_nusd,
+        one.ledger.balance(account.organization).spent_nusd,
+    )
+
+
+def test_a_settled_request_is_durable_and_in_every_counter(one, account, used):
+    settlement = begun(one, account)
+    attempt = settlement.settle(attempt_at(target(), usage=used, finish="stop", status=200))
+    settlement.close()
+    assert attempt.charge.total == 20_000 and not attempt.overrun
+    (row,) = one.rows()
+    assert (row.cost_nusd, row.input, row.output, row.finish) == (20_000, 10, 5, "stop")
+    assert spent(one, account) == (20_000, 20_000, 20_000)
+    assert doctor(one.database) == []
+
+
+def test_who_waited_for_its_row_ends_its_intent(one, account, used):
+    settlement = begun(one, account)
+    assert one.intents.open_count() == 1
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    assert one.intents.open_count() == 0
+
+
+def test_who_waited_in_vain_leaves_an_intent_that_ends_with_the_row(one, account, used):
+    settlement = begun(one, account)
+    one.settlements.wait_s = 0.01
+    one.fail_once(after=False)
+    with pytest.raises(Unavailable):
+        settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    settlement.close()
+    assert one.intents.open_count() == 1
+    one.rest()
+    assert one.intents.open_count() == 0 and spent(one, account) == (20_000, 20_000, 20_000)
+
+
+def test_settling_twice_counts_once(one, account, used):
+    settlement = begun(one, account)
+    attempt = attempt_at(target(), usage=used, finish="stop")
+    settlement.settle(attempt)
+    settlement.settle(attempt)
+    settlement.abandon(attempt)
+    settlement.close()
+    settlement.close()
+    assert spent(one, account) == (20_000, 20_000, 20_000)
+    assert one.spending.reserved_nusd() == 0
+
+
+def test_a_second_row_of_an_attempt_is_refused_with_its_spends(one, account, used):
+    settlement = begun(one, account)
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    (row,) = one.rows()
+    with pytest.raises(Unavailable):
+        one.journal.append(write_row(row), *settlement._reservation.rows(20_000)).wait(5)
+    assert spent(one, account) == (20_000, 20_000, 20_000)
+
+
+def test_own_provider_keys_cost_no_credits_but_count_for_limits(one, account, used):
+    settlement = one.admit(account)
+    settlement.begin(0, target("byok"))
+    settlement.settle(attempt_at(target("byok"), usage=used, finish="stop"))
+    settlement.close()
+    assert spent(one, account) == (20_000, 20_000, 0)
+    assert one.rows()[0].byok
+    assert doctor(one.database) == []
+
+
+def test_missing_usage_is_estimated_and_marked(one, account):
+    settlement = begun(one, account)
+    attempt = settlement.settle(attempt_at(target(), finish="stop", output_bytes=41))
+    assert attempt.usage == Usage(input=100, output=11, basis="estimated")
+    assert one.rows()[0].usage_basis == "estimated"
+
+
+def test_a_failure_without_usage_is_free_and_the_next_attempt_pays(one, account, used):
+    settlement = begun(one, account)
+    settlement.failed(attempt_at(target(), error=UpstreamFailed("no"), finish="error", status=500))
+    settlement.begin(1, target())
+    settlement.settle(attempt_at(target(), 1, usage=used, finish="stop"))
+    settlement.close()
+    first, second = one.rows()
+    assert (first.cost_nusd, first.error, first.status) == (0, "upstream_error", 500)
+    assert second.cost_nusd == 20_000 and second.flags & RETRIED
+
+
+def test_an_attempt_that_was_never_sent_leaves_no_row(one, account):
+    settlement = begun(one, account)
+    settlement.unused(attempt_at(target()))
+    settlement.close()
+    one.rest()
+    assert one.rows() == [] and one.intents.open_count() == 0
+
+
+def test_a_hang_up_bills_what_was_seen(one, account):
+    settlement = begun(one, account)
+    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_bytes=40)
+    gone.usage = Usage(input=10, output=1)
+    settlement.abandon(gone)
+    settlement.close()
+    one.rest()
+    (row,) = one.rows()
+    assert (row.input, row.output, row.usage_basis, row.finish) == (10, 10, "estimated", "client_disconnect")
+    assert doctor(one.database) == []
+
+
+def test_drained_usage_is_billed_as_told(one, account):
+    settlement = begun(one, account)
+    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_bytes=4000)
+    gone.usage = Usage(input=10, output=5, basis="drained")
+    settlement.keep()
+    settlement.close()
+    settlement.abandon(gone)
+    settlement.close()
+    one.rest()
+    assert (one.rows()[0].cost_nusd, one.rows()[0].usage_basis) == (20_000, "drained")
+
+
+def test_a_cost_above_the_reservation_settles_in_full_and_is_marked(one, account):
+    settlement = begun(one, account)
+    attempt = settlement.settle(attempt_at(target(), usage=Usage(input=10_000), finish="stop"))
+    settlement.close()
+    one.rest()
+    assert attempt.overrun and one.rows()[0].flags & OVERRUN
+    assert spent(one, account) == (10_000_000,) * 3
+    assert doctor(one.database) == []
+
+
+def test_nothing_is_reserved_after_a_refusal(house, account):
+    one = house()
+    with pytest.raises(OutOfCredits):
+        one.admit(account)
+    assert one.spending.reserved_nusd() == 0
+
+
+def test_an_answer_that_outgrows_its_budget_ends_typed(one, account):
+    one.budgets.set_limits("key", account.key, Limits(total_nusd=300_000))
+    settlement = begun(one, account)
+    assert settlement.output_bytes_foreseen == 400
+    attempt = attempt_at(target(), output_bytes=401)
+    settlement.foresee(attempt)
+    assert settlement.output_bytes_foreseen == 800
+    attempt.output_bytes = 801
+    with pytest.raises(SpendingLimitReached) as caught:
+        settlement.foresee(attempt)
+    assert caught.value.code == "budget_exhausted_mid_stream"
+
+
+def test_an_answer_that_outgrows_its_reservation_extends_it(one, account):
+    settlement = begun(one, account)
+    before = settlement.output_bytes_foreseen
+    settlement.foresee(attempt_at(target(), output_bytes=before + 1))
+    assert settlement.output_bytes_foreseen > before
+    assert settlement.afford(290_000) and not settlement.afford(10**12)
+
+
+def test_the_cap_of_a_small_budget_goes_upstream(one, account):
+    one.budgets.set_limits("key", account.key, Limits(total_nusd=2_000_000))
+    settlement = one.admit(account, ask=CostBound(0, 2000 * MILLION, 4096, False))
+    assert settlement.output_cap == 500
+
+
+def test_no_byte_goes_upstream_after_the_leases_ran_out(one, account, clock):
+    settlement = one.admit(account)
+    one.control.stop()
+    with pytest.raises(Unavailable):
+        settlement.begin(0, target())
+    settlement.close()
+    assert one.spending.reserved_nusd() == 0 and one.intents.open_count() == 0
+
+
+def test_an_end_that_nobody_told_is_recorded_as_interrupted(one, account):
+    settlement = begun(one, account)
+    settlement.close()
+    one.rest()
+    (row,) = one.rows()
+    assert (row.finish, row.cost_nusd, row.usage_basis) == ("interrupted", 100_000, "estimated")
+    assert doctor(one.database) == []
+
+
+def test_a_stopped_house_leaves_no_lease_and_no_file(one, account, used, tmp_path):
+    settlement = begun(one, account)
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    settlement.close()
+    one.settlements.stop()
+    assert one.database.read(lambda: one.database.execute("SELECT count(*) FROM lease").fetchone()) == (0,)
+    assert list((tmp_path / "journal").iterdir()) == []

@@ -1,0 +1,163 @@
+from collections.abc import Callable
+
+import gevent
+import pytest
+
+from gateway.catalogue.entries import Mapping
+from gateway.engine.gossip import Gossip, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
+from gateway.errors import ConnectFailed, Unavailable
+from gateway.providers.protocol import Credential
+from gateway.routing.health import Health
+from gateway.settings import RedisSettings as RedisSettings
+from gateway.store.documents import Documents
+from gateway.store.journal import Journal
+from gateway.store.redis import open_redis
+
+MAPPING, KEY = Mapping("p", "m", "m"), Credential("secret", ident="k1")
+GONE = ConnectFailed("connection refused")
+
+
+@pytest.fixture
+def client(redis_url, clock):
+    found = open_redis(RedisSettings(redis_url, 1.0), clock)
+    yield found
+    found._client.flushall()
+    found.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "redis"])
+def board(request, clock, open_store) -> Callable:
+    """A factory: each call is another worker's board on one store."""
+    if request.param == "redis":
+        redis = request.getfixturevalue("client")
+        return lambda: RedisBoard(redis)
+    url = request.getfixturevalue(f"{request.param}_url")
+    return lambda: TableBoard(open_store(url))
+
+
+def test_what_one_worker_posts_every_other_collects_once(board):
+    one, two, three = board(), board(), board()
+    for each in (one, two, three):
+        each.collect()
+    one.post(b'{"a":1}')
+    two.post(b'{"b":2}')
+    assert [payload for _, payload in three.collect()] == [b'{"a":1}', b'{"b":2}']
+    assert [payload for _, payload in one.collect()] == [b'{"b":2}']
+    assert three.collect() == [] and one.collect() == []
+
+
+def test_a_worker_that_starts_learns_the_latest(board):
+    one = board()
+    for number in range(3):
+        one.post(b"%d" % number)
+    assert [payload for _, payload in board().collect()] == [b"0", b"1", b"2"]
+
+
+def test_a_dead_provider_is_known_to_the_other_worker_after_one_round(board, clock):
+    here, there = Health(clock), Health(clock)
+    one, two = Gossip(here, board()), Gossip(there, board())
+    two.beat()
+    here.sample(MAPPING, KEY, error=GONE)
+    one.beat()
+    two.beat()
+    assert there.view("p/m", "p").rest == "nothing answers there"
+    assert there.view("p/m", "p").events == 1
+
+
+def test_outcomes_are_counted_once_however_often_workers_meet(board, clock):
+    healths = [Health(clock) for _ in range(3)]
+    exchanges = [Gossip(health, board()) for health in healths]
+    for health in healths:
+        health.sample(MAPPING, KEY)
+    for _ in range(4):
+        for exchange in exchanges:
+            exchange.beat()
+    assert [health.view("p/m").events for health in healths] == [3, 3, 3]
+
+
+class Away:
+    """A board whose store can be away."""
+
+    def __init__(self):
+        self.away, self.posted = True, []
+
+    def post(self, payload):
+        if self.away:
+            raise Unavailable()
+        self.posted.append(payload)
+
+    def collect(self):
+        return [(0.0, b"not json"), (0.0, b'{"form": 99}')]
+
+
+def test_what_could_not_be_told_is_told_when_the_store_is_back(clock):
+    health, board = Health(clock), Away()
+    exchange = Gossip(health, board)
+    health.sample(MAPPING, KEY, error=GONE)
+    with pytest.raises(Unavailable):
+        exchange.beat()
+    board.away = False
+    exchange.beat()
+    assert len(board.posted) == 1 and b"unreachable" in board.posted[0]
+
+
+def test_background_work_survives_its_faults_and_stops(clock):
+    rounds = []
+
+    def chore():
+        rounds.append(1)
+        raise ValueError("a fault")
+
+    exchange = Gossip(Health(clock), None, (chore,))
+    exchange.start()
+    exchange.stop()
+    with pytest.raises(ValueError):
+        exchange.tidy()
+    assert rounds == [1]
+
+
+@pytest.fixture(params=["documents", "redis"])
+def shelf(request, clock, database):
+    if request.param == "redis":
+        yield RedisPins(request.getfixturevalue("client"))
+        return
+    journal = Journal(database, clock)
+    yield JournalPins(Documents(database), database, journal, clock)
+    journal.close(2)
+
+
+def test_a_pin_written_behind_is_read_by_another_worker_at_once(shelf, clock):
+    pins = Pins(shelf, clock, read_s=5.0)
+    pins.put("k", "a/m", 60)
+    pins.put("k", "b/m", 60)
+    gevent.sleep(0.3)
+    assert Pins(shelf, clock, read_s=5.0).get("k") == "b/m" and pins.get("unknown") is None
+
+
+def test_a_pin_lapses(sqlite_database, clock):
+    journal = Journal(sqlite_database, clock)
+    pins = Pins(JournalPins(Documents(sqlite_database), sqlite_database, journal, clock), clock, read_s=5.0)
+    pins.put("k", "a/m", 60)
+    journal.flush(5)
+    clock.advance(61)
+    assert pins.get("k") is None
+    journal.close(2)
+
+
+class Slow:
+    def __init__(self):
+        self.reads = 0
+
+    def get(self, key):
+        self.reads += 1
+        gevent.sleep(5)
+
+
+def test_a_slow_store_delays_a_request_for_a_moment_and_then_nobody(clock):
+    slow = Slow()
+    pins = Pins(slow, clock, read_s=0.05)
+    began = clock.monotonic()
+    for _ in range(20):
+        with pytest.raises(Unavailable):
+            pins.get("k")
+    assert clock.monotonic() - began < 0.5 and slow.reads == 1
