@@ -70,4 +70,4 @@ catalogue: .venv/test.stamp
 	$(BIN)/python -m gateway.manage catalogue build
 
 clean:
-	rm -rf .venv bench/build .pytest_cache .hypothesis .ruff_cache
+	rm -rf .venv bench/build .pytest_cache .hypothesis .ruff_cache .mypy_cache

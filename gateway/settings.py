@@ -187,7 +187,7 @@ class Settings:
 
 
 SECTIONS: dict[str, type] = {
-    f.name: f.type  # type: ignore[misc]
+    f.name: f.type
     for f in dataclasses.fields(Settings)
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }

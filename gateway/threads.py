@@ -67,7 +67,7 @@ def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     result, error = pool.apply(attempt)
     if error is not None:
         raise error
-    return result  # type: ignore[return-value]
+    return result
 
 
 _computing: dict[int, ThreadPool] = {}
