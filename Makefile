@@ -17,7 +17,7 @@ lint: .venv/test.stamp
 
 # Who may import whom, which library lives where, how large a file may be.
 architecture: .venv/test.stamp
-	$(BIN)/pytest -c tests/pytest.ini tests/test_house.py -q
+	$(BIN)/pytest -c tests/pytest.ini tests/test_architecture.py -q
 
 bench: .venv/test.stamp
 	$(BIN)/python -m bench.run

@@ -1,4 +1,4 @@
-"""The house rules: who may import whom, which library lives where, how large a file may be."""
+"""The rules of the architecture: who may import whom, which library lives where, how large a file may be."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ GATEWAY = ROOT / "gateway"
 FILES = sorted(GATEWAY.rglob("*.py"))
 MAX_LINES = 400
 
-# A room may import rooms of lower rank only, and of its own rank only itself. The longest prefix decides.
+# A layer may import layers of lower rank only, and of its own rank only itself. The longest prefix decides.
 RANKS = {
     "gateway.errors": -2,
     "gateway.settings": -2,
@@ -55,7 +55,7 @@ RANKS = {
     "gateway.surfaces.visitor": 6.7,
     "gateway.surfaces.gate": 6.75,
     "gateway.surfaces.blueprints": 6.8,
-    # Each folder of surfaces/ is a room of its own, blind to the others.
+    # Each folder of surfaces/ is a layer of its own, blind to the others.
     **{f"gateway.surfaces.{folder.parent.name}": 7 for folder in sorted(GATEWAY.glob("surfaces/*/__init__.py"))},
     "gateway.surfaces.openapi": 7,
     "gateway.surfaces.health": 7,
@@ -68,10 +68,10 @@ RANKS = {
     "gateway.app": 9,
     "gateway.manage": 9,
 }
-LEAVES = {room for room, rank in RANKS.items() if rank == -2}
+LEAVES = {layer for layer, rank in RANKS.items() if rank == -2}
 WITHIN_LEAVES = "the lowest modules may use each other, without a cycle"
 
-# The rooms that surfaces and the console must never see.
+# What a layer must never import, although it lies below.
 FORBIDDEN = {
     "gateway.surfaces": ("gateway.providers",),
     "gateway.console": ("gateway.providers",),
@@ -84,7 +84,7 @@ FORBIDDEN = {
     "gateway.admin": ("gateway.dialects",),
 }
 
-# Library → the rooms that may import it.
+# Library → the layers that may import it.
 LIBRARIES = {
     "flask": ("gateway.surfaces", "gateway.console", "gateway.app", "gateway.manage"),
     "marshmallow": ("gateway.surfaces",),
@@ -139,12 +139,12 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def within(module: str, room: str) -> bool:
-    return module == room or module.startswith(room + ".")
+def within(module: str, layer: str) -> bool:
+    return module == layer or module.startswith(layer + ".")
 
 
-def room_of(module: str) -> str:
-    return max((room for room in RANKS if room != "gateway" and within(module, room)), key=len, default="gateway")
+def layer_of(module: str) -> str:
+    return max((layer for layer in RANKS if layer != "gateway" and within(module, layer)), key=len, default="gateway")
 
 
 def imports_of(path: Path) -> list[tuple[str, int]]:
@@ -175,25 +175,25 @@ def imports_of(path: Path) -> list[tuple[str, int]]:
     return found
 
 
-def complaints_of(path: Path) -> list[str]:
+def violations_of(path: Path) -> list[str]:
     module = module_of(path)
     found = []
     for imported, line in imports_of(path):
         where = f"{path.relative_to(ROOT)}:{line}"
         if within(imported, "gateway"):
-            found += [f"{where} {reason}" for reason in inner_complaints(module, imported)]
+            found += [f"{where} {reason}" for reason in import_violations(module, imported)]
         elif imported.split(".")[0] in LIBRARIES:
             allowed = LIBRARIES[imported.split(".")[0]]
-            if not any(within(module, room) for room in allowed):
+            if not any(within(module, layer) for layer in allowed):
                 found.append(f"{where} imports {imported}, which belongs in {', '.join(allowed)}")
     return found
 
 
-def inner_complaints(module: str, imported: str) -> list[str]:
-    mine, theirs = room_of(module), room_of(imported)
+def import_violations(module: str, imported: str) -> list[str]:
+    mine, theirs = layer_of(module), layer_of(imported)
     if mine == theirs or (mine in LEAVES and theirs in LEAVES):
         return []
-    if any(within(module, room) and any(within(imported, f) for f in never) for room, never in FORBIDDEN.items()):
+    if any(within(module, layer) and any(within(imported, f) for f in never) for layer, never in FORBIDDEN.items()):
         return [f"{module} must never see {imported}"]
     if RANKS[theirs] >= RANKS[mine]:
         return [f"{module} (rank {RANKS[mine]}) imports {imported} (rank {RANKS[theirs]})"]
@@ -201,8 +201,8 @@ def inner_complaints(module: str, imported: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
-    assert complaints_of(path) == []
+def test_a_module_imports_only_what_its_layer_may(path: Path) -> None:
+    assert violations_of(path) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -220,14 +220,14 @@ def test_only_settings_read_the_environment(path: Path) -> None:
             assert (node.value.id, node.attr) not in OWNED_CALLS, f"{path}:{node.lineno}"
 
 
-def test_every_room_of_the_tables_exists() -> None:
+def test_every_layer_of_the_tables_exists() -> None:
     modules = {module_of(path) for path in FILES}
-    named = {*RANKS, *FORBIDDEN, *(room for rooms in (*FORBIDDEN.values(), *LIBRARIES.values()) for room in rooms)}
-    assert {room for room in named if not any(within(module, room) for module in modules)} == set()
+    named = {*RANKS, *FORBIDDEN, *(layer for layers in (*FORBIDDEN.values(), *LIBRARIES.values()) for layer in layers)}
+    assert {layer for layer in named if not any(within(module, layer) for module in modules)} == set()
 
 
-def test_every_module_has_a_room() -> None:
-    assert {module_of(path) for path in FILES if room_of(module_of(path)) == "gateway"} == {"gateway"}
+def test_every_module_has_a_layer() -> None:
+    assert {module_of(path) for path in FILES if layer_of(module_of(path)) == "gateway"} == {"gateway"}
 
 
 def test_every_library_of_the_table_is_imported() -> None:
@@ -235,10 +235,10 @@ def test_every_library_of_the_table_is_imported() -> None:
     assert set(LIBRARIES) - imported == set()
 
 
-def test_the_complaint_finder_finds_an_upward_import() -> None:
-    assert inner_complaints("gateway.neutral.chat", "gateway.engine.chat")
-    assert inner_complaints("gateway.surfaces.openai.chat", "gateway.providers.upstream")
-    assert not inner_complaints("gateway.engine.chat", "gateway.neutral.chat")
+def test_the_check_finds_an_upward_import() -> None:
+    assert import_violations("gateway.neutral.chat", "gateway.engine.chat")
+    assert import_violations("gateway.surfaces.openai.chat", "gateway.providers.upstream")
+    assert not import_violations("gateway.engine.chat", "gateway.neutral.chat")
 
 
 def test_no_file_names_a_folder_of_somebodys_machine() -> None:
