@@ -82,6 +82,18 @@ class Control:
         own."""
         return self.epoch == epoch and self._clock.monotonic() < self._row_until
 
+    def regain(self, epoch: int) -> bool:
+        """Renew a row that ran out while this process stood still, for a request that comes before the next beat;
+        whether what was taken under `epoch` is still this worker's. False when the store is away, or somebody gave the
+        row up meanwhile: then this worker goes on under a new epoch."""
+        try:
+            with self._renewing:
+                if self.epoch and not self.alive():
+                    self._renew_row_alone(self.version)
+        except errors.Unavailable:
+            return False
+        return self.owns(epoch)
+
     def age_s(self) -> float:
         """Seconds since the version was read, from the start of that read."""
         return self._clock.monotonic() - self._read_start

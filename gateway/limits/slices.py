@@ -103,6 +103,7 @@ class Books(Protocol):
     """What a reservation needs of the worker's books."""
 
     def owns(self, epoch: int) -> bool: ...
+    def regain(self, epoch: int) -> bool: ...
     def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None: ...
     def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None: ...
 
@@ -121,8 +122,9 @@ class Reservation(Struct, eq=False):
     _open: bool = True
 
     def check(self) -> None:
-        """Unavailable when the leases ran out; asked just before the first upstream byte."""
-        if not self._books.owns(self.budget_set.epoch):
+        """Unavailable when the leases ran out and cannot be had again; asked just before the first upstream byte."""
+        epoch = self.budget_set.epoch
+        if not self._books.owns(epoch) and not self._books.regain(epoch):
             raise Unavailable("This worker lost touch with the database; try again.")
 
     def leases(self, credits: bool) -> list[tuple[int, str]]:

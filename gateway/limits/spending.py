@@ -56,6 +56,7 @@ class Spending:
         # worker's: the functions themselves, since each request asks.
         self.check: Callable[[], int] = control.check
         self.owns: Callable[[int], bool] = control.owns
+        self.regain: Callable[[int], bool] = control.regain
 
     def reserve(self, payer: Payer, ask: CostBound, patient: bool = True) -> Reservation:
         """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what

@@ -5,6 +5,7 @@ from gateway import ids
 from gateway.errors import OutOfCredits, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import read_period
+from gateway.limits.returns import give_up
 from gateway.limits.spending import CostBound
 from gateway.money import MILLION
 
@@ -215,14 +216,43 @@ def test_settling_and_releasing_twice_changes_nothing(worker, books, payer):
     assert counters(books, f"{payer.organization_id}:credits") == (CENT, 0)
 
 
-def test_a_worker_whose_row_ran_out_admits_nothing(worker, books, payer, clock):
-    fund(books, payer)
-    one = worker()
-    reservation = one.spending.reserve(payer, CALL)
-    reservation.check()
+def stand_still(one, clock):
+    """As a machine that is paused: the worker's row runs out before its next beat."""
     one.control._stopping.set()
     gevent.sleep(0.6)
     clock.advance(2.0)
+
+
+def test_a_worker_that_stood_still_serves_the_first_request_after_it(worker, books, payer, clock):
+    fund(books, payer)
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+    stand_still(one, clock)
+    reservation.check()
+    assert one.control.owns(one.control.epoch)
+
+
+def test_a_worker_that_the_others_gave_up_admits_nothing_from_its_old_leases(worker, books, payer, clock):
+    fund(books, payer)
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+    stand_still(one, clock)
+    give_up(books.worker.database, one.control.epoch, keep_rows=True)
+    with pytest.raises(Unavailable):
+        reservation.check()
+    assert attempt(one, payer)
+
+
+def test_a_worker_whose_row_ran_out_admits_nothing_while_the_store_is_away(worker, books, payer, clock, monkeypatch):
+    fund(books, payer)
+    one = worker()
+    reservation = one.spending.reserve(payer, CALL)
+    stand_still(one, clock)
+
+    def away(work, patient=False):
+        raise Unavailable("injected")
+
+    monkeypatch.setattr(one.database, "write", away)
     with pytest.raises(Unavailable):
         reservation.check()
 
