@@ -29,6 +29,8 @@ start_thread = monkey.get_original("_thread", "start_new_thread")
 thread_id = monkey.get_original("_thread", "get_ident")
 sleep = monkey.get_original("time", "sleep")
 
+NO_TIME = "nothing of its own: the machine gave this process no time"
+
 Gauges = dict[str, tuple[str, float]]
 
 
@@ -93,7 +95,8 @@ class Watchdog:
             return
         self._logged_at, unlogged, self._unlogged = now, self._unlogged, 0
         more = f"; {unlogged} more since the last line" if unlogged else ""
-        what = holder or "work that was over too soon to be seen"
+        unseen = NO_TIME if busy * 10 < lag else "work that was over too soon to be seen"
+        what = holder or unseen
         log.warning("the event loop was held for %.3f s (%.3f s of CPU) by %s%s", lag, busy, what, more)
 
     def _look(self) -> None:

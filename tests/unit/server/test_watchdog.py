@@ -81,3 +81,12 @@ def test_what_is_no_request_is_told_by_its_place():
 
     look()
     assert found[0].startswith("background work at ")
+
+
+def test_a_machine_that_stood_still_is_not_told_as_work_of_the_gateway(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("gateway"), "propagate", True)
+    made = Watchdog(0.1)
+    with caplog.at_level(logging.WARNING):
+        made._at, made._cpu = time.perf_counter() - 5.0, time.thread_time()
+        made._beat()
+    assert "the machine gave this process no time" in caplog.records[-1].getMessage()
