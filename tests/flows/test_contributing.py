@@ -1,0 +1,182 @@
+"""The worked examples of CONTRIBUTING.md, followed: its own blocks are written to files and driven."""
+
+import importlib
+import importlib.util
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import orjson
+import pytest
+from fakes.openai import FakeOpenAI
+from fakes.server import FakeServer, send_json
+from gateways import ROOT, LocalGateway, local_gateway
+from openai import OpenAI
+
+from gateway import wiring
+from gateway.catalogue import fields
+from gateway.settings import Settings
+from gateway.store.database import Database
+from gateway.store.migrations import migrate
+from gateway.surfaces import table
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# file: (\S+)\n")
+
+
+class Example(dict[str, str]):
+    """The files of one section, by path, and its changes of existing files, by path, as (before, after) pairs."""
+
+    def __init__(self, title: str) -> None:
+        _, _, rest = PAGE.partition(f"### {title}\n")
+        section = rest.partition("\n### ")[0]
+        self.changes: dict[str, list[tuple[str, str]]] = {}
+        for kind, text in BLOCK.findall(section):
+            if kind == "diff":
+                self._add_change(text)
+            elif named := FILE.match(text):
+                self[named[1]] = text[named.end() :]
+        assert self or self.changes, title
+
+    def _add_change(self, text: str) -> None:
+        head, *hunks = text.split("@@\n")
+        path = head.splitlines()[0].removeprefix("--- ")
+        self.changes[path] = [(_side(hunk, "-"), _side(hunk, "+")) for hunk in hunks if hunk.strip()]
+
+    def write(self, folder: Path) -> None:
+        """Make its files, and changed copies of those that it changes, below `folder`."""
+        for path, text in self.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        for path, changes in self.changes.items():
+            text = (ROOT / path).read_text()
+            for before, after in changes:
+                assert text.count(before) == 1, f"{path} has no one place like:\n{before}"
+                text = text.replace(before, after)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+
+
+def _side(hunk: str, sign: str) -> str:
+    return "".join(line[1:] for line in hunk.splitlines(keepends=True) if line[0] in f" {sign}")
+
+
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """A function that imports a package of the example, which lies outside of the product."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names: list[str] = []
+
+    def load(name: str) -> ModuleType:
+        names.append(name)
+        return importlib.import_module(name)
+
+    yield load
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def ask(gateway: LocalGateway, model: str, stream: bool = False) -> str:
+    client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    request = {"model": model, "messages": [{"role": "user", "content": "Hello?"}]}
+    if stream:
+        chunks = client.chat.completions.create(**request, stream=True)
+        return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    answer = client.chat.completions.create(**request)
+    assert answer.usage.cost > 0
+    return answer.choices[0].message.content
+
+
+def test_a_provider_is_added_by_its_toml(tmp_path: Path, settings: Callable[..., Settings]) -> None:
+    Example("A provider").write(tmp_path)
+    with FakeOpenAI() as service:
+        environment = {"ACME_API_KEY": "acme-key", "LLM_ACME_BASE_URL": service.url}
+        with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
+            assert ask(gateway, "acme-large") == "Hello."
+        assert service.calls[0].body["model"] == "acme-large-2026-01"
+        assert service.calls[0].headers["authorization"] == "Bearer acme-key"
+
+
+class Completer(FakeServer):
+    """The service of the example's protocol."""
+
+    def serve(self, environ, start):
+        self.calls.append(environ["PATH_INFO"])
+        body = orjson.loads(environ["wsgi.input"].read())
+        return send_json(start, 200, {"text": f"{body['prompt']} Yes.", "tokens_in": 3, "tokens_out": 4})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_protocol_is_added_by_its_folder(tmp_path, settings, imported, monkeypatch, stream) -> None:
+    Example("A protocol").write(tmp_path)
+    known = wiring.make_protocols
+    own = {"acme": imported("acme_protocol").AcmeCompletion()}
+    monkeypatch.setattr(fields, "PROTOCOLS", (*fields.PROTOCOLS, *own))
+    monkeypatch.setattr(wiring, "make_protocols", lambda *parts: known(*parts) | own)
+    with Completer() as service:
+        environment = {"ACME_COMPLETE_KEY": "key", "LLM_ACME_COMPLETE_BASE_URL": service.url}
+        with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
+            assert ask(gateway, "acme-small", stream) == "Hello? Yes."
+    assert service.calls == ["/complete"]
+
+
+def test_a_surface_is_added_by_its_folder_and_a_line(tmp_path, settings, imported, monkeypatch) -> None:
+    Example("A surface").write(tmp_path)
+    surface = imported("acme_surface").SURFACE
+    monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, surface))
+    with local_gateway(settings) as gateway:
+        browser = gateway.app.flask.test_client()
+        headers = {"Authorization": f"Bearer {gateway.key}"}
+        good = browser.post("/acme/answer", json={"model": "auto", "question": "Hello?"}, headers=headers)
+        bad = browser.post("/acme/answer", json={"model": "auto"}, headers=headers)
+        assert (good.status_code, bool(good.json["answer"])) == (200, True)
+        assert (bad.status_code, set(bad.json)) == (400, {"problem", "code"})
+        assert browser.post("/acme/nowhere").json["problem"]
+
+
+def test_a_setting_is_read_from_its_default_and_the_environment(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config", ignore=shutil.ignore_patterns("catalogue"))
+    Example("A setting").write(tmp_path)
+    spec = importlib.util.spec_from_file_location("changed_settings", tmp_path / "gateway/settings.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+        assert module.load({}).metering.acme_report_s == 60
+        assert module.load({"GATEWAY_METERING_ACME_REPORT_S": "5"}).metering.acme_report_s == 5
+        with pytest.raises(module.SettingsError, match="acme_report_s"):
+            module.load({"GATEWAY_METERING_ACME_REPORT_S": "often"})
+    finally:
+        del sys.modules[spec.name]
+
+
+def test_a_migration_is_applied_to_an_empty_and_to_a_running_database(
+    tmp_path: Path, database: Database, open_store: Callable[..., Database]
+) -> None:
+    shutil.copytree(ROOT / "migrations", tmp_path / "migrations")
+    Example("A migration").write(tmp_path)
+    folder = tmp_path / "migrations"
+    (tmp_path / "empty").mkdir(mode=0o700)
+    empty = open_store(f"sqlite:///{tmp_path}/empty/gateway.db")
+    assert migrate(empty, folder) == sorted(path.stem for path in folder.glob("*.py"))
+    assert migrate(database, folder) == ["0900_acme_notes"]
+    for store in (empty, database):
+        store.write(lambda: store.execute("INSERT INTO acme_note VALUES ('n1', 'p1', 'Remember.', 1)"))  # noqa: B023
+        found = store.read(lambda: store.execute("SELECT text FROM acme_note").fetchall())  # noqa: B023
+        assert [tuple(row) for row in found] == [("Remember.",)]
+    assert migrate(database, folder) == []
+
+
+def test_every_command_of_the_page_exists() -> None:
+    made = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`make ([a-z-]+)", PAGE)) - set(made) == set()
+
+
+def test_every_link_of_the_page_leads_to_a_file() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", PAGE)
+    assert links and not [link for link in links if not (ROOT / link).exists()]
