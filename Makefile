@@ -3,37 +3,47 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test lint architecture bench soak fuzz public-client drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench soak fuzz public-client drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
 
-test: .venv/test.stamp
-	$(BIN)/ruff check .
-	$(BIN)/pytest -c tests/pytest.ini tests
+# Tests on all cores, at most eight at once: each process of pytest has a PostgreSQL and a Redis of its own.
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+
+# The whole truth; `architecture` is among the tests.
+test: lint
+	$(BIN)/pytest $(PARALLEL)
+
+# Between two edits.
+check: lint types
+	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/unit -q -m "not soak and not postgresql"
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
+types: .venv/test.stamp
+	$(BIN)/mypy gateway
+
 # Who may import whom, which library lives where, how large a file may be.
 architecture: .venv/test.stamp
-	$(BIN)/pytest -c tests/pytest.ini tests/test_architecture.py -q
+	$(BIN)/pytest tests/test_architecture.py -q
 
 bench: .venv/test.stamp
 	$(BIN)/python -m bench.run
 
 soak: .venv/test.stamp
-	$(BIN)/pytest -c tests/pytest.ini tests -m soak
+	$(BIN)/pytest tests -m soak
 
 # Readers of what callers and providers send, on new examples for FUZZ_S seconds; `make test` tries a few of each.
 FUZZ_S ?= 600
 fuzz: .venv/test.stamp
 	end=$$(($$(date +%s) + $(FUZZ_S))); while [ $$(date +%s) -lt $$end ]; do \
-		$(BIN)/pytest -c tests/pytest.ini tests/fuzz -q --hypothesis-profile=fuzz || exit 1; done
+		$(BIN)/pytest tests/fuzz -q --hypothesis-profile=fuzz || exit 1; done
 
 # Faults of providers, one after the other: how many requests succeed and what waiting it costs.
 drills: .venv/test.stamp
-	$(BIN)/pytest -c tests/pytest.ini tests/drills -s
+	$(BIN)/pytest tests/drills -s
 
 # The published command-line client through all of its commands; needs node 20 or later and npm.
 public-client: .venv/test.stamp
@@ -41,11 +51,11 @@ public-client: .venv/test.stamp
 
 # Claude Code, Codex and opencode (from npm, pinned) write a file through the gateway on every family of upstreams.
 agents: .venv/test.stamp
-	$(BIN)/pytest -c tests/pytest.ini tests/agents
+	$(BIN)/pytest tests/agents
 
 # A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin.
 browser: .venv/test.stamp
-	$(BIN)/pytest -c tests/pytest.ini tests/flows/test_chromium.py -rs
+	$(BIN)/pytest tests/flows/test_chromium.py -rs
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -39,6 +39,17 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("steady")
 
+POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs PostgreSQL, by its fixtures or its parameter, before -m is looked at."""
+    for item in items:
+        params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if "postgresql" in params or not POSTGRESQL_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("postgresql")
+
 
 class FakeClock(Clock):
     """Runs like the real clock; `advance` moves it on, `freeze` stops it, `set` puts the wall time."""

@@ -1,6 +1,6 @@
 """One of two providers fails in every way: no whole answer and no stream that had not begun may suffer.
 
-    pytest -c tests/pytest.ini tests/drills -s
+    pytest tests/drills -s
 
 prints success rates, the latency that the fault added on average, and the longest that anybody waited.
 """
