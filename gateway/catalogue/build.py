@@ -159,7 +159,7 @@ def _capabilities(entry: dict[str, Any], ident: str, sources: dict[str, str]) ->
         "min_cacheable_tokens": int(sources.get("min_cacheable", 0)) if "cache_read" in entry.get("cost", {}) else 0,
         "protocol": "openai-responses" if _matches("responses", ident, sources) else "",
         "quirks": ["no_sampling"] if entry.get("temperature") is False else [],
-        "stability": STABILITY.get(entry.get("status"), "stable"),
+        "stability": STABILITY.get(entry.get("status", ""), "stable"),
     }
     return {name: value for name, value in fields.items() if value and value != "stable" and value != ["chat"]}
 
@@ -253,8 +253,8 @@ def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, r
     """prices, service_tiers, source and price_version of a mapping; nothing when no data set knows a price."""
     listed = rules.providers[provider].get("sources", {}).get("genai_prices", "")
     owner = next((item for item in price_providers if item.id == listed), None)
-    for name in names if owner else ():
-        found = owner.find_model(name, all_providers=price_providers)
+    for name in names:
+        found = owner.find_model(name, all_providers=price_providers) if owner else None
         prices = _convert(found.prices) if found else []
         if prices:
             told = {"prices": prices, "source": "genai-prices"} | _tiers_of(found)
@@ -271,17 +271,17 @@ def _convert(prices: Any) -> list[Fields]:
     """genai-prices' prices as our dated lists: entries by start date, daily spans as peaks of the newest list."""
     entries = prices if isinstance(prices, list) else [None, prices]
     dated: dict[str, Fields] = {}
-    peaks = []
+    peaks: list[Fields] = []
     for entry in entries:
         constraint = getattr(entry, "constraint", None)
         table = _table(getattr(entry, "prices", entry)) if entry is not None else {}
-        if hasattr(constraint, "start_time"):
+        if constraint is not None and hasattr(constraint, "start_time"):
             span = f"{constraint.start_time:%H:%M}-{constraint.end_time:%H:%M}"
             peaks.append({"utc": span, **table})
         elif table:
             start = getattr(constraint, "start_date", None)
             dated[start.isoformat() if start else ""] = table
-    lists = [({"from": start} if start else {}) | table for start, table in sorted(dated.items())]
+    lists: list[Fields] = [({"from": start} if start else {}) | table for start, table in sorted(dated.items())]
     if lists and peaks:
         lists[-1]["peaks"] = peaks
     return lists

@@ -126,10 +126,12 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
     ready = {}
     for ident, fields in merged.models.items():
         if ident in served:
-            maker = fields.get("family", "")
-            own = sorted(served[ident], key=lambda m, maker=maker: not _is_first_party(providers[m.provider], maker))
-            ready[ident] = _finish_model(fields, tuple(own))
+            ready[ident] = _finish_model(fields, _first_party_first(served[ident], providers, fields.get("family", "")))
     return ready
+
+
+def _first_party_first(mappings: list[Mapping], providers: dict[str, Provider], maker: str) -> tuple[Mapping, ...]:
+    return tuple(sorted(mappings, key=lambda one: not _is_first_party(providers[one.provider], maker)))
 
 
 def _is_first_party(provider: Provider, maker: str) -> bool:

@@ -5,11 +5,11 @@ Wire facts: Anthropic API reference, "Messages", text block citations; documenta
 
 from typing import Any
 
-from gateway.neutral.parts import Source, SourceRange
+from gateway.neutral.parts import RangeKind, Source, SourceRange
 
 WEB, RESULT = "web_search_result_location", "search_result_location"
 # What a citation of a document counts, by its type: our word, and the names of the first and the last there.
-LOCATIONS = {
+LOCATIONS: dict[str, tuple[RangeKind, str, str]] = {
     "char_location": ("characters", "start_char_index", "end_char_index"),
     "page_location": ("pages", "start_page_number", "end_page_number"),
     "content_block_location": ("blocks", "start_block_index", "end_block_index"),
@@ -24,9 +24,9 @@ def read_citation(wire: Any) -> Source | None:
         return None
     kind, quote = wire.get("type"), _word(wire.get("cited_text"))
     if kind in LOCATIONS:
-        counted, first, last = LOCATIONS[kind]
+        counted, begin, end = LOCATIONS[kind]
         place = SourceRange(
-            counted, _count(wire.get("document_index"), 0), _count(wire.get(first)), _count(wire.get(last)),
+            counted, _count(wire.get("document_index"), 0), _count(wire.get(begin)), _count(wire.get(end)),
             _word(wire.get("file_id")),
         )  # fmt: skip
         return Source("", _word(wire.get("document_title")), quote, place=place)
@@ -34,7 +34,8 @@ def read_citation(wire: Any) -> Source | None:
     if not address:
         return None
     index = _count(wire.get("search_result_index"), 0)
-    found = SourceRange("result", index, *(_count(wire.get(name)) for name in BLOCKS)) if kind == RESULT else None
+    first, last = (_count(wire.get(name)) for name in BLOCKS)
+    found = SourceRange("result", index, first, last) if kind == RESULT else None
     return Source(address, _word(wire.get("title")), quote, place=found)
 
 

@@ -116,8 +116,10 @@ def read_usage(wire: Any) -> Usage | None:
     details, spent = get("prompt_tokens_details"), get("completion_tokens_details")
     details = details if type(details) is dict else NOTHING
     spent = spent if type(spent) is dict else NOTHING
-    whole = type(prompt) is int and type(output) is int and 0 <= prompt <= MOST_UNITS and 0 <= output <= MOST_UNITS
-    if whole and USUAL_COUNTS.issuperset(wire):
+    if (
+        type(prompt) is int and type(output) is int and 0 <= prompt <= MOST_UNITS and 0 <= output <= MOST_UNITS
+        and USUAL_COUNTS.issuperset(wire)
+    ):  # fmt: skip
         if not any(details.values()) and not any(spent.values()):
             return Usage(input=prompt, output=output)
     elif "prompt_tokens" not in wire and "completion_tokens" not in wire:

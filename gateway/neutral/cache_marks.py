@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from gateway.neutral.chat import ChatRequest, Conversation
+from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Tool
 from gateway.neutral.parts import CacheMark, File, Image, Message, Part, Text, ToolCall, ToolResult
 
 AUTOMATIC, CLIENT, DISABLED = "automatic", "client", "disabled"
@@ -61,7 +61,7 @@ def strip_marks(talk: Conversation) -> Conversation:
     """Without any mark, on tools neither."""
     if not is_marked(talk):
         return talk
-    tools = tuple(replace(tool, cache=None) if getattr(tool, "cache", None) else tool for tool in talk.tools)
+    tools = tuple(map(_unmarked, talk.tools))
     messages = tuple(replace(message, parts=tuple(map(_stripped, message.parts))) for message in talk.messages)
     return replace(talk, messages=messages, tools=tools)
 
@@ -90,7 +90,7 @@ def _with_marks(talk: Conversation, chosen: set[tuple[int, int]]) -> Conversatio
     for row, message in enumerate(talk.messages):
         columns = {column for place, column in chosen if place == row}
         parts = tuple(
-            dataclasses.replace(part, cache=MARK) if column in columns else part
+            dataclasses.replace(part, cache=MARK) if column in columns and isinstance(part, MARKABLE) else part
             for column, part in enumerate(message.parts)
         )
         messages.append(replace(message, parts=parts) if columns else message)
@@ -100,4 +100,8 @@ def _with_marks(talk: Conversation, chosen: set[tuple[int, int]]) -> Conversatio
 def _stripped(part: Part) -> Part:
     if isinstance(part, ToolResult):
         part = replace(part, parts=tuple(map(_stripped, part.parts)))
-    return dataclasses.replace(part, cache=None) if getattr(part, "cache", None) is not None else part
+    return replace(part, cache=None) if isinstance(part, MARKABLE) and part.cache is not None else part
+
+
+def _unmarked(tool: Tool) -> Tool:
+    return replace(tool, cache=None) if isinstance(tool, FunctionTool) and tool.cache is not None else tool

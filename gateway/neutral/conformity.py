@@ -5,7 +5,7 @@ schema itself, and regular expressions (`pattern`, `patternProperties`) are not 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 Schema = dict[str, Any] | bool
 MAX_STEPS = 100_000  # nodes of value and schema that are looked at, and words in lists
@@ -161,7 +161,7 @@ class _Check:
         )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

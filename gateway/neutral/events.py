@@ -6,7 +6,7 @@ carry the same `block` number within their `choice`; a block is of one kind and 
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -134,10 +134,9 @@ class Failed(Struct):
     usage: Usage | None = None
 
 
-Event = (
-    Started | TextDelta | RefusalDelta | ReasoningDelta | ToolCallDelta | BlockDone | SourceFound | PartFound
-    | Notice | NativeChunk | Heartbeat | Progress | Finished | Failed
-)  # fmt: skip
+BlockEvent = TextDelta | RefusalDelta | ReasoningDelta | ToolCallDelta | BlockDone | SourceFound | PartFound
+Event = Started | BlockEvent | Notice | NativeChunk | Heartbeat | Progress | Finished | Failed
+Delta = TypeVar("Delta", bound=BlockEvent)
 Batch = list[Event]
 
 CONTENT = (TextDelta, RefusalDelta, ReasoningDelta, ToolCallDelta, SourceFound, PartFound)
@@ -228,23 +227,27 @@ def collect(batches: Iterable[Batch]) -> ChatResult:
 def fold(deltas: list[Event]) -> Part:
     """All deltas of one block as its part."""
     first = next((d for d in deltas if not isinstance(d, SourceFound)), None)
-    sources = tuple(d.source for d in deltas if isinstance(d, SourceFound))
-    own = [d for d in deltas if type(d) is type(first)]
+    sources = tuple(d.source for d in _of(SourceFound, deltas))
     match first:
         case TextDelta():
+            own = _of(TextDelta, deltas)
             signature = "".join(d.signature for d in own)
             vendor = next((d.vendor for d in own if d.vendor), "")
             return Text("".join(d.text for d in own), sources=sources, signature=signature, vendor=vendor)
         case RefusalDelta():
-            return Refusal("".join(d.text for d in own))
+            return Refusal("".join(d.text for d in _of(RefusalDelta, deltas)))
         case ReasoningDelta():
-            return _fold_reasoning(own)
+            return _fold_reasoning(_of(ReasoningDelta, deltas))
         case ToolCallDelta():
-            return _fold_call(own)
+            return _fold_call(_of(ToolCallDelta, deltas))
         case PartFound():
             return first.part
         case _:
             return Text("", sources=sources)
+
+
+def _of(kind: type[Delta], events: list[Event]) -> list[Delta]:
+    return [event for event in events if isinstance(event, kind)]
 
 
 def _fold_reasoning(deltas: list[ReasoningDelta]) -> Reasoning:

@@ -67,6 +67,12 @@ def mend(text: str, start: int) -> Mended:
     return Mended("".join(reader.out), reader.at, reader.fixed, reader.cut)
 
 
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    """Where what `pattern` takes from `start` on ends; there itself when it takes nothing."""
+    match = pattern.match(text, start)
+    return start if match is None else match.end()
+
+
 class _Reader:
     def __init__(self, text: str, at: int) -> None:
         self.text = text
@@ -143,10 +149,10 @@ class _Reader:
             self._word()
 
     def _number(self) -> None:
-        begun = NUMBER_BEGUN.match(self.text, self.at).group()
+        begun_end = _end(NUMBER_BEGUN, self.text, self.at)
         match = NUMBER.match(self.text, self.at)
-        if self.at + len(begun) == len(self.text):
-            self.cut, self.at = True, len(self.text)
+        if begun_end == len(self.text):
+            self.cut, self.at = True, begun_end
             if match is None:
                 raise _Cut
         elif match is None or not BORDER.match(self.text, match.end()):
@@ -157,9 +163,11 @@ class _Reader:
 
     def _word(self) -> None:
         match = WORD.match(self.text, self.at)
-        word = match.group() if match else ""
+        if match is None:
+            raise Unmendable
+        word = match.group()
         meaning = WORDS.get(word)
-        if word and meaning is None and match.end() == len(self.text):
+        if meaning is None and match.end() == len(self.text):
             self.cut = True
             meaning = next((WORDS[known] for known in WORDS if known.startswith(word)), None)
         if meaning is None or not BORDER.match(self.text, match.end()):
@@ -233,8 +241,8 @@ class _Reader:
         character = self.text[self.at : self.at + 1]
         if character in PLAIN_STARTS:
             return character
-        blank = BLANK.match(self.text, self.at).end()
-        self.at = BLANKS.match(self.text, blank).end()
+        blank = _end(BLANK, self.text, self.at)
+        self.at = _end(BLANKS, self.text, blank)
         self.fixed = self.fixed or self.at != blank
         if self.at >= len(self.text) or self.text.startswith("/*", self.at):
             self.at = len(self.text)

@@ -11,6 +11,10 @@ class CacheMark:
     ttl: Literal["", "5m", "1h"] = ""
 
 
+RangeKind = Literal["characters", "pages", "blocks", "result"]
+ExecutedBy = Literal["", "provider"]  # the caller, or the provider itself
+
+
 @dataclass(frozen=True, slots=True)
 class SourceRange:
     """Where in what the caller gave: `document` counts its documents (of kind "result": its search results) from 0.
@@ -19,7 +23,7 @@ class SourceRange:
     `file_id` names the document where it is a stored file.
     """
 
-    kind: Literal["characters", "pages", "blocks", "result"]
+    kind: RangeKind
     document: int
     first: int = -1
     last: int = -1
@@ -127,7 +131,7 @@ class ToolCall:
     arguments: str
     signature: str = ""
     vendor: str = ""
-    executed: Literal["", "provider"] = ""
+    executed: ExecutedBy = ""
     custom: bool = False
     cache: CacheMark | None = None
 
@@ -138,7 +142,7 @@ class ToolResult:
     parts: tuple["Part", ...]
     name: str = ""
     is_error: bool = False
-    executed: Literal["", "provider"] = ""
+    executed: ExecutedBy = ""
     cache: CacheMark | None = None
 
 

@@ -39,8 +39,10 @@ BRANDS = {b"avif": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b
 class Answer(Interface):
     """What a fetch brings."""
 
-    status: int
-    body: bytes
+    @property
+    def status(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
 
 
 class Fetcher(Interface):

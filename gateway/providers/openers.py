@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Protocol as Interface
+from typing import overload
 
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.threads import Job
@@ -11,7 +12,10 @@ from gateway.transport import Transport
 class PendingCall(Interface):
     """A call that was sent. `wait` gives the reply, or None when `seconds` passed first; then wait again."""
 
-    def wait(self, seconds: float | None = None) -> UpstreamReply | None: ...
+    @overload
+    def wait(self, seconds: None = None) -> UpstreamReply: ...
+    @overload
+    def wait(self, seconds: float) -> UpstreamReply | None: ...
     def close(self) -> None: ...
 
 
@@ -35,6 +39,10 @@ class TappedPending:
     def __init__(self, pending: PendingCall, tap: CallListener) -> None:
         self._pending, self._tap = pending, tap
 
+    @overload
+    def wait(self, seconds: None = None) -> "TappedReply": ...
+    @overload
+    def wait(self, seconds: float) -> "TappedReply | None": ...
     def wait(self, seconds: float | None = None) -> "TappedReply | None":
         reply = self._pending.wait(seconds)
         return None if reply is None else TappedReply(reply, self._tap)
@@ -73,12 +81,11 @@ class Network:
 
     def send(self, call: Call, target: Target, deadline: float) -> PendingCall:
         way = call.way
-        if way is None:
+        head = None if way is None else way.head
+        if head is None:
             head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
-        else:
-            head = way.head
-            if head is None:
-                head = way.head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
+            if way is not None:
+                way.head = head
         return self._transport.transmit(head, call.body, call.stream, deadline)
 
 
@@ -106,6 +113,10 @@ class LocalPending:
     def __init__(self, job: Job[UpstreamReply]) -> None:
         self._job = job
 
+    @overload
+    def wait(self, seconds: None = None) -> UpstreamReply: ...
+    @overload
+    def wait(self, seconds: float) -> UpstreamReply | None: ...
     def wait(self, seconds: float | None = None) -> UpstreamReply | None:
         try:
             return self._job.result(seconds)

@@ -287,7 +287,7 @@ class _Rewriter:
         """A union that stands alone: what is beside it goes into each branch; null becomes a branch or a mark."""
         for other in COMBINERS & node.keys() - {union}:
             self._drop(other)
-        notes = {word: node[word] for word in ("title", "description") if word in node}
+        notes: Schema = {word: node[word] for word in ("title", "description") if word in node}
         base = {word: value for word, value in node.items() if word not in COMBINERS and word not in notes}
         default = base.pop("default", None)
         branches: list[Schema] = []
@@ -314,7 +314,7 @@ class _Rewriter:
 
     def _write_kinds(self, node: Schema, kinds: list[str], active: tuple[str, ...], depth: int) -> Schema:
         """A node of several types, or of any, as a union of one branch a type."""
-        notes = {word: node[word] for word in ("title", "description") if word in node}
+        notes: Schema = {word: node[word] for word in ("title", "description") if word in node}
         if not kinds:
             return self._settle([self._open("")], notes)
         rest = {word: value for word, value in node.items() if word not in notes and word != "type"}

@@ -10,7 +10,20 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from gateway.neutral.chat import ChatResult, Choice
-from gateway.neutral.events import Batch, Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCallDelta
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    BlockEvent,
+    Event,
+    Failed,
+    Finished,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    SourceFound,
+    TextDelta,
+    ToolCallDelta,
+)
 from gateway.neutral.parts import Part, Reasoning, Text
 
 OPEN, CLOSE = "<think>", "</think>"
@@ -68,7 +81,9 @@ def _split_event(event: Event, splitters: dict[int, "_Splitter"]) -> list[Event]
         case ToolCallDelta() if event.choice in splitters:
             splitter = splitters[event.choice]
             return [*splitter.flush(), splitter.shift(event)]
-        case _ if getattr(event, "block", -1) >= 0 and getattr(event, "choice", -1) in splitters:
+        case RefusalDelta() | ReasoningDelta() | BlockDone() | SourceFound() | PartFound() if (
+            event.block >= 0 and event.choice in splitters
+        ):
             return [splitters[event.choice].shift(event)]
         case _:
             return [event]
@@ -113,7 +128,7 @@ class _Splitter:
             return []
         return [TextDelta(held, self._block + self._shift, self._choice)]
 
-    def shift(self, event: Event) -> Event:
+    def shift(self, event: BlockEvent) -> BlockEvent:
         """An event of a later block, or of the text behind the reasoning, under its new number."""
         return structs.replace(event, block=event.block + self._shift) if self._shift else event
 

@@ -140,23 +140,28 @@ class CandidateFilter:
         """The entry of a candidate that passes every test; else None, with the reason in `excluded`."""
         mapping = candidate.mapping
         if candidate.barred:
-            return self._exclude(candidate, CATALOGUE, candidate.barred)
+            self._exclude(candidate, CATALOGUE, candidate.barred)
+            return None
         if self._operation not in mapping.operations:
-            return self._exclude(candidate, OPERATION, f"serves {', '.join(mapping.operations)}")
+            self._exclude(candidate, OPERATION, f"serves {', '.join(mapping.operations)}")
+            return None
         if self._allowed is not None:
             denial = self._allowed(mapping, candidate.provider)
             if denial is not None:
-                return self._exclude(candidate, ACCESS, denial or "not allowed")
+                self._exclude(candidate, ACCESS, denial or "not allowed")
+                return None
         lacking = lacks(candidate.ability, self.demand)
         if lacking and not SOFT.issuperset(lacking):
-            return self._exclude(candidate, ABILITY, _words(lacking), lacking=lacking)
+            self._exclude(candidate, ABILITY, _words(lacking), lacking=lacking)
+            return None
         credentials = self._usable(mapping)
         if self.demand.tier and TIER not in lacking:
             # Only the provider itself is known to have its tiers.
             direct = tuple(one for one in credentials if not one.base_url)
             credentials, lacking = (direct, lacking) if direct else (credentials, (*lacking, TIER))
         if not credentials:
-            return self._exclude(candidate, CREDENTIAL, "no credential")
+            self._exclude(candidate, CREDENTIAL, "no credential")
+            return None
         if self._health.cooldowns.concern(candidate.provider.id):
             credentials = self._in_turn(candidate, credentials)
             if not credentials:

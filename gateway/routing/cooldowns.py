@@ -4,11 +4,12 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from gateway.clock import Clock
 
 Kind = Literal["unreachable", "failing", "refused", "limited"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +160,11 @@ class Cooldowns:
             return
         now, rest = self._clock.monotonic(), self._rests.get(key)
         again = now + min(again_s, RETRY_S) + random.uniform(*LAG_S)
-        if kind in POLICIES and left_s > 0:
+        known = next((one for one in KINDS if one == kind), None)
+        if known is not None and left_s > 0:
             until = now + min(left_s, LONGEST_ASKED_S)
             if rest is None or rest.until < until:
-                rest = Cooldown(until, max(1, strikes), kind, again=rest.again if rest else 0.0)
+                rest = Cooldown(until, max(1, strikes), known, again=rest.again if rest else 0.0)
                 self._put(key, rest)
         if rest is not None:
             rest.again = max(rest.again, again)

@@ -199,7 +199,7 @@ class Health:
         self, mapping_key: str, provider: str, credential: KnownCredential, now: float, organization: str = ""
     ) -> Pause | None:
         """Why a credential is tried last for requests of `organization`, None when it is not."""
-        keys = _credential_keys(mapping_key, provider, credential)
+        keys: tuple[str, ...] = _credential_keys(mapping_key, provider, credential)
         if organization and self.refusals:
             keys = (*keys, *(_own_key(key, organization) for key in keys))
         return self._pause(keys, now)
@@ -328,7 +328,7 @@ def _is_own(credential: KnownCredential | None) -> bool:
 
 def _is_foreign(credential: KnownCredential | None) -> bool:
     # An organization's key at an address of its own: nobody else's requests go there.
-    return _is_own(credential) and bool(credential.base_url)  # type: ignore[union-attr]
+    return credential is not None and credential.source == OWN_SOURCE and bool(credential.base_url)
 
 
 def _window_keys(mapping: Mapping, credential: KnownCredential | None) -> tuple[str, ...]:

@@ -164,10 +164,9 @@ class Router:
             raise _only(sieve, table.candidates).refusal(ask.requested_model)
         ranked = rank(entries, weights)
         ready, late = _divide(ranked, sieve) if sieve.resting else (ranked, [])
-        order = (*ready, *late)
-        order = order[:1] if ask.no_fallback else order
+        places = (*ready, *late)
         reason = SINGLE if table.resolution.kind == "custom" else PINNED
-        return self._make(ask, table, sieve, order, reason, ranked, weights)
+        return self._make(ask, table, sieve, places[:1] if ask.no_fallback else places, reason, ranked, weights)
 
     def _is_failing(self, sieve: CandidateFilter, entries: list[ScoreEntry]) -> bool:
         """Whether a named provider fails too often by faults of its own, or nothing answers there at present."""

@@ -1,7 +1,7 @@
 """What comes back: an answer that is on its way, and one whose head is there."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from msgspec import Struct
 
@@ -45,6 +45,10 @@ class Pending(Struct, eq=False):
     _end: float
     _resend: Callable[[], UpstreamConnection] | None
 
+    @overload
+    def wait(self, seconds: None = None) -> "Reply": ...
+    @overload
+    def wait(self, seconds: float) -> "Reply | None": ...
     def wait(self, seconds: float | None = None) -> "Reply | None":
         """The reply once its head is there, or None when `seconds` passed first; then call again.
 
@@ -59,8 +63,9 @@ class Pending(Struct, eq=False):
             while not connection.status:
                 if not connection.receive(until):
                     self._refuse_late(connection.host)
-                    return None
-                if connection.lost:
+                    if seconds is not None:
+                        return None
+                elif connection.lost:
                     connection = self._recover(connection)
         except BaseException:
             self.close()

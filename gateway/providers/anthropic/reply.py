@@ -9,11 +9,11 @@ from gateway.dialects import anthropic as dialect
 from gateway.dialects.anthropic_citations import read_citation
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
-from gateway.neutral.parts import Part, Reasoning, Text, ToolCall, VendorPart
+from gateway.neutral.parts import ExecutedBy, Part, Reasoning, Text, ToolCall, VendorPart
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import stream_failure
 
-CALLS = {"tool_use": "", "server_tool_use": "provider", "mcp_tool_use": "provider"}
+CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider", "mcp_tool_use": "provider"}
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:

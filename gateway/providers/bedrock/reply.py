@@ -11,7 +11,18 @@ import orjson
 from gateway import ids
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice, FinishReason, Native
-from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, SourceRange, Text, ToolCall
+from gateway.neutral.parts import (
+    ExecutedBy,
+    Image,
+    Media,
+    Part,
+    RangeKind,
+    Reasoning,
+    Source,
+    SourceRange,
+    Text,
+    ToolCall,
+)
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.bedrock.content import SEALER, SIGNER
@@ -28,7 +39,7 @@ FINISH: dict[str, FinishReason] = {
 }
 MALFORMED = ("malformed_model_output", "malformed_tool_use")
 BROKEN = "The model's answer could not be read by its provider."
-LOCATIONS = {
+LOCATIONS: dict[str, tuple[RangeKind, str]] = {
     "documentChar": ("characters", "documentIndex"),
     "documentPage": ("pages", "documentIndex"),
     "documentChunk": ("blocks", "documentIndex"),
@@ -97,7 +108,7 @@ def read_block(block: dict[str, Any]) -> Part | None:
         case {"text": str(text)}:
             return Text(text) if text else None
         case {"toolUse": call}:
-            side = "provider" if call.get("type") == "server_tool_use" else ""
+            side: ExecutedBy = "provider" if call.get("type") == "server_tool_use" else ""
             arguments = orjson.dumps(call.get("input") or {}).decode()
             return ToolCall(call.get("toolUseId") or f"call_{ids.new_hex()}", call["name"], arguments, executed=side)
         case {"reasoningContent": {"redactedContent": str(sealed)}}:
@@ -129,7 +140,8 @@ def _read_place(location: dict[str, Any]) -> SourceRange | None:
         found = location.get(name)
         if isinstance(found, dict):
             counts = (found.get(word) for word in ("start", "end"))
-            return SourceRange(kind, found.get(index) or 0, *(count if type(count) is int else -1 for count in counts))
+            first, last = (count if type(count) is int else -1 for count in counts)
+            return SourceRange(kind, found.get(index) or 0, first, last)
     return None
 
 

@@ -151,7 +151,8 @@ def _write_format(
 def _write_inference(
     talk: Conversation, target: Target, family: Family, body: dict[str, Any], warnings: list[str]
 ) -> None:
-    sampling, limits = talk.sampling, {}
+    sampling = talk.sampling
+    limits: dict[str, Any] = {}
     most = [limit for limit in (sampling.max_tokens, target.output_cap) if limit]
     if most:
         limits["maxTokens"] = min(most)

@@ -51,7 +51,7 @@ def read_finish(reason: Any, said: Any, calls: bool) -> FinishReason:
 def _read_message(message: dict[str, Any]) -> tuple[Part, ...]:
     """Plan, blocks and calls in this order, with the citations at the blocks that they belong to."""
     plan = word(message.get("tool_plan"))
-    parts: list[Part] = [Reasoning(plan)] if plan else []
+    parts: list[Reasoning | Text] = [Reasoning(plan)] if plan else []
     cited = [one for one in message.get("citations") or () if one.get("type") in TEXT_CITED]
     texts = [block for block in message.get("content") or () if block["type"] == "text"]
     for index, block in enumerate(message.get("content") or ()):

@@ -95,7 +95,7 @@ class Contents:
 
     def _add_system(self, message: Message) -> None:
         """Instructions are text alone; media among them are shown by the user."""
-        shown = []
+        shown: list[Wire] = []
         for part in message.parts:
             written = self._write_part(part)
             (self._system if "text" in written else shown).append(written)

@@ -1,7 +1,6 @@
 """The generateContent protocol: the call, with address, credential and service tier."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from urllib.parse import quote
 
 from msgspec import json
@@ -56,8 +55,8 @@ class GoogleGenerate:
         """
         warnings: list[str] = []
         traits = traits_of(target)
-        write = partial(compute, write_body) if request.large else write_body
-        body = write(request, target, traits, warnings)
+        arguments = (request, target, traits, warnings)
+        body = compute(write_body, *arguments) if request.large else write_body(*arguments)
         if 0 < numbered_generation(target.mapping.external_id) < UNFILTERED_FROM:
             body["safetySettings"] = NO_FILTERS
         headers = {name.lower(): value for name, value in target.provider.headers.items()}

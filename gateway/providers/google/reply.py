@@ -19,6 +19,7 @@ ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
 TIER_HEADER = "x-gemini-service-tier"
 # Parts that only this maker understands; they go back as they came.
 FOREIGN = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+ReadPart = Text | Reasoning | ToolCall | Image | VendorPart
 BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, however many queries it took (pricing page)
 
 
@@ -61,29 +62,27 @@ def _choice(candidate: dict[str, Any]) -> Choice:
         part = read_part(wire)
         if part is not None:
             _append(parts, part)
-    texts = [place for place, part in enumerate(parts) if isinstance(part, Text)]
+    texts = [(place, part) for place, part in enumerate(parts) if isinstance(part, Text)]
     if texts and isinstance(candidate.get("groundingMetadata"), dict):
-        last = parts[texts[-1]]
+        place, last = texts[-1]
         exact = len(texts) == 1
         sources = read_sources(candidate["groundingMetadata"], last.text if exact else "")
-        parts[texts[-1]] = Text(last.text, sources=sources, signature=last.signature, vendor=last.vendor)
+        parts[place] = Text(last.text, sources=sources, signature=last.signature, vendor=last.vendor)
     return Choice(tuple(parts), finish_of(reason, any(isinstance(part, ToolCall) for part in parts)))
 
 
 def _append(parts: list[Part], part: Part) -> None:
     """Neighbouring pieces of text or of thought are one part; a signature ends its part."""
     last = parts[-1] if parts else None
-    if type(last) is type(part) and isinstance(last, Text | Reasoning) and not last.signature:
-        parts[-1] = (
-            Text(last.text + part.text, signature=part.signature, vendor=part.vendor)
-            if isinstance(part, Text)
-            else Reasoning(last.text + part.text, part.signature, vendor=part.vendor, summary=True)
-        )
+    if isinstance(last, Text) and isinstance(part, Text) and not last.signature:
+        parts[-1] = Text(last.text + part.text, signature=part.signature, vendor=part.vendor)
+    elif isinstance(last, Reasoning) and isinstance(part, Reasoning) and not last.signature:
+        parts[-1] = Reasoning(last.text + part.text, part.signature, vendor=part.vendor, summary=True)
     else:
         parts.append(part)
 
 
-def read_part(wire: dict[str, Any]) -> Part | None:
+def read_part(wire: dict[str, Any]) -> ReadPart | None:
     """A part; None for what says nothing: empty text, drafts of images.
 
     Thoughts are summaries, by the guide on thinking. A call without an id gets one, which the caller needs to answer
@@ -117,7 +116,7 @@ def _read_call(call: dict[str, Any], signature: str) -> ToolCall:
     )
 
 
-def _read_inline(wire: dict[str, Any]) -> Part:
+def _read_inline(wire: dict[str, Any]) -> Image | VendorPart:
     blob = wire["inlineData"]
     kind = _text(blob.get("mimeType"))
     if kind.startswith("image/"):

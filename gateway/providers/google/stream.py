@@ -29,6 +29,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, is_empty
 from gateway.providers.failures import stream_failure, truncated
 from gateway.providers.google.reply import (
+    ReadPart,
     count_searches,
     failed_finish,
     finish_of,
@@ -157,7 +158,7 @@ class GoogleStreamReader:
         return batch
 
 
-def _event(part: Part, choice: _Choice, number: int) -> Event:
+def _event(part: ReadPart, choice: _Choice, number: int) -> Event:
     """A part, which always comes whole or as a piece of text, as a delta of its block."""
     block = choice.open(part)
     match part:

@@ -160,7 +160,7 @@ class Discovery:
 
     def _merge(self) -> bool:
         current = self._current.current()
-        if current is not self._merged:
+        if self._base is None or current is not self._merged:
             self._base = current
         models = [model for found in self._found.values() for model in found]
         merged = merge(self._base, models)

@@ -42,7 +42,8 @@ def read_list(wire: Any) -> list[LocalModel]:
 
 
 def _read_entry(name: str, entry: dict[str, Any], more: dict[str, Any]) -> LocalModel:
-    meta = entry.get("meta") if isinstance(entry.get("meta"), dict) else {}
+    told = entry.get("meta")
+    meta = told if isinstance(told, dict) else {}
     sizes = (entry.get("max_model_len"), entry.get("max_context_length"), meta.get("n_ctx"), meta.get("n_ctx_train"))
     served = LocalModel(name, next((size for size in map(_size, sizes) if size), 0))
     kind = entry.get("type")
@@ -60,8 +61,9 @@ def read_details(served: LocalModel, wire: Any) -> LocalModel:
     """The model with what {capabilities, model_info} says of it; unchanged for another shape."""
     if not isinstance(wire, dict):
         return served
-    info = wire.get("model_info") if isinstance(wire.get("model_info"), dict) else {}
-    size = next((_size(value) for name, value in info.items() if name.endswith(".context_length")), 0)
+    info = wire.get("model_info")
+    facts = info.items() if isinstance(info, dict) else ()
+    size = next((_size(value) for name, value in facts if name.endswith(".context_length")), 0)
     served = replace(served, context_length=size or served.context_length)
     told = wire.get("capabilities")
     if not isinstance(told, list):

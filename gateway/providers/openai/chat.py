@@ -46,7 +46,7 @@ class OpenAIChat:
     def write(self, request: ChatRequest, target: Target) -> Call:
         """The call built from the neutral form; NotSupported for content that this format cannot carry."""
         if request.completion is not None and target.completes:
-            return write_fim(request, target, self._tokens)
+            return write_fim(request, request.completion, target, self._tokens)
         if request.requirements.tools and COMPATIBLE in target.quirks and has_custom(request.conversation()):
             raise NotSupported("This provider has no tool of type custom.", param="tools")
         warnings: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import json
 
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.chat import ChatRequest, Completion
 from gateway.providers import quirks
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.protocol import Call, Target
@@ -17,9 +17,9 @@ USUAL_STREAM = "no_stream_options"
 SAMPLED = ("temperature", "top_p")
 
 
-def write_fim(request: ChatRequest, target: Target, tokens: Tokens | None) -> Call:
-    """The call for the request's completion at a target that completes text."""
-    wanted, sampling = request.completion, request.conversation().sampling
+def write_fim(request: ChatRequest, wanted: Completion, target: Target, tokens: Tokens | None) -> Call:
+    """The call for the completion that is `wanted` at a target that completes text."""
+    sampling = request.conversation().sampling
     body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
     if wanted.suffix:
         body["suffix"] = wanted.suffix

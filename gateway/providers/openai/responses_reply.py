@@ -59,7 +59,7 @@ def read_finish(wire: Wire, calls: bool) -> FinishReason:
     """Why a completed or incomplete response ended."""
     if wire.get("status") == "incomplete":
         details = wire.get("incomplete_details") or {}
-        return dialect.INCOMPLETE_READ.get(details.get("reason"), "length")
+        return dialect.INCOMPLETE_READ.get(text_of(details.get("reason")), "length")
     return "tool_calls" if calls else "stop"
 
 
@@ -101,7 +101,7 @@ def read_item(item: Wire) -> tuple[Part, ...]:
             return (VendorPart(dialect.NAME, text_of(kind), item),)
 
 
-def read_content(part: Wire) -> Part:
+def read_content(part: Wire) -> Text | Refusal:
     """A content part of a message: text with its citations, or a refusal."""
     if part.get("type") == "refusal":
         return Refusal(text_of(part.get("refusal")))

@@ -8,6 +8,7 @@ from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
     CustomTool,
+    Effort,
     FunctionTool,
     ReasoningOptions,
     ResponseFormat,
@@ -21,7 +22,7 @@ from gateway.providers.openai.request import shorten_user
 from gateway.providers.openai.responses_input import InputWriter
 
 # A budget in tokens as the nearest effort: this format has no other word for it.
-EFFORT_BY_BUDGET = ((4096, "low"), (16384, "medium"))
+EFFORT_BY_BUDGET: tuple[tuple[int, Effort], ...] = ((4096, "low"), (16384, "medium"))
 NO_PARAMETERS = {"type": "object", "properties": {}}
 # Wishes without a word here: (field of Sampling, its name for the caller).
 WORDLESS = ("top_k", "frequency_penalty", "presence_penalty", "stop")

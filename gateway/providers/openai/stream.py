@@ -234,6 +234,7 @@ class ChatStreamReader:
         choice = self._choice(wire)
         inner = call.get("function") or call.get("custom") or {}
         index, ident = call.get("index"), call.get("id") or ""
+        known: _Call | None
         if index is None and not ident and choice.calls:
             known = choice.calls[-1]
         else:

@@ -105,7 +105,7 @@ def _interleave(streams: list[list[tuple[dict[str, Any], str | None]]]) -> list[
 def _deltas(one: SandboxAnswer, size: int) -> list[tuple[dict[str, Any], str | None]]:
     """An opening delta, pieces of at most `size` tokens, and a closing one with the finish reason."""
     opening = {"role": "assistant", "content": None if one.uses and not one.text else "", "refusal": None}
-    deltas = [opening]
+    deltas: list[dict[str, Any]] = [opening]
     for name, text in (("reasoning_content", one.reasoning), ("refusal", one.refusal), ("content", one.text)):
         deltas.extend({name: piece} for piece in slice_text(text, size))
     for place, use in enumerate(one.uses):

@@ -182,7 +182,7 @@ class Maker:
         return found
 
     def _object(self, flat: Schema, depth: int) -> dict[str, Any]:
-        properties = flat.get("properties") or {}
+        properties: dict[str, Schema | bool] = flat.get("properties") or {}
         required = flat.get("required") or []
         self._spend(len(properties) + len(required))
         needed = dict.fromkeys(required)
@@ -190,7 +190,7 @@ class Maker:
         most = flat.get("maxProperties", len(names))
         chosen = set([*needed, *(name for name in names if name not in needed)][: max(most, len(needed))])
         self._count(sum(map(len, chosen)))
-        others = flat.get("additionalProperties", True)
+        others: Schema | bool = flat.get("additionalProperties", True)
         made = {
             name: self.make(properties.get(name, others), name, depth + 1, 0)
             for name in names

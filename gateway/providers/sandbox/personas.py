@@ -1,7 +1,7 @@
 """The models of the sandbox, by external id."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.refusals import refuse
@@ -19,7 +19,7 @@ class Persona:
     directives: Directives = Directives()
 
 
-def _failing(**directives: object) -> Persona:
+def _failing(**directives: Any) -> Persona:
     return Persona(operations=ANY, directives=Directives(**directives))
 
 

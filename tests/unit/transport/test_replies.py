@@ -5,6 +5,7 @@ import gevent
 import pytest
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.transport.replies import Patience, Pending
 
 FIXED = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello world"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nX-T: 1\r\n\r\n"
@@ -234,3 +235,22 @@ def test_length_of_an_answer_to_head_is_no_body(upstream, make_transport):
     upstream.answer(FIXED)
     reply = call(make_transport(), upstream, method="HEAD")
     assert (reply.headers["content-length"], reply.read_all()) == ("11", b"")
+
+
+class WokenEarly:
+    """A connection whose time-out fires a moment before its time, as a timer of a cached clock may; then it answers."""
+
+    host, lost, status, received = "upstream.test", False, 0, b"HTTP/1.1 200 OK\r\n\r\n"
+    waits = 0
+
+    def receive(self, until):
+        self.waits += 1
+        if self.waits == 2:
+            self.status = 200
+        return self.waits == 2
+
+
+def test_a_wait_without_end_outlasts_a_timer_that_fires_early():
+    connection, later = WokenEarly(), time.monotonic() + 60
+    patience = Patience(time.monotonic, 60.0, 60.0, 60.0, 1.0)
+    assert Pending(connection, patience, later, later, None).wait().status == 200
