@@ -250,3 +250,25 @@ def test_no_file_names_a_folder_of_somebodys_machine() -> None:
             continue
         text = path.read_text(errors="ignore")
         assert not homes.search(text), path
+
+
+PROVIDER_NAMES = {path.stem for path in ROOT.glob("config/catalogue/providers/*.toml")} - {"custom", "sandbox"}
+
+
+def conditions_of(path: Path) -> list[str]:
+    """The comparisons and patterns of a module that name a provider of the catalogue."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare | ast.match_case):
+            compared = node if isinstance(node, ast.Compare) else node.pattern
+            texts = {inner.value for inner in ast.walk(compared) if isinstance(inner, ast.Constant)}
+            found += [f"{path.relative_to(ROOT)}: {ast.unparse(compared)}" for _ in texts & PROVIDER_NAMES]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_condition_names_a_provider(path: Path) -> None:
+    # A provider's own folder and dialect table may; protocols that bear a vendor's name are compared as protocols.
+    own = {*path.relative_to(GATEWAY).parts, path.stem}
+    named = [one for one in conditions_of(path) if "protocol ==" not in one and not own & PROVIDER_NAMES]
+    assert named == []

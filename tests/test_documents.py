@@ -1,0 +1,59 @@
+"""What the documents name exists: paths, symbols behind them, tests that are said to check a rule, every package."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs/architecture.md").read_text()
+PATH = re.compile(r"`((?:gateway|tests|config|migrations)/[\w./-]*)")
+SYMBOL = re.compile(r"`(gateway/[\w/]+\.py)`: `([\w.]+)`")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+
+
+def has(body: list[ast.stmt], names: list[str]) -> bool:
+    """Whether a module or class defines the first name, and in it the following ones."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == names[0]:
+            return len(names) == 1 or has(node.body, names[1:])
+    return False
+
+
+@pytest.mark.parametrize("path", sorted(set(PATH.findall(PAGE))))
+def test_a_path_that_the_architecture_names_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(SYMBOL.findall(PAGE) + TEST.findall(PAGE))))
+def test_a_symbol_or_test_that_the_architecture_names_exists(path: str, name: str) -> None:
+    assert has(ast.parse((ROOT / path).read_text()).body, name.split("."))
+
+
+def test_every_package_has_its_line() -> None:
+    packages = {path.parent.name for path in ROOT.glob("gateway/*/__init__.py")}
+    assert {name for name in packages if f"| `gateway/{name}/` |" not in PAGE} == set()
+
+
+def test_the_drawing_shows_every_layer() -> None:
+    drawing = PAGE.split("## The layers")[1].split("```")[1]
+    named = {path.stem for path in ROOT.glob("gateway/*.py")} | {
+        path.parent.name for path in ROOT.glob("gateway/*/__init__.py")
+    }
+    assert {name for name in named - {"__init__", "logs"} if not re.search(rf"\b{name}\b", drawing)} == set()
+
+
+@pytest.mark.parametrize(
+    "question", ["cleanup of cached", "price of an image", "retry decision", "consent to a device", "lease of a budget"]
+)
+def test_a_stranger_finds_it_in_one_row(question: str) -> None:
+    rows = [line for line in PAGE.split("## Where is …?")[1].splitlines() if question in line]
+    assert len(rows) == 1 and SYMBOL.search(rows[0])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
