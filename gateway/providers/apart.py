@@ -1,5 +1,7 @@
 """A protocol's work on one call: where request or answer are large it is done in a thread, off the event loop."""
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
@@ -25,6 +27,12 @@ class Whole(Struct):
 
     def read_all(self) -> bytes:
         return self.body
+
+    def chunks(self) -> Iterator[bytes]:
+        yield self.body
+
+    def close(self) -> None:
+        self.reply.close()
 
 
 def write(protocol: Protocol, request: ChatRequest, target: Target) -> Call:
