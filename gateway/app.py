@@ -8,9 +8,8 @@ from werkzeug.exceptions import HTTPException
 
 from gateway import logs
 from gateway import settings as configuration
+from gateway.background import Background, make_background
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
-from gateway.jobs import TABLE as JOBS
-from gateway.jobs import Jobs
 from gateway.server.express import ExpressLane
 from gateway.server.front import Front
 from gateway.services import Services
@@ -31,7 +30,9 @@ NO_WEBSOCKET = {"status": 426, "code": "websocket_not_supported"}
 class Application:
     """The WSGI callable, with what the server asks of it (see its package)."""
 
-    def __init__(self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services, jobs: Jobs) -> None:
+    def __init__(
+        self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services, background: Background
+    ) -> None:
         self._wsgi = wsgi
         self.express = wsgi if isinstance(wsgi, ExpressLane) else None
         self.flask = flask
@@ -41,11 +42,11 @@ class Application:
         self.owner_of = Gate(services).owner
         self.draining = services.drain
         self.watch = services.watch
-        self.jobs = jobs
+        self.background = background
 
     def close(self) -> None:
-        """Called last in a worker: give up what it leads, then everything else."""
-        self.jobs.stop()
+        """Called last in a worker: end its recurring work, then everything else."""
+        self.background.stop()
         self.services.close()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -58,15 +59,15 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     logs.set_up(chosen.log, chosen.environment)
     wired = services or build(chosen)
     wired.start()
-    jobs = Jobs(wired.database, wired.control, wired.clock, JOBS, wired)
-    jobs.start()
+    background = make_background(wired)
+    background.start()
     flask = _mount(wired)
     addresses = Addresses(operation.path for operation in table.operations())
     pages = Browsers(chosen.security.cors_origins)
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
     front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts)
     wsgi = _express(front, wired, addresses, pages, hosts) if chosen.server.express_lane else front
-    return Application(wsgi, flask, wired, jobs)
+    return Application(wsgi, flask, wired, background)
 
 
 def _mount(services: Services) -> Flask:

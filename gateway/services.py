@@ -8,10 +8,12 @@ from gateway.accounts.authentication import Authentication
 from gateway.admin.management import Management
 from gateway.billing.ledger_close import LedgerClose
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
+from gateway.billing.recovery import Recovery
 from gateway.billing.settlement import Settlements
 from gateway.catalogue.catalogue import Current
 from gateway.clock import Clock
 from gateway.control import Control
+from gateway.engine.cache import ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.decisions import Decisions
@@ -72,6 +74,8 @@ class Services:
     idempotency: Idempotency
     replays: Replays
     retention: Retention
+    cache: ResponseCache
+    recovery: Recovery
     hours: LedgerClose
     drift: ReconciliationGauge
     ledger: LedgerBook
@@ -90,12 +94,9 @@ class Services:
     _closed: bool = field(default=False, repr=False)
 
     def start(self) -> None:
-        """Background work of this worker: control version, leases, recovery."""
+        """The worker takes its place among the others; its recurring work is `background`'s."""
         self.control.start()
         self.counters.start()
-        self.discovery.start()
-        self.settlements.start()
-        self.exchange.start()
 
     def watch(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
         """The server under the application tells its own figures by `gauges`."""
@@ -111,13 +112,10 @@ class Services:
             return
         self._closed = True
         for step in (
-            self.drift.stop,
-            self.exchange.stop,
             self.settlements.stop,
             lambda: self.journal.close(FLUSH_S),
             self.control.stop,
             self.counters.stop,
-            self.discovery.stop,
             self.transport.close,
             self.database.close,
             self.threads.close,

@@ -1,7 +1,6 @@
 """The wiring: every long-lived object of a worker, made once, part upon part."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from gateway.billing.recovery import Recovery
 from gateway.billing.settlement import Settlements
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Current
-from gateway.clock import DAY_US, Clock
+from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache, SealedShelf, Shelf
 from gateway.engine.chat import ChatEngine
@@ -56,14 +55,13 @@ from gateway.store.database import Database, open_database
 from gateway.store.documents import Documents
 from gateway.store.installation import Secrets, load_secrets
 from gateway.store.intents import Intents
-from gateway.store.journal import Journal, forget_writers
+from gateway.store.journal import Journal
 from gateway.store.redis import Redis, open_redis
 from gateway.store.turns import Turns
 from gateway.threads import Threads
 from gateway.transport import Transport
 
 SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
-WRITERS_KEPT_US = 7 * DAY_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +121,7 @@ class BillingParts:
 
     spending: Spending
     settlements: Settlements
+    recovery: Recovery
 
 
 def build(settings: Settings) -> Services:
@@ -166,11 +165,9 @@ def build(settings: Settings) -> Services:
         idempotency=idempotency,
         replays=Replays(base.database, routing.catalogue, base.clock),
         retention=retention,
-        exchange=Gossip(
-            routing.health,
-            _find_board(base),
-            (cache.trim, idempotency.trim, retention.purge, responses.purge, *_list_chores(base, routing)),
-        ),
+        exchange=Gossip(routing.health, _find_board(base)),
+        cache=cache,
+        recovery=money.recovery,
         management=_open_management(base, accounts, routing),
         sources=read_clients(loader.FOLDER / "clients.toml"),
     )
@@ -251,9 +248,8 @@ def _open_money(base: StoreParts, accounts: AccountParts) -> BillingParts:
     recovery = Recovery(database, folder, control, clock, base.settings.timeouts.request_s)
     spending = Spending(database, journal, control, clock, intents.claim)
     rates = RateLimiter(RateLimits(database, control), clock, base.redis)
-    chores = (recovery.run, rates.exchange)
-    settlements = Settlements(spending, rates, journal, intents, clock, accounts.discounts, SETTLE_S, chores)
-    return BillingParts(spending, settlements)
+    settlements = Settlements(spending, rates, journal, intents, clock, accounts.discounts, SETTLE_S)
+    return BillingParts(spending, settlements, recovery)
 
 
 def _open_chat(base: StoreParts, routing: RoutingParts, money: BillingParts, cache: ResponseCache) -> ChatEngine:
@@ -337,13 +333,3 @@ def _find_board(base: StoreParts) -> Board | None:
         return RedisBoard(base.redis)
     alone = base.database.kind == "sqlite" and base.settings.server.workers == 1
     return None if alone else TableBoard(base.database)
-
-
-def _list_chores(base: StoreParts, routing: RoutingParts) -> tuple[Callable[[], object], ...]:
-    """What any worker may do from time to time: what expired goes, and the marks of journals long ended."""
-    database = base.database
-    return (
-        routing.decisions.purge,
-        lambda: base.documents.sweep({}),
-        lambda: forget_writers(database, database.now_us() - WRITERS_KEPT_US),
-    )

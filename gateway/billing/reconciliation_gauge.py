@@ -1,6 +1,7 @@
 """The drift of the ledger: what `doctor` finds, measured now and then by one worker and told by every one."""
 
 import logging
+from collections.abc import Callable
 
 import orjson
 
@@ -27,16 +28,16 @@ class ReconciliationGauge:
     def __init__(self, database: Database, documents: Documents, clock: Clock) -> None:
         self._database, self._documents, self._clock = database, documents, clock
         self._rest_until = float("-inf")
-        self._stopped = False
 
-    def measure(self) -> None:
+    def measure(self, wanted: Callable[[], bool] = lambda: True) -> None:
         """Examine the books and keep by how much they differ. Does nothing while the last examination, for how long it
-        took, is too recent. Unavailable when the store is away, or after `stop`."""
+        took, is too recent. Unavailable when the store is away, or when it is not `wanted` any more,
+        which is asked before each question to the store."""
         start = self._clock.monotonic()
         if start < self._rest_until:
             return
         try:
-            found = examine(self._database, lambda: not self._stopped)
+            found = examine(self._database, wanted)
         finally:
             end = self._clock.monotonic()
             self._rest_until = end + (end - start) / SHARE
@@ -44,10 +45,6 @@ class ReconciliationGauge:
         if found:
             log.error("the books differ in %d places by %s USD: run the doctor command", len(found), format_usd(nusd))
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), KEPT_S)
-
-    def stop(self) -> None:
-        """End an examination under way at its next question to the store, and let none begin."""
-        self._stopped = True
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Name → (what it tells, value); {} while nothing was measured within a day, or the store is away."""

@@ -1,7 +1,7 @@
 """After a worker died: what it was about to do becomes rows, then its slices of budgets go back."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
@@ -15,7 +15,6 @@ from gateway.store.intents import Orphan, orphans
 from gateway.store.journal import Row
 
 AT_ONCE = 200
-LOST_S = 15.0
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,6 @@ class Recovery:
         self._database, self._directory = database, directory
         self._control, self._clock = control, clock
         self._longest_us = round(longest_request_s * SECOND_US)
-        self._lost_at = float("-inf")
 
     def run(self) -> int:
         """Recover what can be recovered now; how many attempts became rows. Unavailable: it is done the next time."""
@@ -44,9 +42,6 @@ class Recovery:
             for epoch in sorted(orphan.epochs - {self._control.epoch}):
                 give_up(self._database, epoch, keep_rows=False)
             orphan.discard()
-        if self._clock.monotonic() - self._lost_at > LOST_S:
-            self._lost_at = self._clock.monotonic()
-            self._sweep_lost()
         return count
 
     def _replay(self, orphan: Orphan) -> int:
@@ -84,8 +79,11 @@ class Recovery:
         charge(self._database, costs)
         return len(records)
 
-    def _sweep_lost(self) -> None:
+    def sweep_lost(self, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Give back what lost nodes leased. Unavailable: it is done the next time."""
         for epoch in list_lost(self._database, self._longest_us):
+            if not wanted():
+                return
             if epoch != self._control.epoch:
                 give_up(self._database, epoch, keep_rows=True, after_us=self._longest_us)
         forget_returned(self._database)

@@ -2,10 +2,7 @@
 
 import logging
 import sys
-import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 
@@ -25,17 +22,15 @@ from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal, Row, Ticket
-from gateway.threads import spawn
 
 # Text of a usual answer has about four bytes a token; none has more than eight on average.
 USUAL_BYTES, MOST_BYTES = 4, 8
-TEND_S = 0.4
 
 log = logging.getLogger(__name__)
 
 
 class Settlements:
-    """Made once. `wait_s` bounds how long an answer waits for its settlement; `chores` run about each second."""
+    """Made once. `wait_s` bounds how long an answer waits for its settlement."""
 
     def __init__(
         self,
@@ -46,15 +41,11 @@ class Settlements:
         clock: Clock,
         discounts: Discounts,
         wait_s: float,
-        chores: tuple[Callable[[], object], ...] = (),
     ) -> None:
         self.spending, self.rates, self.journal, self.intents = spending, rates, journal, intents
         self.clock, self.discounts, self.wait_s = clock, discounts, wait_s
-        self._chores = chores
         self._posting: deque[tuple[Ticket, bytes, int]] = deque()
         self.watch = Watch()
-        self._stopping = threading.Event()
-        self._task: Any = None
 
     def admit(
         self,
@@ -92,17 +83,8 @@ class Settlements:
         place = (caller.organization_id, caller.project_id, caller.key_id)
         return self.rates.enter(*place, terms.requested_model, terms.prompt_bytes)
 
-    def start(self) -> None:
-        """Tend the leases from now on."""
-        self._stopping.clear()
-        self._task = spawn(self._run)
-
     def stop(self, timeout_s: float = 5.0) -> None:
         """Write what is pending and give everything back; what fails now is recovered by the next worker."""
-        self._stopping.set()
-        if self._task is not None:
-            self._task.join(timeout_s)
-            self._task = None
         try:
             self.journal.flush(timeout_s)
             self.reap()
@@ -144,20 +126,6 @@ class Settlements:
             self._posting.append((ticket, request, attempt))
             raise
         self.intents.end(request, attempt)
-
-    def _run(self) -> None:
-        rounds = 0
-        while not self._stopping.wait(TEND_S):
-            rounds += 1
-            try:
-                self.tend()
-                if rounds % 2 == 0:
-                    for chore in self._chores:
-                        chore()
-            except Unavailable:
-                continue  # The database is away; the next round does it.
-            except Exception:  # Without this loop no budget would ever go back until a restart.
-                log.exception("the budgets could not be tended")
 
 
 class Settlement(Struct, eq=False):

@@ -1,5 +1,6 @@
 """The routing decision of each request, kept small, so that any of the last days can be explained."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,14 +83,15 @@ class Decisions:
                 raise missing
         return {**record, "attempts": [_write_attempt(one) for one in attempts]}
 
-    def purge(self) -> int:
-        """Delete what is older than the days it is kept; how many. In small transactions, safe to repeat."""
+    def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
+        """Delete what is older than the days it is kept; how many. In small transactions while it is
+        `wanted`, safe to repeat."""
         oldest = (self._clock.now_us() // 1000 - self._keep_days * DAY_MS).to_bytes(6, "big") + bytes(10)
         gone = 0
         for _ in range(PURGE_ROUNDS):
             count = self._database.write(lambda: self._delete(oldest))
             gone += count
-            if count < PURGE_ROWS:
+            if count < PURGE_ROWS or not wanted():
                 break
         return gone
 

@@ -1,10 +1,7 @@
 """How workers and nodes share what routing learned: health in the background, session pins behind the requests."""
 
 import logging
-import random
-import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import orjson
@@ -22,13 +19,12 @@ from gateway.threads import Job, spawn
 
 log = logging.getLogger(__name__)
 
-BEAT_S = 0.4
+BEAT_S = 0.4  # about the time between two rounds
 KEEP_S = 60.0
 # Deltas are read again for so long: one may become visible after a later one.
 OVERLAP_S = 2.0
 UNSENT = 50
 MOST_AT_ONCE = 500
-CHORE_S = 600.0
 PIN = "pin"
 # The longest that a request waits to learn where a session was; then it is planned like a new one.
 READ_S = 0.1
@@ -126,36 +122,20 @@ class TableBoard:
 
 
 class Gossip:
-    """A background greenlet a worker: tells the others what it saw of providers and takes over what they saw.
+    """Tells the other workers what this one saw of providers and takes over what they saw.
 
-    `board` None: this worker is alone. `chores` are done every ten minutes or so by each worker, and are safe to
-    repeat. A store that is away leaves each worker with its own view.
+    `board` None: this worker is alone. A store that is away leaves each worker with its own view.
     """
 
-    def __init__(self, health: Health, board: Board | None, chores: tuple[Callable[[], object], ...] = ()) -> None:
+    def __init__(self, health: Health, board: Board | None) -> None:
         self._health = health
         self._board = board
-        self.chores = chores
         self._unsent: deque[bytes] = deque(maxlen=UNSENT)
-        self._stopping = threading.Event()
-        self._tasks: list[Any] = []
-
-    def start(self) -> None:
-        self._stopping.clear()
-        if self._board is not None:
-            self._tasks.append(spawn(self._every, lambda: BEAT_S, self.beat))
-        if self.chores:
-            self._tasks.append(spawn(self._every, lambda: CHORE_S * random.uniform(0.5, 1.5), self.tidy))
-
-    def stop(self) -> None:
-        """End the background work; safe to repeat."""
-        self._stopping.set()
-        for task in self._tasks:
-            task.join(BEAT_S)
-        self._tasks.clear()
 
     def beat(self) -> None:
         """One round. Unavailable when the store is away; what was not told is told later."""
+        if self._board is None:
+            return
         delta = self._health.export()
         if delta["windows"] or delta["rests"] or delta["refusals"]:
             self._unsent.append(orjson.dumps(delta))
@@ -165,24 +145,11 @@ class Gossip:
         for age_s, payload in self._board.collect():
             self._merge(payload, age_s)
 
-    def tidy(self) -> None:
-        for chore in self.chores:
-            chore()
-
     def _merge(self, payload: bytes, age_s: float) -> None:
         try:
             self._health.merge(orjson.loads(payload), age_s)
         except (ValueError, TypeError, KeyError):
             log.warning("what another worker told of its providers could not be read")
-
-    def _every(self, seconds: Callable[[], float], work: Callable[[], object]) -> None:
-        while not self._stopping.wait(seconds()):
-            try:
-                work()
-            except Unavailable:
-                continue
-            except Exception:  # Without these loops workers would go on with stale views until a restart.
-                log.exception("routing's background work failed")
 
 
 class Pins:

@@ -6,6 +6,7 @@ an organization however often it is sent. All of it is compressed and encrypted,
 
 import hmac
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -134,9 +135,9 @@ class StoredResponses:
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
 
-    def purge(self) -> int:
+    def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
         """Remove what expired; how many turns went."""
-        return self._turns.sweep()
+        return self._turns.sweep(wanted)
 
     def _check_length(self, link: Link, param: str) -> None:
         most = self._most_conversation

@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import orjson
@@ -114,9 +115,9 @@ class Retention:
 
         self._database.write(work)
 
-    def purge(self) -> int:
+    def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
         """Forget what expired; how many. Unavailable: the next round does it."""
-        return payload_table.purge(self._database)
+        return payload_table.purge(self._database, wanted)
 
     def _count_waiting(self) -> int:
         waiting = self._waiting

@@ -6,15 +6,11 @@ was replaced still counts.
 """
 
 import os
-import threading
 from bisect import bisect_left
 from pathlib import Path
 
 import orjson
 
-from gateway.threads import spawn
-
-WRITE_S = 2.0
 # Seconds; the last bucket has no end.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -53,7 +49,6 @@ class Counters:
         self._folder = folder
         self._totals: dict[str, dict[Labels, Count]] = {}
         self._histograms: dict[str, dict[Labels, Durations]] = {}
-        self._stopping = threading.Event()
         self._file = folder / f"{os.getppid()}-{os.getpid()}.json"
 
     def add(self, name: str, labels: Labels = (), amount: float = 1) -> None:
@@ -76,16 +71,14 @@ class Counters:
         return durations
 
     def start(self) -> None:
-        """Write this worker's file from now on; files of servers that are gone are removed."""
+        """Make the folder ready; files of servers that are gone are removed."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for file in self._folder.glob("*.json"):
             if not _alive(file.name.partition("-")[0]):
                 file.unlink(missing_ok=True)
-        spawn(self._write_on)
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._write()
+        self.write()
 
     def totals(self) -> Totals:
         """Every counter, all workers of this server together."""
@@ -121,11 +114,8 @@ class Counters:
             ],
         }
 
-    def _write_on(self) -> None:
-        while not self._stopping.wait(WRITE_S):
-            self._write()
-
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Tell the other workers what was counted here."""
         try:
             fresh = self._file.with_suffix(".new")
             fresh.write_bytes(orjson.dumps(self._body()))

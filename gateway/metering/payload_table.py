@@ -1,6 +1,6 @@
 """Payloads of requests, apart from usage and with a life of their own: how they lie in the table, are found and go."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import zstandard
@@ -173,9 +173,9 @@ def delete_log(database: Database, request: bytes) -> bool:
     return database.execute("DELETE FROM request_log WHERE request = ?", (request,)).rowcount > 0
 
 
-def purge(database: Database) -> int:
+def purge(database: Database, wanted: Callable[[], bool] = lambda: True) -> int:
     """Delete what expired; how many. Small transactions with pauses, so that no other writer waits long; nothing of
-    the payloads is read. Safe to repeat and to run in several workers at once."""
+    the payloads is read. It goes on while it is `wanted`. Safe to repeat and to run in several workers at once."""
     sql = (
         "DELETE FROM request_log WHERE request IN (SELECT request FROM request_log "
         f"WHERE expires_at <= {database.moment_sql()} ORDER BY expires_at LIMIT {PURGE_ROWS})"
@@ -184,7 +184,7 @@ def purge(database: Database) -> int:
     for _ in range(PURGE_BATCHES):
         count = database.write(lambda: database.execute(sql).rowcount)
         gone += count
-        if count < PURGE_ROWS:
+        if count < PURGE_ROWS or not wanted():
             break
         pause(PURGE_PAUSE_S)
     return gone

@@ -1,6 +1,6 @@
 """Opaque values with a life span, by kind and key, for what must outlive a process but is no record."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gateway.clock import SECOND_US, Clock
 from gateway.store.database import Database
@@ -39,16 +39,16 @@ class Documents:
         """Whether there was one, live or not."""
         return self._change("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))
 
-    def sweep(self, bounds: Mapping[str, int]) -> int:
+    def sweep(self, bounds: Mapping[str, int], wanted: Callable[[], bool] = lambda: True) -> int:
         """Delete what expired and, by kind, the soonest to expire above `bounds` documents; how many went.
 
-        Small transactions, so that no other writer waits long.
+        Small transactions, so that no other writer waits long, while it is `wanted`.
         """
-        gone = self._repeat("WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None)
+        gone = self._repeat("WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None, wanted)
         for kind, bound in bounds.items():
             excess = self._count(kind) - bound
             if excess > 0:
-                gone += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess)
+                gone += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess, wanted)
         return gone
 
     def _fetch(self, kind: str, key: str) -> tuple | None:
@@ -67,13 +67,13 @@ class Documents:
         sql = "SELECT count(*) FROM document WHERE kind = ?"
         return self._database.report(lambda: self._database.execute(sql, (kind,)).fetchone()[0])
 
-    def _repeat(self, where: str, params: tuple, most: int | None) -> int:
+    def _repeat(self, where: str, params: tuple, most: int | None, wanted: Callable[[], bool]) -> int:
         gone = 0
         for _ in range(SWEEP_BATCHES):
             size = SWEEP_ROWS if most is None else min(SWEEP_ROWS, most - gone)
             count = self._delete(where.format(now=self._database.moment_sql()), (*params, size))
             gone += count
-            if count < SWEEP_ROWS:
+            if count < SWEEP_ROWS or not wanted():
                 break
         return gone
 

@@ -4,7 +4,7 @@ organization and counted by the turns that hold them.
 A turn past its end is not found any more, yet stays while later turns need it; it goes with the last of them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.clock import SECOND_US
@@ -106,13 +106,14 @@ class Turns:
 
         self._database.write(work)
 
-    def sweep(self) -> int:
-        """Remove turns that are past their end and that no later one needs; how many. In small transactions."""
+    def sweep(self, wanted: Callable[[], bool] = lambda: True) -> int:
+        """Remove turns that are past their end and that no later one needs; how many. In small transactions, while
+        it is `wanted`."""
         gone = 0
         for _ in range(SWEEP_BATCHES):
             count = self._database.write(self._sweep)
             gone += count
-            if not count:
+            if not count or not wanted():
                 break
         return gone
 

@@ -74,7 +74,7 @@ def test_metrics_count_what_was_asked_and_used(
     gateway: LocalGateway, client: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.chat.completions.create(model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "x"}])
-    gateway.app.jobs.run("books")
+    gateway.app.background.run("books")
     text = httpx.get(f"{gateway.address}/metrics", headers=with_token(gateway, monkeypatch)).text
     assert "llmgateway_ledger_drift_usd 0.0" in text and "llmgateway_ledger_drift_age_seconds " in text
     assert 'llmgateway_attempts_total{outcome="succeeded",provider="openai"} 1.0' in text
@@ -126,8 +126,8 @@ def test_what_expired_is_tidied_away_from_time_to_time(gateway: LocalGateway) ->
     services = gateway.services
     services.documents.put("stored_response", "old", b"x", ttl_s=-1)
     services.documents.put("stored_response", "new", b"x", ttl_s=60)
-    for chore in services.exchange.chores:
-        chore()
+    for name in ("response_cache", "idempotency", "documents", "decisions", "payload_log", "responses", "journals"):
+        gateway.app.background.run(name)
     sql = "SELECT key FROM document WHERE kind = 'stored_response'"
     assert services.database.read(lambda: services.database.execute(sql).fetchall()) == [("new",)]
 

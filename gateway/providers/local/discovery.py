@@ -14,12 +14,10 @@ from gateway.catalogue.entries import Model, Provider
 from gateway.errors import GatewayError
 from gateway.providers.local.engines import LocalModel, read_details, read_list, write_model
 from gateway.providers.quirks import DETAILS_BY_LIST, DETAILS_BY_SHOW
-from gateway.threads import Job, pause
 from gateway.transport import Answer
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 30.0
 ASK_S = 5.0
 BYTES_LIMIT = 8 * 1024 * 1024
 LIST, SHOW, FULL_LIST = "/models", "/api/show", "/api/v0/models"
@@ -58,17 +56,6 @@ class Discovery:
         self._found: dict[str, tuple[Model, ...]] = {}
         self._details: dict[tuple[str, str], LocalModel] = {}
         self._away: set[str] = set()
-        self._task: Job[None] | None = None
-
-    def start(self) -> None:
-        """Refresh in the background from now on; nothing when no engine is configured."""
-        if self.engines():
-            self._task = Job(self._repeat)
-
-    def stop(self) -> None:
-        if self._task is not None:
-            self._task.stop()
-            self._task = None
 
     def engines(self) -> list[Provider]:
         """The providers that are asked."""
@@ -86,14 +73,6 @@ class Discovery:
             self._note(provider, "")
             self._found[provider.id] = tuple(write_model(provider, one) for one in served)
         return self._merge()
-
-    def _repeat(self) -> None:
-        while True:
-            try:
-                self.refresh()
-            except Exception:  # A mistake here must not end the search for good.
-                log.exception("looking for the models of local engines failed")
-            pause(EVERY_S)
 
     def _is_local(self, provider: Provider) -> bool:
         keyless = not provider.key_required and not provider.address and provider.protocol == "openai"

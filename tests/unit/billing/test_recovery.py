@@ -77,10 +77,10 @@ def test_leases_of_a_lost_node_go_back_after_the_longest_request(house, account,
     lost.control.stop()
     heir = house()
     heir.database.write(lambda: heir.database.execute("UPDATE lease SET taken_at = taken_at - 59000000"))
-    heir.recovery._sweep_lost()
+    heir.recovery.sweep_lost()
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget")[0] > 0
     heir.database.write(lambda: heir.database.execute("UPDATE lease SET taken_at = taken_at - 2000000"))
-    heir.recovery._sweep_lost()
+    heir.recovery.sweep_lost()
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
 
 

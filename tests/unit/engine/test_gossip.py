@@ -101,19 +101,11 @@ def test_what_could_not_be_told_is_told_when_the_store_is_back(clock):
     assert len(board.posted) == 1 and b"unreachable" in board.posted[0]
 
 
-def test_background_work_survives_its_faults_and_stops(clock):
-    rounds = []
-
-    def chore():
-        rounds.append(1)
-        raise ValueError("a fault")
-
-    exchange = Gossip(Health(clock), None, (chore,))
-    exchange.start()
-    exchange.stop()
-    with pytest.raises(ValueError):
-        exchange.tidy()
-    assert rounds == [1]
+def test_a_worker_that_is_alone_tells_nobody(clock):
+    health = Health(clock)
+    health.sample(MAPPING, KEY, error=GONE)
+    Gossip(health, None).beat()
+    assert health.export()["windows"]
 
 
 @pytest.fixture(params=["documents", "redis"])

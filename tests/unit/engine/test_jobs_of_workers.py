@@ -50,7 +50,7 @@ def test_a_job_outlives_the_worker_that_submitted_it_and_counts_once(house, acco
     job.submit(first)
     first.die()
     heir.recovery.run()
-    heir.recovery._sweep_lost()
+    heir.recovery.sweep_lost()
     assert settled(heir, account) == (0, BOUND.bound_nusd) and doctor(heir.database) == []
     assert [job.finish(heir), job.finish(heir)] == [True, False]
     assert settled(heir, account) == (COST, 0)

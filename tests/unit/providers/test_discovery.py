@@ -1,6 +1,5 @@
 from collections.abc import Callable, Iterator
 
-import gevent
 import pytest
 from fakes.engines import LLAMA_CPP, LM_STUDIO, OLLAMA, VLLM, FakeEngine, listed
 
@@ -117,7 +116,6 @@ def test_key_of_an_engine_travels_with_the_question(find, ollama):
 def test_nothing_is_asked_without_a_base_url(find):
     discovery, current = find()
     assert discovery.engines() == [] and not discovery.refresh()
-    discovery.start()
     assert current.current() is FILES
 
 
@@ -169,12 +167,3 @@ def test_models_of_the_files_win_over_found_ones():
 def test_version_names_what_was_found_and_not_its_order():
     one, other = Model("ollama/a"), Model("ollama/b")
     assert merge(FILES, [one, other]).version == merge(FILES, [other, one]).version != merge(FILES, [one]).version
-
-
-def test_background_search_finds_them_by_itself(find, ollama):
-    discovery, current = find(LLM_OLLAMA_BASE_URL=ollama.url)
-    discovery.start()
-    with gevent.Timeout(3):
-        while current.current().find("ollama/qwen3:8b") is None:
-            gevent.sleep(0.01)
-    discovery.stop()

@@ -1,0 +1,236 @@
+"""Recurring work: the one table of it, and what runs the table in each worker.
+
+Loops that are not here are the clocks that this work depends on (the worker's own row and the control version in
+`control`, the leader's row in `leadership`), the commits of the journal, and what watches the server itself.
+"""
+
+import fcntl
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gateway import errors
+from gateway.clock import DAY_US, Clock
+from gateway.leadership import Leadership
+from gateway.services import Services
+from gateway.store.documents import Documents
+from gateway.store.journal import forget_writers
+from gateway.threads import spawn
+
+log = logging.getLogger(__name__)
+
+# The first round comes soon, or work slower than the time between restarts would never be done.
+FIRST_S = 10.0
+# How long a worker that leaves waits for the rounds under way.
+STOP_S = 5.0
+WRITERS_KEPT_US = 7 * DAY_US
+# Rounds of rarer work are told to the other processes, in documents.
+RARE_S = 60.0
+KIND = "job"
+REPORT_KEPT_S = 30 * 86_400.0
+
+Wanted = Callable[[], bool]
+
+
+class Scope(Enum):
+    """Who does a job: every worker, one worker of each node, or one worker of the installation, its leader."""
+
+    WORKER = "worker"
+    NODE = "node"
+    INSTALLATION = "installation"
+
+
+@dataclass(frozen=True, slots=True)
+class RecurringJob:
+    """`function(services, wanted)` every `every_s` seconds, never twice at once in a worker, safe to repeat. Work of
+    many steps asks `wanted` between them: it turns False when the worker leaves or somebody else has the job now."""
+
+    name: str
+    every_s: float
+    scope: Scope
+    function: Callable[[Any, Wanted], object]
+    first_s: float = FIRST_S  # the first round comes within that time
+
+
+@dataclass(slots=True)
+class JobReport:
+    """How the last round went; `error` is "" after a good one, `at_us` 0 before the first."""
+
+    name: str
+    at_us: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+
+class NodeLock:
+    """Held by one process of a node; the kernel drops it when that one dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle = -1
+
+    def held(self) -> bool:
+        """Whether this process has the lock, which it takes where it is free."""
+        if self._handle >= 0:
+            return True
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            return False
+        self._handle = handle
+        return True
+
+    def release(self) -> None:
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
+class Background:
+    """Runs a table: a greenlet for each job, which asks before each round whether the job is this worker's."""
+
+    def __init__(
+        self,
+        table: Sequence[RecurringJob],
+        services: Any,
+        leadership: Leadership,
+        node_lock: NodeLock,
+        clock: Clock,
+        documents: Documents,
+    ) -> None:
+        self._table, self._services = {job.name: job for job in table}, services
+        self.leadership, self._node_lock = leadership, node_lock
+        self._clock, self._documents = clock, documents
+        self._reports = {job.name: JobReport(job.name) for job in table}
+        self._stopping = threading.Event()
+        self._tasks: list[Any] = []
+
+    def start(self) -> None:
+        """Run the table from now on."""
+        self._stopping.clear()
+        self.leadership.start()
+        self._tasks = [spawn(self._repeat, job) for job in self._table.values()]
+
+    def stop(self) -> None:
+        """Begin no round any more, wait a moment for those under way, and leave what this worker led to others."""
+        self._stopping.set()
+        end = self._clock.monotonic() + STOP_S
+        for task in self._tasks:
+            task.join(max(0.0, end - self._clock.monotonic()))
+        self._tasks = []
+        self.leadership.stop()
+        self._node_lock.release()
+
+    def run(self, name: str) -> None:
+        """Do one job now, whoever else does it (operator commands). NotFound for an unknown name; its errors pass."""
+        job = self._table.get(name)
+        if job is None:
+            raise errors.NotFound(f"There is no job {name}; known: {', '.join(self._table)}.")
+        job.function(self._services, lambda: not self._stopping.is_set())
+
+    def reports(self) -> list[JobReport]:
+        """How the last round of each job went in this worker."""
+        return list(self._reports.values())
+
+    def is_ours(self, job: RecurringJob) -> bool:
+        """Whether this worker does the job at this moment."""
+        if self._stopping.is_set():
+            return False
+        if job.scope is Scope.NODE:
+            return self._node_lock.held()
+        return job.scope is Scope.WORKER or self.leadership.leading()
+
+    def _repeat(self, job: RecurringJob) -> None:
+        wait_s = random.uniform(0, min(job.every_s, job.first_s))
+        while not self._stopping.wait(wait_s):
+            wait_s = job.every_s
+            try:
+                if self.is_ours(job):
+                    self._round(job)
+                elif job.scope is Scope.INSTALLATION:
+                    wait_s = min(job.every_s, FIRST_S)  # so that rare work goes on soon after a leader left
+            except Exception:  # Without its loop a job would stand still until a restart.
+                log.exception("the job %s could not be run", job.name)
+
+    def _round(self, job: RecurringJob) -> None:
+        """One round and its report. A trouble that lasts is logged once."""
+        before, start, error = self._reports[job.name].error, self._clock.monotonic(), ""
+        try:
+            job.function(self._services, lambda: self.is_ours(job))
+        except errors.Unavailable as trouble:
+            error = trouble.message
+            if error != before:
+                log.warning("the job %s is done another time: %s", job.name, error)
+        except Exception as trouble:  # A mistake in one job must not end it for good, nor another one.
+            error = type(trouble).__name__
+            if error != before:
+                log.exception("the job %s failed", job.name)
+        report = JobReport(job.name, self._clock.now_us(), self._clock.monotonic() - start, error)
+        self._reports[job.name] = report
+        if job.every_s >= RARE_S and job.scope is not Scope.WORKER:
+            self._tell(report)
+
+    def _tell(self, report: JobReport) -> None:
+        try:
+            self._documents.put(KIND, report.name, orjson.dumps(report), REPORT_KEPT_S)
+        except errors.Unavailable:
+            return  # The next round tells.
+
+
+def read_report(documents: Documents, name: str) -> JobReport | None:
+    """The last round of a rare job of the installation, whoever did it; None before the first. Unavailable."""
+    kept = documents.get(KIND, name)
+    return JobReport(**orjson.loads(kept)) if kept else None
+
+
+def make_background(services: Services) -> Background:
+    """The table of the product over what a worker has."""
+    leadership = Leadership(services.database, services.control, services.clock)
+    lock = NodeLock(Path(services.settings.database.data_dir) / "background.lock")
+    return Background(TABLE, services, leadership, lock, services.clock, services.documents)
+
+
+def _examine_books(services: Services, wanted: Wanted) -> None:
+    """Hours are closed first: until a late row is booked, a closed hour and its rows differ."""
+    services.hours.close(wanted)
+    services.drift.measure(wanted)
+
+
+def _forget_journals(services: Services, wanted: Wanted) -> None:
+    """The marks of journals long ended."""
+    forget_writers(services.database, services.database.now_us() - WRITERS_KEPT_US)
+
+
+TABLE = (
+    # What a worker knows, holds or tells, so each does its own.
+    RecurringJob("gossip", 0.4, Scope.WORKER, lambda services, wanted: services.exchange.beat()),
+    RecurringJob("budget_leases", 0.4, Scope.WORKER, lambda services, wanted: services.settlements.tend()),
+    RecurringJob("rate_limits", 0.8, Scope.WORKER, lambda services, wanted: services.settlements.rates.exchange()),
+    RecurringJob("metrics", 2.0, Scope.WORKER, lambda services, wanted: services.counters.write()),
+    RecurringJob("local_models", 30.0, Scope.WORKER, lambda services, wanted: services.discovery.refresh(), first_s=0),
+    RecurringJob("response_cache", 600.0, Scope.WORKER, lambda services, wanted: services.cache.trim()),
+    RecurringJob("idempotency", 600.0, Scope.WORKER, lambda services, wanted: services.idempotency.trim()),
+    # Files of the node.
+    RecurringJob("recovery", 0.8, Scope.NODE, lambda services, wanted: services.recovery.run()),
+    # Rows of the installation.
+    RecurringJob(
+        "lost_leases", 15.0, Scope.INSTALLATION, lambda services, wanted: services.recovery.sweep_lost(wanted)
+    ),
+    RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda services, wanted: services.documents.sweep({}, wanted)),
+    RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda services, wanted: services.decisions.purge(wanted)),
+    RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda services, wanted: services.retention.purge(wanted)),
+    RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda services, wanted: services.responses.purge(wanted)),
+    RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),
+    RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
+)
