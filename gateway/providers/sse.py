@@ -14,7 +14,7 @@ from gateway.providers.failures import explain_object, stream_failure
 from gateway.providers.protocol import UpstreamReply
 
 EVENT_BREAK = b"\n\ndata: "
-SEAM = 2  # bytes of a blank line that an earlier piece may have brought
+SEAM = 1  # bytes of a blank line that an earlier piece may have brought
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 comes in one line
 
 
@@ -53,27 +53,26 @@ class EventReader:
     ids and retry times are skipped. LF and CRLF end a line; a lone CR does not (no known upstream sends it).
     """
 
-    __slots__ = ("_held", "_limit")
+    __slots__ = ("_held", "_cr", "_limit")
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._held = bytearray()
+        self._cr = False
         self._limit = limit
 
     def feed(self, piece: bytes) -> list[tuple[str, bytes]]:
         """Take bytes, give events. UpstreamFailed when one event outgrows the limit."""
+        if self._cr or b"\r" in piece:
+            piece = self._normalised(piece)
         held = self._held
         if held:
             # Only where a blank line ends is what is held looked at: not at each of its lines.
-            seam = held[-SEAM:] + piece
-            if b"\n\n" not in seam and b"\n\r\n" not in seam:
+            if b"\n\n" not in held[-SEAM:] + piece:
                 self._hold(piece)
                 return []
             held += piece
             piece = bytes(held)
             held.clear()
-        if b"\r" in piece:
-            # A CR at the very end may be the first half of a CRLF: it is held with the rest.
-            piece = piece.replace(b"\r\n", b"\n")
         if piece[-2:] != b"\n\n":
             whole, blank, rest = piece.rpartition(b"\n\n")
             self._hold(rest)
@@ -86,8 +85,9 @@ class EventReader:
 
     def finish(self) -> list[tuple[str, bytes]]:
         """Events that only lacked their closing blank line when the stream ended cleanly."""
-        block = bytes(self._held).replace(b"\r\n", b"\n").strip(b"\r\n")
+        block = bytes(self._held).strip(b"\r\n")  # a CR that waits for its line feed is left out with them
         self._held.clear()
+        self._cr = False
         events: list[tuple[str, bytes]] = []
         if block:
             self._add(block, events)
@@ -101,6 +101,15 @@ class EventReader:
             elif block:
                 self._add(block, events)
         return events
+
+    def _normalised(self, piece: bytes) -> bytes:
+        """`piece` with LF for CRLF, each byte looked at once; a CR at its end waits for what follows it."""
+        if self._cr:
+            piece = b"\r" + piece
+        self._cr = piece[-1:] == b"\r"
+        if self._cr:
+            piece = piece[:-1]
+        return piece.replace(b"\r\n", b"\n")
 
     def _hold(self, piece: bytes) -> None:
         self._held += piece

@@ -46,6 +46,7 @@ class ExpressLane:
         self._settle = settle
         self._on_crash = on_crash
         self._max_body = max_body
+        self._free_body = min(FREE_BODY, max_body)
         self._proxies = proxies
         self._proxied = proxies.named
         self._hosts = hosts or Hosts()
@@ -98,7 +99,7 @@ class ExpressLane:
         length = environ.get("CONTENT_LENGTH") or ""
         if environ["REQUEST_METHOD"] == "GET":
             return not length
-        return length.isascii() and length.isdigit() and len(length) < 10 and 0 < int(length) <= FREE_BODY
+        return length.isascii() and length.isdigit() and len(length) < 10 and 0 < int(length) <= self._free_body
 
 
 def let_in(handler: Handler, pages: Browsers) -> Handler:

@@ -102,3 +102,14 @@ def test_an_event_without_end_is_stopped_also_line_by_line():
     with pytest.raises(UpstreamFailed):
         for _ in range(1000):
             reader.feed(b"data: x\n")
+
+
+@pytest.mark.parametrize("data", [b"data: x\r\r\n\n", b"data: x\r\r\n\r\ndata: y\n\n", b"data: x\n\r\r\n\r\ndata: y\r\n\r\n"])
+def test_lone_return_before_a_line_end_reads_alike_however_it_is_cut(data):
+    def events(pieces):
+        reader = EventReader()
+        return [event for piece in pieces for event in reader.feed(piece)] + reader.finish()
+
+    whole = events([data])
+    assert events([bytes([byte]) for byte in data]) == whole
+    assert all(events([data[:at], data[at:]]) == whole for at in range(1, len(data)))
