@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, ParamSpec, TypeVar
 
 import gevent
+from gevent.lock import BoundedSemaphore
 from gevent.monkey import get_original
 from gevent.queue import Queue
 from gevent.threadpool import ThreadPool
@@ -88,6 +89,21 @@ def wait_until_idle(most_s: float) -> None:
     """Return once no other greenlet and no socket is ready to go on, after `most_s` at the latest."""
     with gevent.Timeout(most_s, False):
         gevent.idle()
+
+
+class Slots:
+    """So many may be taken at once. One can be given back from anywhere, the event loop's own callbacks included, which
+    must not wait: a semaphore of the threading module locks to do so."""
+
+    def __init__(self, size: int) -> None:
+        self._free = BoundedSemaphore(size)
+
+    def take(self, timeout_s: float) -> bool:
+        """Wait for a free one; False when none came in time."""
+        return bool(self._free.acquire(timeout=timeout_s))
+
+    def give(self) -> None:
+        self._free.release()
 
 
 class Job(Generic[T]):

@@ -1,12 +1,12 @@
 """A bounded connection pool beneath a peewee database, cooperative and safe across a fork."""
 
 import os
-import threading
 from typing import Any
 
 import peewee
 
 from gateway import errors
+from gateway.threads import Slots
 
 
 class Pool:
@@ -19,14 +19,12 @@ class Pool:
     def arrange_pool(self, size: int, wait_s: float) -> None:
         """At most `size` connections at once; whoever waits `wait_s` seconds for one gets Unavailable."""
         self._size, self._wait_s = max(1, size), wait_s
-        self.waits = 0
-        self.wait_total_s = 0.0
         self._reset_pool()
 
     def _reset_pool(self) -> None:
         self._owner = os.getpid()
         self._idle: list[Any] = []
-        self._slots = threading.BoundedSemaphore(self._size)
+        self._slots = Slots(self._size)
 
     def connect(self, reuse_if_open: bool = False) -> bool:
         """Give the running greenlet a connection. Unavailable when none comes free in time."""
@@ -63,14 +61,14 @@ class Pool:
         if self._owner != os.getpid():
             self._reset_pool()  # The parent's sockets are not ours to use or to close.
         slots = self._slots
-        if not slots.acquire(timeout=self._wait_s):
+        if not slots.take(self._wait_s):
             raise errors.Unavailable("Every database connection is busy; try again.")
         try:
             if self._idle and not fresh:
                 return self._idle.pop()
             return self.open_raw()
         except BaseException:
-            slots.release()
+            slots.give()
             raise
 
     def open_raw(self) -> Any:
@@ -87,7 +85,7 @@ class Pool:
             self._idle.append(connection)
         else:
             self.discard(connection)
-        self._slots.release()
+        self._slots.give()
 
     def reusable(self, connection: Any) -> bool:
         return not connection.in_transaction
