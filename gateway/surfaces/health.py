@@ -17,7 +17,7 @@ from gateway.errors import NotFound, Unauthenticated
 from gateway.metering.counters import BUCKETS
 from gateway.services import Services
 from gateway.surfaces.auth import token_of
-from gateway.surfaces.http import Inbound, Operation, Outbound, Surface
+from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI, json_reply
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
@@ -128,13 +128,14 @@ def robots(services: Services, inbound: Inbound) -> Outbound:
     return Outbound(200, [TEXT], b"User-agent: *\nDisallow: /\n")
 
 
+METRICS = About("Prometheus text", "Service", errors=(401, 404), access="operator", media="text/plain")
 OPERATIONS = (
     Operation("GET", "/", report),
     Operation("GET", "/healthz", alive),
     Operation("GET", "/health/liveliness", alive),
     Operation("GET", "/readyz", ready),
     Operation("GET", "/health/readiness", ready),
-    Operation("GET", "/metrics", metrics),
+    Operation("GET", "/metrics", metrics, about=METRICS),
     Operation("GET", "/robots.txt", robots),
 )
 

@@ -89,7 +89,8 @@ class About:
 
     `request` and `query` are the classes that check body and parameters (marshmallow schemas, or a msgspec struct),
     `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
-    `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without) or "none".
+    `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without),
+    "operator" (the token of a setting) or "none".
     """
 
     summary: str
@@ -99,7 +100,7 @@ class About:
     answer: type | dict[str, Any] | None = None
     success: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
-    access: Literal["session", "key", "optional", "none"] = "key"
+    access: Literal["session", "key", "optional", "operator", "none"] = "key"
     media: str = "application/json"
 
 

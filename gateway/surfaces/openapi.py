@@ -33,11 +33,13 @@ SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "session": [{"session": []}],
     "key": KEY_SECURITY,
     "optional": [{}, *KEY_SECURITY],
+    "operator": [{"operatorToken": []}],
     "none": [],
 }
 SCHEMES = {
     "bearerKey": {"type": "http", "scheme": "bearer", "description": "A project's API key."},
     "headerKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "A project's API key."},
+    "operatorToken": {"type": "http", "scheme": "bearer", "description": "The token of GATEWAY_METRICS_TOKEN."},
     "session": {"type": "http", "scheme": "bearer", "description": "The token of a sign-in."},
 }
 STYLE = (

@@ -35,7 +35,8 @@ def test_citations_reach_a_messages_client_as_search_results(
     house: LocalGateway, service: FakeCohere, streamed: bool
 ) -> None:
     service.script(ANSWER)
-    asked = {"model": MODEL, "max_tokens": 90, "messages": HELLO}
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    asked = {"model": MODEL, "max_tokens": 2000, "messages": HELLO, "thinking": thinking}
     with httpx2.Client(trust_env=False) as http:
         claude = anthropic.Anthropic(base_url=house.address, api_key=house.key, max_retries=0, http_client=http)
         if streamed:

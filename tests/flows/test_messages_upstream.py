@@ -128,7 +128,7 @@ def test_an_overloaded_upstream_is_the_providers_fault(claude: anthropic.Anthrop
     maker.script(*[Answer(status=529)] * 4)
     with pytest.raises(anthropic.InternalServerError) as failed:
         ask(claude, False)
-    assert failed.value.body["error"]["type"] == "api_error"
+    assert (failed.value.status_code, failed.value.body["error"]["type"]) == (529, "overloaded_error")
 
 
 def test_a_refused_request_keeps_the_upstreams_words(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:

@@ -10,7 +10,7 @@ from fakes.maker import FakeMaker
 from fakes.openai import FakeOpenAI
 from fakes.responses import Answer, call, drawn, looked_up, ran, said, searched, thought
 from gateways import LocalGateway, local_gateway
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
@@ -382,8 +382,13 @@ def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callab
         assert [one.path for one in server.calls].count("/v1/responses") == 1
 
 
-def test_an_offered_search_gives_way_to_a_tool_that_only_the_other_format_has(grok: OpenAI, maker: FakeMaker) -> None:
+def test_a_tool_of_free_text_reaches_no_maker_that_lacks_it(grok: OpenAI, maker: FakeMaker) -> None:
     free = {"type": "custom", "name": "patch", "description": "Patches."}
-    made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[free, {"type": "web_search"}])
-    assert made.output_text == "Hello." and not maker.responses.calls
-    assert "web_search was left out" in " ".join(made.llmgateway["warnings"])
+    for tools in ([free], [free, {"type": "web_search"}]):
+        with pytest.raises(BadRequestError, match="no tool of type custom"):
+            grok.responses.create(model="xai/grok-4.5", input="Hello", tools=tools)
+    nested = {"type": "custom", "custom": {"name": "patch", "description": "Patches."}}
+    for tools in ([nested], [nested, {"type": "web_search"}]):
+        with pytest.raises(BadRequestError, match="no tool of type custom"):
+            grok.chat.completions.create(model="xai/grok-4.5", messages=HELLO, tools=tools)
+    assert not maker.chat.calls and not maker.responses.calls

@@ -20,15 +20,16 @@ from gateway.surfaces.http import Operation
 
 PAGE = ROOT / "docs" / "access.md"
 SESSIONS = ("developer", "admin", "owner")
-REFUSED = frozenset(("invalid_api_key", "session_invalid", "permission_denied"))
+REFUSED = frozenset(("invalid_api_key", "session_invalid", "permission_denied", "metrics_token"))
+METRICS_TOKEN = "an operator's token of some length"
 LAST = ("PATCH /projects/<project_id>", "DELETE /projects/<project_id>", "DELETE /orgs/<organization_id>")
 HEAD = """# Who may call what
 
 Every route with every kind of credential, as a gateway answers: ● is let in, · is refused (401, 403, or sent to the
 sign-in page). Keys and sessions are of the organization that the route names, a stranger's session is of another one;
-the operator is an owner of the first organization. Whether a developer reaches a *thing* depends on whose it is
-([roles](management.md#roles)): here keys and requests are the developer's own. This page is written by a test, and a
-route that is not in it fails that test.
+the operator is an owner of the first organization, the metrics token is that of `GATEWAY_METRICS_TOKEN`. Whether a
+developer reaches a *thing* depends on whose it is ([roles](management.md#roles)): here keys and requests are the
+developer's own. This page is written by a test, and a route that is not in it fails that test.
 
 """
 
@@ -63,6 +64,7 @@ class Credentials:
             "customer key": make("customer", "developer"),
             "developer's key": make("user", "developer"),
             "owner's key": make("user", "owner"),
+            "metrics token": METRICS_TOKEN,
         }
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -120,7 +122,7 @@ def is_let_in(status: int, code: str, location: str, stranger: bool) -> bool:
 @pytest.fixture(scope="module")
 def lines(make_house: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool]]]:
     """Route → credential → whether it is let in."""
-    with make_house() as gateway:
+    with make_house(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
         house = House(gateway)
         things, credentials = furnish(house, "acme"), Credentials(house)
         lanes = (Client(gateway.app.flask, use_cookies=False), Client(gateway.app, use_cookies=False))
