@@ -23,8 +23,6 @@ PATH = "/chat/completions"
 # Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
 COMPATIBLE = "compatible"  # the quirk of servers other than the format's own maker
 OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
-# What an entry calls a forced choice, by what the request calls it.
-CHOICES = {"required": ("required", "any"), "tool": ("tool", "function"), "web_search": ("web_search",)}
 WHOLE, STREAMED = "openai chat", "openai chat stream"  # the names of `Custom` among what a target keeps
 USUAL_TIERS = ("auto", "default")
 
@@ -125,7 +123,6 @@ def _custom_of(target: Target) -> Custom:
     watched |= set() if mapping.parallel_tool_calls else {"parallel_tool_calls"}
     watched |= set() if mapping.verbosity else {"verbosity"}
     watched |= {"temperature"} if mapping.max_temperature else set()
-    watched |= {"tool_choice"} if mapping.supported_tool_choices else set()
     watched |= set() if _can_stop_reasoning(target) else {"reasoning_effort"}
     return Custom(mapping.external_id, frozenset(watched), quirks.find_quirks(target.quirks))
 
@@ -155,7 +152,6 @@ def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: l
         body.pop("verbosity", None)
     if body.get("reasoning_effort") == "none" and not _can_stop_reasoning(target):
         _reason_least(body, target, warnings)
-    _fit_choice(body, request, target, warnings)
 
 
 def _ask_tier(body: dict[str, Any], tier: str, target: Target) -> None:
@@ -179,12 +175,3 @@ def _reason_least(body: dict[str, Any], target: Target, warnings: list[str]) -> 
     if mapping.reasoning:
         body["reasoning_effort"] = least = nearest("minimal", mapping.reasoning_efforts)
         warnings.append(f"reasoning_effort none was taken as {least}: {mapping.key} cannot stop reasoning.")
-
-
-def _fit_choice(body: dict[str, Any], request: ChatRequest, target: Target, warnings: list[str]) -> None:
-    forced, known = request.requirements.forced_tool, target.mapping.supported_tool_choices
-    if not forced or not known or "tool_choice" not in body:
-        return
-    if not any(name in known for name in CHOICES.get(forced, ())):
-        body["tool_choice"] = "auto"
-        warnings.append(f"tool_choice was taken as auto: {target.mapping.key} cannot force a call.")

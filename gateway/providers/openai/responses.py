@@ -27,8 +27,6 @@ LEAST_OUTPUT = 16  # API reference, max_output_tokens: the service refuses less
 # Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
 OPTIONAL = ("temperature", "top_p")
 SEARCHES = ("web_search", "web_search_preview")
-# What an entry calls a forced choice, by what the request calls it.
-CHOICES = {"required": ("required", "any"), "tool": ("tool", "function"), "web_search": ("web_search",)}
 USUAL_TIERS = ("auto", "default")
 Body = dict[str, Any]
 
@@ -141,7 +139,6 @@ def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) 
     if not mapping.verbosity:
         _drop_inner(body, "text", "verbosity")
     _fit_reasoning(body, target)
-    _fit_choice(body, request, target, warnings)
     if options.prompt_cache_key:
         body["prompt_cache_key"] = options.prompt_cache_key
     tier, offered = options.service_tier, target.provider.service_tiers or mapping.service_tiers
@@ -159,14 +156,6 @@ def _fit_reasoning(body: Body, target: Target) -> None:
         if reasoning and reasoning.get("effort") == "none":
             _drop_inner(body, "reasoning", "effort")
 
-
-def _fit_choice(body: Body, request: ChatRequest, target: Target, warnings: list[str]) -> None:
-    forced, known = request.requirements.forced_tool, target.mapping.supported_tool_choices
-    if not forced or not known or "tool_choice" not in body:
-        return
-    if not any(name in known for name in CHOICES.get(forced, ())):
-        body["tool_choice"] = "auto"
-        warnings.append(f"tool_choice was taken as auto: {target.mapping.key} cannot force a call.")
 
 
 def _drop_search(body: Body, target: Target, warnings: list[str]) -> None:

@@ -104,7 +104,9 @@ def test_an_event_without_end_is_stopped_also_line_by_line():
             reader.feed(b"data: x\n")
 
 
-@pytest.mark.parametrize("data", [b"data: x\r\r\n\n", b"data: x\r\r\n\r\ndata: y\n\n", b"data: x\n\r\r\n\r\ndata: y\r\n\r\n"])
+@pytest.mark.parametrize(
+    "data", [b"data: x\r\r\n\n", b"data: x\r\r\n\r\ndata: y\n\n", b"data: x\n\r\r\n\r\ndata: y\r\n\r\n"]
+)
 def test_lone_return_before_a_line_end_reads_alike_however_it_is_cut(data):
     def events(pieces):
         reader = EventReader()
