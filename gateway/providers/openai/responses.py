@@ -157,7 +157,6 @@ def _fit_reasoning(body: Body, target: Target) -> None:
             _drop_inner(body, "reasoning", "effort")
 
 
-
 def _drop_search(body: Body, target: Target, warnings: list[str]) -> None:
     """Take out a search that is offered to the model only; one that is needed was never planned for this target."""
     tools = body.get("tools") or ()
