@@ -226,8 +226,9 @@ def _open_routing(base: StoreParts, accounts: AccountParts) -> RoutingParts:
         settings.catalogue.auto_models,
         random.random,
         clock,
-        {name: protocol.dialect for name, protocol in protocols.items()},
-        {name: protocol.lost for name, protocol in protocols.items()},
+        {name: wire.dialect for name, wire in protocols.items()},
+        {name: wire.lost for name, wire in protocols.items()},
+        {name: frozenset(wire.codecs) for name, wire in protocols.items()},
     )
     return RoutingParts(
         catalogue=catalogue,

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from gateway.neutral.parts import CacheMark, Image, Message, Part, Source
+from gateway.neutral.parts import CacheMark, Image, Message, Part, Source, text_size
+from gateway.neutral.request import NO_OPTIONS as NO_OPTIONS
+from gateway.neutral.request import Native as Native
+from gateway.neutral.request import Options as Options
+from gateway.neutral.request import Request
+from gateway.neutral.request import Requirements as Requirements
 from gateway.neutral.usage import NOTHING, Usage
-from gateway.threads import compute
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "stop_sequence"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -117,73 +121,6 @@ class Conversation:
     sampling: Sampling = Sampling()
 
 
-# Needs, options and requests are made for each request: a struct costs a fraction of a data class.
-class Requirements(Struct, frozen=True, gc=False):
-    """Cheap facts for routing and admission, known without decoding the conversation.
-
-    `prompt_bytes` is the size of all text in; `messages` their number; `media` the number of images and files.
-    Tools of providers that are offered and not forced can be left out: `search_offered` tells it of web search, and
-    `hosted` names the dialect that alone has the others.
-    """
-
-    stream: bool = False
-    tools: bool = False
-    parallel_tools: bool = False
-    vision: bool = False
-    audio: bool = False
-    documents: bool = False
-    json_object: bool = False
-    json_schema: bool = False
-    reasoning: bool = False
-    effort: str = ""
-    web_search: bool = False
-    image_output: bool = False
-    n: int = 1
-    max_tokens: int | None = None
-    prompt_bytes: int = 0
-    messages: int = 0
-    media: int = 0
-    forced_tool: str = ""  # a tool_choice mode beyond auto and none
-    verbosity: bool = False
-    vendor_only: str = ""  # dialect of a part that no other maker understands
-    penalties: bool = False
-    cache_marks: bool = False
-    search_offered: bool = False
-    hosted: str = ""
-    keeps_reasoning: bool = False  # the caller takes reasoning and brings it back, sealed, with the next turn
-
-
-class Options(Struct, frozen=True):
-    """Gateway-only wishes of one request."""
-
-    routing: Literal["", "auto", "price", "throughput", "latency"] = ""
-    free_models_only: bool = False
-    no_reasoning: bool = False
-    service_tier: str = ""
-    session: str = ""  # prompt_cache_key, then user: sticky session fallback
-    prompt_cache_key: str = ""
-    prompt_cache_retention: str = ""
-    cache_marks: Literal["", "automatic", "disabled"] = ""  # what becomes of cache marks in a native body
-    heal: bool = False  # plugins: response-healing
-    hides_reasoning: bool = False  # the caller asked for none and is shown none
-    image_config: dict[str, Any] | None = None
-    extra: dict[str, Any] = {}  # known fields that one provider alone takes
-
-
-NO_OPTIONS = Options()
-
-
-class Native(Struct):
-    """The caller's own body, checked and free of unknown and gateway-only fields, for upstreams of one dialect.
-
-    `body` maps top-level field names to JSON-encodable values; it is never changed in place. It has no model,
-    stream or gateway-only field.
-    """
-
-    dialect: str
-    body: dict[str, Any]
-
-
 class Completion(Struct, frozen=True):
     """A text to go on with; with a suffix, a gap between the two to fill."""
 
@@ -191,32 +128,22 @@ class Completion(Struct, frozen=True):
     suffix: str = ""
 
 
-class ChatRequest(Struct, eq=False):
-    """`asked` is the model as the caller wrote it. `decode` builds the conversation; call `conversation()`.
+class ChatRequest(Request, eq=False):
+    """`decode` gives a Conversation; call `conversation()`.
 
     `completion` is set where a text is to be completed: the conversation is the same task for a chat model. `inlined`
     is kept once somebody made it: the same request with the bytes of all that it names by address.
-    `warnings` tell what of the caller's own request this one lacks.
-    `large`: its body is so large that a thread works on it.
     """
 
-    requested_model: str
-    requirements: Requirements
-    decode: Callable[[], Conversation]
-    options: Options = NO_OPTIONS
-    native: Native | None = None
-    user: str = ""
+    operation: ClassVar[str] = "chat"
+
     completion: Completion | None = None
-    large: bool = False
     inlined: "ChatRequest | None" = None
-    _decoded: Conversation | None = None
-    warnings: tuple[str, ...] = ()
 
     def conversation(self) -> Conversation:
         """The decoded conversation, built on first use. Raises InvalidRequest for what is wrong inside it."""
-        if self._decoded is None:
-            self._decoded = compute(self.decode) if self.large else self.decode()
-        return self._decoded
+        talk: Conversation = self.content()
+        return talk
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -270,6 +197,10 @@ class ChatResult:
         if self._finish:
             return self._finish
         return self.choices[0].finish if self.choices else "stop"
+
+    def text_bytes(self) -> int:
+        """The size of all text in it, for an estimate where the upstream tells no usage."""
+        return sum(text_size(part) for choice in self.choices for part in choice.parts)
 
     def __getattr__(self, name: str) -> tuple[Choice, ...]:
         # Asked for what has no value yet, which is the choices of a deferred result alone.

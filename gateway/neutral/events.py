@@ -13,6 +13,7 @@ from msgspec import Struct
 from gateway.errors import GatewayError, StreamTruncated
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
+from gateway.neutral.parts import text_size as text_size
 from gateway.neutral.usage import Usage
 
 
@@ -147,14 +148,6 @@ def has_content(event: Event) -> bool:
     if type(event) is NativeChunk:
         return event.content
     return isinstance(event, CONTENT)
-
-
-def text_size(event: object) -> int:
-    """Length of the text that an event or part brings, for estimates where a provider tells no usage."""
-    size = getattr(event, "size", None)
-    if size is not None:
-        return size
-    return len(getattr(event, "text", "")) + len(getattr(event, "arguments", ""))
 
 
 class Collector:

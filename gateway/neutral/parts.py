@@ -168,3 +168,11 @@ class Message:
     role: Role
     parts: tuple[Part, ...]
     name: str = ""
+
+
+def text_size(event: object) -> int:
+    """Length of the text that an event or part brings, for estimates where a provider tells no usage."""
+    size = getattr(event, "size", None)
+    if size is not None:
+        return size
+    return len(getattr(event, "text", "")) + len(getattr(event, "arguments", ""))

@@ -1,11 +1,12 @@
 """A protocol's work on one call: where request or answer are large it is done in a thread, off the event loop."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct
 
-from gateway.neutral.chat import ChatRequest, ChatResult, Native
-from gateway.providers.protocol import Call, Protocol, Target, UpstreamReply
+from gateway.neutral.request import Native, Request
+from gateway.providers.protocol import Call, Codec, Target, UpstreamReply
 from gateway.threads import compute
 
 LARGE = 1 << 17  # bytes of an answer
@@ -35,23 +36,23 @@ class Whole(Struct):
         self.reply.close()
 
 
-def write(protocol: Protocol, request: ChatRequest, target: Target) -> Call:
-    """As the protocol's `write`."""
-    if request.large and not protocol.waits:
-        return compute(protocol.write, request, target)
-    return protocol.write(request, target)
+def write(codec: Codec, request: Request, target: Target) -> Call:
+    """As the codec's `write`."""
+    if request.large and not codec.waits:
+        return compute(codec.write, request, target)
+    return codec.write(request, target)
 
 
-def relay(protocol: Protocol, native: Native, request: ChatRequest, target: Target) -> Call:
-    """As the protocol's `relay`."""
+def relay(codec: Codec, native: Native, request: Request, target: Target) -> Call:
+    """As the codec's `relay`."""
     if request.large:
-        return compute(protocol.relay, native, request, target)
-    return protocol.relay(native, request, target)
+        return compute(codec.relay, native, request, target)
+    return codec.relay(native, request, target)
 
 
-def read(protocol: Protocol, reply: UpstreamReply, relayed: bool) -> ChatResult:
-    """As the protocol's `read`; the body is received here."""
+def read(codec: Codec, reply: UpstreamReply, relayed: bool) -> Any:
+    """As the codec's `read`; the body is received here."""
     body = reply.read_all()
     if len(body) >= LARGE:
-        return compute(protocol.read, Whole(reply, body), relayed)
-    return protocol.read(Whole(reply, body), relayed)
+        return compute(codec.read, Whole(reply, body), relayed)
+    return codec.read(Whole(reply, body), relayed)

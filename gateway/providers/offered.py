@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, VendorTool, WebSearch
 from gateway.providers import apart
-from gateway.providers.protocol import Call, Protocol, Target
+from gateway.providers.protocol import Call, Codec, Target
 
 SEARCH = "web_search"
 
@@ -33,13 +33,13 @@ def without_offers(request: ChatRequest, key: str) -> ChatRequest:
     )
 
 
-def write_bare(protocol: Protocol, request: ChatRequest, target: Target, error: NotSupported) -> Call:
+def write_bare(codec: Codec, request: ChatRequest, target: Target, error: NotSupported) -> Call:
     """The call without the tools that are merely offered; raises `error` where there is none or that fails too."""
     bare = without_offers(request, target.mapping.key)
     if bare is request:
         raise error from None
     try:
-        call = apart.write(protocol, bare, target)
+        call = apart.write(codec, bare, target)
     except NotSupported:
         raise error from None
     call.warnings = (*bare.warnings[len(request.warnings) :], *call.warnings)

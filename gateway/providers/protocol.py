@@ -1,6 +1,6 @@
 """The seam: what a protocol must offer. A protocol knows one upstream wire format and nothing of callers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from typing import Protocol as Interface
@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Provider
 from gateway.errors import GatewayError
-from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
+from gateway.neutral.request import Native
 from gateway.providers.quirks import COMPLETES
 from gateway.settings import TRUE
 from gateway.transport.messages import CallHead
@@ -124,26 +124,54 @@ class UpstreamReply(Interface):
     def close(self) -> None: ...
 
 
-class Protocol(Interface):
-    """Five functions (and a name). Stateless: one object serves all requests.
+class Codec(Interface):
+    """One operation in one wire format. Stateless: one object serves all requests.
 
     `write` builds the call from the neutral form; it raises NotSupported for what cannot be carried and must not be
     dropped (the target is then skipped), clamps values to the provider's range and names in `Call.warnings` what it
-    leaves out. `relay` retargets a native body of the same dialect without walking its messages. `read` turns a 2xx
-    body into a result, `read_stream` a 2xx stream into batches: first a Started, last a Finished or Failed, Silent
-    for heartbeats; a stream that ends without its terminal event yields Failed(StreamTruncated). `failure` turns
-    any other answer into an error with scrubbed, capped text and the right blame.
-    `marks`: the format has cache marks. `lost`: what of a request (names of Needs) it has no field for. `waits`:
-    `write` may wait, and computes in a thread by itself what is large.
+    leaves out. `relay` retargets a native body of the same dialect without walking its content. `read` turns a 2xx
+    body into a result. `waits`: `write` may wait, and computes in a thread by itself what is large.
     """
 
     dialect: str
-    marks: bool
-    lost: frozenset[str]
     waits: bool
 
-    def write(self, request: ChatRequest, target: Target) -> Call: ...
-    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call: ...
-    def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult: ...
+    def write(self, request: Any, target: Target) -> Call: ...
+    def relay(self, native: Native, request: Any, target: Target) -> Call: ...
+    def read(self, reply: UpstreamReply, relayed: bool) -> Any: ...
+
+
+class StreamCodec(Codec, Interface):
+    """A codec of an operation that streams: `read_stream` turns a 2xx stream into batches: first a Started, last a
+    Finished or Failed, Heartbeat while nothing comes; a stream that ends without its terminal event yields
+    Failed(StreamTruncated)."""
+
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]: ...
+
+
+class ChatCodec(StreamCodec, Interface):
+    """A chat format, which tells as well what all operations of its protocol share; as in Wire."""
+
+    marks: bool
+    lost: frozenset[str]
+
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError: ...
+
+
+Failure = Callable[[UpstreamReply, Target], GatewayError]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A protocol: its name in catalogue entries, and a codec for each operation that it carries.
+
+    `failure` turns an answer other than 2xx into an error with scrubbed, capped text and the right blame. `marks`: the
+    format has cache marks. `lost`: what of a request (names of Requirements) it has no field for.
+    """
+
+    name: str
+    dialect: str
+    failure: Failure
+    codecs: dict[str, Codec]
+    marks: bool = False
+    lost: frozenset[str] = frozenset()

@@ -1,15 +1,19 @@
 """Every wire format that upstreams may speak, by the name that catalogue entries use."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from gateway.clock import Clock
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.cohere.chat import CohereChat
 from gateway.providers.google.auth import AccessTokens, fetch_over
 from gateway.providers.google.generate import GoogleGenerate
+from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openers import Local, Network
-from gateway.providers.protocol import Protocol
+from gateway.providers.protocol import ChatCodec, Codec, Wire
 from gateway.providers.sandbox.server import SandboxServer
 from gateway.providers.upstream import Upstreams
 from gateway.settings import Timeouts
@@ -17,22 +21,40 @@ from gateway.threads import pause
 from gateway.transport import Transport
 
 
-def make_protocols(transport: Transport, clock: Clock) -> dict[str, Protocol]:
-    """One stateless object for each protocol. The sandbox speaks the words of the one that it imitates."""
-    tokens = AccessTokens(fetch_over(transport), clock)
-    chat = OpenAIChat(tokens.token)
-    return {
-        "openai": chat,
-        "sandbox": chat,
-        "openai-responses": OpenAIResponses(tokens.token),
-        "anthropic": AnthropicMessages(tokens.token),
-        "google": GoogleGenerate(tokens.token),
-        "bedrock": BedrockConverse(clock),
-        "cohere": CohereChat(),
-    }
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What protocols are made of: the way out, the time, and access tokens of service accounts."""
+
+    transport: Transport
+    clock: Clock
+    token: Tokens
 
 
-def make_upstreams(protocols: dict[str, Protocol], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
+# A line for each protocol: the name that catalogue entries use, and how it is made. The sandbox speaks the words of the
+# one that it imitates.
+PROTOCOLS: dict[str, Callable[[Resources], Wire]] = {
+    "openai": lambda given: chat_wire("openai", OpenAIChat(given.token)),
+    "sandbox": lambda given: chat_wire("sandbox", OpenAIChat(given.token)),
+    "openai-responses": lambda given: chat_wire("openai-responses", OpenAIResponses(given.token)),
+    "anthropic": lambda given: chat_wire("anthropic", AnthropicMessages(given.token)),
+    "google": lambda given: chat_wire("google", GoogleGenerate(given.token)),
+    "bedrock": lambda given: chat_wire("bedrock", BedrockConverse(given.clock)),
+    "cohere": lambda given: chat_wire("cohere", CohereChat()),
+}
+
+
+def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:
+    """A protocol around its chat format, which tells failures, marks and losses; `others` are further operations."""
+    return Wire(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.marks, chat.lost)
+
+
+def make_protocols(transport: Transport, clock: Clock) -> dict[str, Wire]:
+    """One stateless object for each protocol."""
+    given = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token)
+    return {name: make(given) for name, make in PROTOCOLS.items()}
+
+
+def make_upstreams(wires: dict[str, Wire], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
     """Calls go over the network, but for the sandbox's, which is in this process."""
     sandbox = Local(SandboxServer(clock, pause), timeouts.wake_s)
-    return Upstreams(protocols, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)
+    return Upstreams(wires, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)

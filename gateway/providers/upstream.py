@@ -1,20 +1,21 @@
-"""Send a request to a target: relay or rebuild, then read the answer in the target's protocol."""
+"""Send a request of any operation to a target: relay or rebuild, then read the answer, by the codec of its protocol."""
 
 import dataclasses
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported
-from gateway.neutral.chat import ChatRequest, ChatResult
+from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
+from gateway.neutral.request import Request
 from gateway.providers import apart
 from gateway.providers.inline import Fetcher, bring
 from gateway.providers.offered import without_offers, write_bare
 from gateway.providers.openers import CallListener, Opener, PendingCall, TappedPending
-from gateway.providers.protocol import Call, Protocol, Target, UpstreamReply
+from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, Wire
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
@@ -47,21 +48,22 @@ class Answering:
 class _Again(NamedTuple):
     """What it takes to make a call once more."""
 
-    request: ChatRequest
+    request: Request
     target: Target
     deadline: float
     tap: CallListener | None
 
 
 class CallPath(Struct):
-    """How the calls of one target are made; `tagged`: its text holds reasoning between tags.
+    """How the calls of one operation are made at one target; `tagged`: its text holds reasoning between tags.
 
     `second` is how calls are made that need what the first protocol lacks, or that came in the words of the second;
     `absent_until` (monotonic) when nothing was found there. Of a model that reasons (`reasons`) the second gives its
     reasoning back sealed; `tools_reason`: only there may it call tools and reason.
     """
 
-    protocol: Protocol
+    codec: StreamCodec
+    failure: Failure
     opener: Opener
     tagged: bool
     second: "CallPath | None" = None
@@ -69,14 +71,14 @@ class CallPath(Struct):
     reasons: bool = False
     tools_reason: bool = False
 
-    def needs_second(self, request: ChatRequest, second: "CallPath") -> bool:
+    def needs_second(self, request: Request, second: "CallPath") -> bool:
         """Whether the request asks for what only the second protocol has."""
         needs = request.requirements
-        return (needs.web_search and not needs.search_offered) or needs.vendor_only == second.protocol.dialect
+        return (needs.web_search and not needs.search_offered) or needs.vendor_only == second.codec.dialect
 
-    def loses_by_first(self, request: ChatRequest, second: "CallPath") -> bool:
+    def loses_by_first(self, request: Request, second: "CallPath") -> bool:
         """Whether the first protocol carries the request as well, but says less of it."""
-        native, dialect = request.native, second.protocol.dialect
+        native, dialect = request.native, second.codec.dialect
         if native is not None and native.dialect == dialect:
             return True
         needs = request.requirements
@@ -92,23 +94,22 @@ class Upstreams:
 
     def __init__(
         self,
-        protocols: dict[str, Protocol],
+        wires: dict[str, Wire],
         network: Opener,
         openers: dict[str, Opener],
         heartbeat_s: float,
         fetcher: Fetcher | None = None,
     ) -> None:
-        self._protocols = protocols
+        self._wires = wires
         self._fetcher = fetcher
         self._network = network
         self._openers = openers
         self._heartbeat_s = heartbeat_s
-        self.marked = frozenset(name for name, protocol in protocols.items() if protocol.marks)  # with cache marks
+        self.marked = frozenset(name for name, wire in wires.items() if wire.marks)  # with cache marks
 
-    def send(
-        self, request: ChatRequest, target: Target, deadline: float, tap: CallListener | None = None
-    ) -> ChatResult:
-        """The whole answer. Errors as Protocol.failure, the transport's, and NotSupported."""
+    def send(self, request: Request, target: Target, deadline: float, tap: CallListener | None = None) -> Any:
+        """The whole answer, the result of the request's operation. Errors as Wire.failure, the transport's, and
+        NotSupported."""
         served, call, relayed, pending = self._send(request, target, deadline, tap)
         reply = pending.wait()
         if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
@@ -118,8 +119,8 @@ class Upstreams:
             self._note_absence(first, reply)
         try:
             if not 200 <= reply.status < 300:
-                raise _failure(served.protocol, reply, target)
-            result = apart.read(served.protocol, reply, relayed)
+                raise _failure(served, reply, target)
+            result = apart.read(served.codec, reply, relayed)
             if served.tagged:
                 result = split_result(result)
             if call.renamed:
@@ -130,10 +131,8 @@ class Upstreams:
             return dataclasses.replace(result, warnings=(*call.warnings, *result.warnings))
         return result
 
-    def stream(
-        self, request: ChatRequest, target: Target, deadline: float, tap: CallListener | None = None
-    ) -> Answering:
-        """A streamed answer; batches of Silent while nothing comes, errors as in `send` out of its batches."""
+    def stream(self, request: Request, target: Target, deadline: float, tap: CallListener | None = None) -> Answering:
+        """A streamed answer; batches of Heartbeat while nothing comes, errors as in `send` out of its batches."""
         served, call, relayed, pending = self._send(request, target, deadline, tap)
         answering = Answering(pending)
         again = _Again(request, target, deadline, tap)
@@ -142,7 +141,7 @@ class Upstreams:
 
     def _send(
         self,
-        request: ChatRequest,
+        request: Request,
         target: Target,
         deadline: float,
         tap: CallListener | None,
@@ -150,7 +149,7 @@ class Upstreams:
     ) -> tuple[CallPath, Call, bool, PendingCall]:
         """What was sent and how (`served`, or as suits the request); whether it was relayed."""
         if served is None:
-            served = target.memo.get(self) or self._serve(target)
+            served = target.memo.get((self, request.operation)) or self._serve(target, request.operation)
             second = served.second
             if second is not None:
                 if served.needs_second(request, second):
@@ -163,12 +162,12 @@ class Upstreams:
         else:
             request = without_offers(request, target.mapping.key)
         native = request.native
-        protocol = served.protocol
+        codec = served.codec
         # The one place that decides between the relay lane and a rebuild.
-        relayed = native is not None and native.dialect == protocol.dialect and not served.tagged
+        relayed = native is not None and native.dialect == codec.dialect and not served.tagged
         try:
             if relayed:
-                call = apart.relay(protocol, native, request, target)
+                call = apart.relay(codec, native, request, target)
             else:
                 served, call = self._write(served, request, target)
         except NotSupported as error:
@@ -181,24 +180,24 @@ class Upstreams:
         tap.sent(call.method, call.url, call.body)
         return served, call, relayed, TappedPending(served.opener.send(call, target, deadline), tap)
 
-    def _write(self, served: CallPath, request: ChatRequest, target: Target) -> tuple[CallPath, Call]:
+    def _write(self, served: CallPath, request: Request, target: Target) -> tuple[CallPath, Call]:
         """The call built anew; over the other protocol for content that `served` cannot carry. NotSupported."""
         try:
-            return served, apart.write(served.protocol, request, target)
+            return served, apart.write(served.codec, request, target)
         except NotSupported as error:
-            first = target.memo[self]
+            first = self._first(request, target)
             other = first.second if served is first else first
             if other is None or (other is first and first.needs_second(request, served)):
                 raise
             try:
-                return other, apart.write(other.protocol, request, target)
+                return other, apart.write(other.codec, request, target)
             except NotSupported:
-                return first, write_bare(first.protocol, request, target, error)
+                return first, write_bare(first.codec, request, target, error)
 
     def _write_anew(
         self,
         served: CallPath,
-        request: ChatRequest,
+        request: Request,
         target: Target,
         error: NotSupported,
         relayed: bool,
@@ -210,7 +209,7 @@ class Upstreams:
             return self._write(served, bring(self._fetcher, request, deadline - Clock.monotonic()), target)
         if not relayed:
             raise error
-        first = target.memo[self]
+        first = self._first(request, target)
         served = served if first.needs_second(request, served) else first
         try:
             return self._write(served, request, target)
@@ -219,23 +218,29 @@ class Upstreams:
         except NotSupported:
             raise error from None
 
-    def _serve(self, target: Target) -> CallPath:
-        protocol = self._protocols.get(target.protocol)
-        if protocol is None:
-            raise NotSupported(f"The protocol of provider {target.provider.id} is not available.")
+    def _first(self, request: Request, target: Target) -> CallPath:
+        path: CallPath = target.memo[self, request.operation]
+        return path
+
+    def _serve(self, target: Target, operation: str) -> CallPath:
+        wire = self._wires.get(target.protocol)
+        codec = None if wire is None else wire.codecs.get(operation)
+        if wire is None or codec is None:
+            raise NotSupported(f"The protocol of provider {target.provider.id} does not carry {operation}.")
         opener = self._openers.get(target.protocol, self._network)
-        served = target.memo[self] = CallPath(protocol, opener, THINK_TAGS in target.quirks)
-        other = self._protocols.get(target.second) if target.second else None
-        if other is not None:
-            served.second = CallPath(other, self._network, served.tagged)
+        tagged = THINK_TAGS in target.quirks and operation == ChatRequest.operation
+        served = target.memo[self, operation] = CallPath(codec, wire.failure, opener, tagged)
+        other = self._wires.get(target.second) if target.second else None
+        if other is not None and operation in other.codecs:
+            served.second = CallPath(other.codecs[operation], other.failure, self._network, tagged)
             served.reasons = target.mapping.reasoning
             served.tools_reason = bool(target.mapping.extra.get(TOOLS_REASON))
         return served
 
-    def _first_of(self, served: CallPath, request: ChatRequest, target: Target) -> CallPath | None:
+    def _first_of(self, served: CallPath, request: Request, target: Target) -> CallPath | None:
         """How to make a call instead that found nothing at the second protocol's address (an operator's base URL may
         lead to a server without it); None when it must not be made in another way."""
-        first = target.memo[self]
+        first = self._first(request, target)
         if served is first or served is not first.second or first.needs_second(request, served):
             return None
         return first
@@ -259,8 +264,8 @@ class Upstreams:
             answering.answered(reply)
             self._note_absence(first, reply)
         if not 200 <= reply.status < 300:
-            raise _failure(served.protocol, reply, target)
-        batches = served.protocol.read_stream(reply, relayed)
+            raise _failure(served, reply, target)
+        batches = served.codec.read_stream(reply, relayed)
         if served.tagged:
             batches = split_batches(batches)
         if call.renamed:
@@ -275,8 +280,8 @@ class Upstreams:
         return reply
 
 
-def _failure(protocol: Protocol, reply: UpstreamReply, target: Target) -> GatewayError:
-    error = protocol.failure(reply, target)
+def _failure(served: CallPath, reply: UpstreamReply, target: Target) -> GatewayError:
+    error = served.failure(reply, target)
     error.upstream_status = reply.status
     return error
 

@@ -122,7 +122,7 @@ class CandidateFilter:
                 or most > ability.max_output
                 or size > ability.context
                 or not candidate.flat
-                or operation not in candidate.mapping.operations
+                or operation not in candidate.operations
                 or candidate.provider.id in concern
                 or not (credentials := usable(candidate.mapping))
             ):
@@ -142,8 +142,8 @@ class CandidateFilter:
         if candidate.barred:
             self._exclude(candidate, CATALOGUE, candidate.barred)
             return None
-        if self._operation not in mapping.operations:
-            self._exclude(candidate, OPERATION, f"serves {', '.join(mapping.operations)}")
+        if self._operation not in candidate.operations:
+            self._exclude(candidate, OPERATION, f"serves {', '.join(candidate.operations) or 'nothing'}")
             return None
         if self._allowed is not None:
             denial = self._allowed(mapping, candidate.provider)
@@ -245,7 +245,7 @@ class CandidateFilter:
         return NoProviderLeft(told, retry_after=wait, headers=((ATTEMPTS, "0"),))
 
     def _refuse_operation(self, asked: str, rows: list[Excluded]) -> GatewayError:
-        offered = sorted({name for one in rows for name in one.candidate.mapping.operations})
+        offered = sorted({name for one in rows for name in one.candidate.operations})
         return NotSupported(
             f"{asked} does not serve {self._operation}; it serves {', '.join(offered) or 'nothing'}.",
             param="model",

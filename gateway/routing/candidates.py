@@ -36,14 +36,18 @@ GENERAL, CODING = Traffic(0.1, 0.2), Traffic(0.9, 0.02)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One mapping ready for planning. `handicap` is 1 - priority; `barred` says why it never serves ("": it may),
-    `aging` that it is deprecated: an automatic choice leaves it out; `flat`: not barred, and one price at all times;
-    `blended` is that price for general traffic (see `blend`)."""
+    """One mapping ready for planning. `operations` are those that its mapping serves and its protocol carries.
+
+    `handicap` is 1 - priority; `barred` says why it never serves ("": it may), `aging` that it is deprecated: an
+    automatic choice leaves it out; `flat`: not barred, and one price at all times; `blended` is that price for general
+    traffic (see `blend`).
+    """
 
     mapping: Mapping
     provider: Provider
     model: Model
     key: str
+    operations: tuple[str, ...]
     place: str
     ability: Ability
     figures: HealthFigures
@@ -88,8 +92,10 @@ def make_candidate(
     dialect: str = "",
     second: str = "",
     lost: frozenset[str] = frozenset(),
+    carried: frozenset[str] | None = None,
 ) -> Candidate:
-    """Compile one mapping for the UTC day of `at_us`. `dialect`, `second` and `lost` as in `read_ability`."""
+    """Compile one mapping for the UTC day of `at_us`. `dialect`, `second` and `lost` as in `read_ability`; `carried`
+    are the operations that its protocol has a form for (None: all)."""
     today = to_iso(at_us)[:10]
     prices = prices_at(mapping.prices, at_us) or Prices(UNPRICED)
     barred = _bar(mapping, provider, prices, today)
@@ -99,6 +105,7 @@ def make_candidate(
         provider=provider,
         model=model,
         key=mapping.key,
+        operations=tuple(one for one in mapping.operations if carried is None or one in carried),
         place=place_of(mapping),
         ability=read_ability(mapping, model, provider, dialect, second, lost),
         figures=figures,

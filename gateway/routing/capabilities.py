@@ -173,11 +173,12 @@ def read_demand(needs: Requirements, options: Options, default_output: int = 0) 
         bits &= ~BITS["web_search"]
     if tier in ORDINARY_TIERS:
         tier = ""
+    size = needs.longest_input or needs.prompt_bytes
     return Demand(
         bits=bits,
         max_tokens=needs.max_tokens or default_output,
-        tokens=needs.prompt_bytes // CHARACTERS_PER_TOKEN,
-        least_tokens=needs.prompt_bytes // MOST_BYTES_PER_TOKEN,
+        tokens=size // CHARACTERS_PER_TOKEN,
+        least_tokens=size // MOST_BYTES_PER_TOKEN,
         plain=not (
             effort or tier or n > 1 or needs.forced_tool or needs.vendor_only or needs.hosted or needs.search_offered
         ),

@@ -52,8 +52,9 @@ class Router:
         clock: Clock,
         dialects: dict[str, str] | None = None,
         lost: dict[str, frozenset[str]] | None = None,
+        carried: dict[str, frozenset[str]] | None = None,
     ) -> None:
-        """`random` gives numbers in [0, 1). `dialects` and `lost` as in Tables."""
+        """`random` gives numbers in [0, 1). `dialects`, `lost` and `carried` as in Tables."""
         self.health = health
         self.catalogue = catalogue  # gives the one that plans are made from now; another object after a reload
         self._sticky = sticky
@@ -61,7 +62,7 @@ class Router:
         self._auto_models = auto_models
         self._random = random
         self._clock = clock
-        self._tables = Tables(catalogue, clock, dialects, lost)
+        self._tables = Tables(catalogue, clock, dialects, lost, carried)
 
     def plan(
         self,

@@ -26,7 +26,7 @@ class Tables:
     """Compiled tables of the catalogue in force; all are dropped when it or the day changes.
 
     `dialects` maps protocol names to dialects where they differ, `lost` to what their formats have no field for (names
-    of Needs).
+    of Requirements), `carried` to the operations that they carry (a protocol that is not there: all).
     """
 
     def __init__(
@@ -35,11 +35,13 @@ class Tables:
         clock: Clock,
         dialects: dict[str, str] | None = None,
         lost: dict[str, frozenset[str]] | None = None,
+        carried: dict[str, frozenset[str]] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._clock = clock
         self._dialects = dialects or {}
         self._lost = lost or {}
+        self._carried = carried or {}
         self._seen: CatalogueView | None = None
         self._day = -1
         self._today = ""
@@ -115,7 +117,8 @@ class Tables:
         protocol = mapping.protocol or provider.protocol
         dialect, lost = self._dialects.get(protocol, ""), self._lost.get(protocol, NOTHING_LOST)
         second = self._dialects.get(RESPONSES_PROTOCOL, "") if mapping.responses_api else ""
-        return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second, lost)
+        carried = self._carried.get(protocol)
+        return make_candidate(mapping, provider, model, self._day * DAY_US, dialect, second, lost, carried)
 
     def _current(self) -> CatalogueView:
         catalogue = self._catalogue()

@@ -1,6 +1,7 @@
 """A request relayed in its own dialect shows the caller what the same request built anew shows; so do both ways in."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from werkzeug.test import Client
 
 from gateway.engine.cache import DocumentShelf, ResponseCache
 from gateway.engine.chat import ChatEngine
-from gateway.providers.protocol import Protocol
+from gateway.providers.protocol import Codec, Wire
 from gateway.providers.registry import make_protocols, make_upstreams
 from gateway.services import Services
 
@@ -30,21 +31,25 @@ KEPT_HEADERS = ("content-type", "cache-control", "vary", "x-llmgateway-provider"
 
 
 class Stranger:
-    """A protocol that shares no caller's dialect, so that everything is built anew."""
+    """A codec that shares no caller's dialect, so that everything is built anew."""
 
     dialect = "none"
 
-    def __init__(self, protocol: Protocol) -> None:
-        self._protocol = protocol
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._protocol, name)
+        return getattr(self._codec, name)
+
+
+def estrange(wire: Wire) -> Wire:
+    return replace(wire, dialect="none", codecs={name: Stranger(one) for name, one in wire.codecs.items()})
 
 
 def rebuilding(services: Services) -> ChatEngine:
     """The engine of `services` without a relay lane."""
     settings = services.settings
-    protocols = {name: Stranger(one) for name, one in make_protocols(services.transport, services.clock).items()}
+    protocols = {name: estrange(one) for name, one in make_protocols(services.transport, services.clock).items()}
     shelf = DocumentShelf(services.documents, services.database, settings.cache.max_bytes)
     return ChatEngine(
         services.planner,

@@ -113,7 +113,7 @@ def body_of(sample: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def protocols() -> dict[str, Any]:
     transport = Transport(Timeouts(1, 1, 1, 1, 1, 1), Security(False, (), ()))
-    return make_protocols(transport, Clock())
+    return {name: wire.codecs["chat"] for name, wire in make_protocols(transport, Clock()).items()}
 
 
 def read(protocols: dict[str, Any], sample: dict[str, Any]) -> ChatResult:

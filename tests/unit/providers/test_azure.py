@@ -17,6 +17,7 @@ from gateway.providers.openai.address import address_of as locate
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
+from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
 from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
@@ -48,7 +49,7 @@ def upstream() -> Iterator[FakeAzure]:
 @pytest.fixture
 def ask() -> Iterator[Callable]:
     transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
-    upstreams = Upstreams({"openai": OpenAIChat()}, Network(transport), {}, 1)
+    upstreams = Upstreams({"openai": chat_wire("openai", OpenAIChat())}, Network(transport), {}, 1)
 
     def send(where: Target, stream=False):
         request, deadline = ChatRequest("m", Requirements(stream=stream), lambda: TALK), Clock().monotonic() + 5
@@ -162,7 +163,7 @@ def test_filtered_answer_ends_as_one(ask, upstream, stream):
 def test_unknown_deployment_is_the_providers_fault():
     with FakeAzure("another") as server:
         transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
-        upstreams = Upstreams({"openai": OpenAIChat()}, Network(transport), {}, 1)
+        upstreams = Upstreams({"openai": chat_wire("openai", OpenAIChat())}, Network(transport), {}, 1)
         request = ChatRequest("m", Requirements(), lambda: TALK)
         with pytest.raises(UpstreamRefused):
             upstreams.send(request, target("azure", server.url, LLM_AZURE_API_VERSION=DATED), Clock().monotonic() + 5)

@@ -24,6 +24,7 @@ from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.bedrock.reply import read_source
 from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
+from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
 from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
@@ -47,7 +48,7 @@ def upstream() -> Iterator[FakeBedrock]:
 @pytest.fixture
 def upstreams() -> Iterator[Upstreams]:
     transport = Transport(Timeouts(5, 5, 5, 1, 2, 0.2), Security(True, (), ()))
-    yield Upstreams({"bedrock": PROTOCOL}, Network(transport), {}, 0.2)
+    yield Upstreams({"bedrock": chat_wire("bedrock", PROTOCOL)}, Network(transport), {}, 0.2)
     transport.close()
 
 

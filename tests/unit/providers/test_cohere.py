@@ -42,6 +42,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.cohere.chat import CohereChat
 from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
+from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
 from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
@@ -64,7 +65,7 @@ def upstream() -> Iterator[FakeCohere]:
 @pytest.fixture
 def ask(upstream) -> Iterator[Callable]:
     transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
-    upstreams = Upstreams({"cohere": CohereChat()}, Network(transport), {}, 1)
+    upstreams = Upstreams({"cohere": chat_wire("cohere", CohereChat())}, Network(transport), {}, 1)
 
     def send(*messages: Message, stream=False, secret=KEY, model="command-a-reasoning-08-2025", **talk):
         mapping = next(one for one in CATALOGUE.find(model).mappings if one.provider == "cohere")

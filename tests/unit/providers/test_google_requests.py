@@ -27,6 +27,7 @@ from gateway.providers.google.contents import NO_SIGNATURE
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.openers import Network
 from gateway.providers.protocol import Call, Credential, Target
+from gateway.providers.registry import chat_wire
 from gateway.providers.tool_names import ALLOWED, plain_name
 from gateway.providers.upstream import Upstreams
 from gateway.transport import Transport
@@ -80,7 +81,7 @@ def upstreams(settings, clock):
     """The protocol over the real transport."""
     chosen = settings()
     network = Network(Transport(chosen.timeouts, chosen.security, clock=clock))
-    return Upstreams({"google": PROTOCOL}, network, {}, 5.0)
+    return Upstreams({"google": chat_wire("google", PROTOCOL)}, network, {}, 5.0)
 
 
 def send(upstreams: Upstreams, clock, request: ChatRequest, target: Target):

@@ -34,6 +34,7 @@ from gateway.neutral.usage import Usage
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openers import Network
 from gateway.providers.protocol import Credential, Target
+from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
 from gateway.settings import Security, Timeouts
 from gateway.transport import Transport
@@ -55,7 +56,7 @@ def upstream() -> Iterator[FakeMistral]:
 @pytest.fixture
 def ask(upstream) -> Iterator[Callable]:
     transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
-    upstreams = Upstreams({"openai": OpenAIChat()}, Network(transport), {}, 1)
+    upstreams = Upstreams({"openai": chat_wire("openai", OpenAIChat())}, Network(transport), {}, 1)
 
     def send(*messages: Message, stream=False, secret=KEY, native=None, **talk):
         model = CATALOGUE.find("magistral-medium-latest")

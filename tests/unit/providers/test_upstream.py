@@ -7,6 +7,7 @@ import pytest
 
 from gateway.neutral.events import Batch, Finished, Started
 from gateway.providers.protocol import Call
+from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
 
 TARGET = SimpleNamespace(memo={}, protocol="plain", quirks=(), provider=SimpleNamespace(id="maker"), second="")
@@ -15,10 +16,13 @@ TARGET = SimpleNamespace(memo={}, protocol="plain", quirks=(), provider=SimpleNa
 class Plain:
     """A protocol whose every stream is two batches."""
 
-    dialect, marks, waits = "plain", False, False
+    dialect, marks, waits, lost = "plain", False, False, frozenset()
 
     def write(self, request: object, target: object) -> Call:
         return Call("POST", "http://maker.example", {}, b"", stream=True)
+
+    def failure(self, reply: object, target: object) -> Exception:
+        raise NotImplementedError
 
     def read_stream(self, reply: object, relayed: bool) -> Iterator[Batch]:
         yield [Started("", "")]
@@ -52,8 +56,8 @@ def collector_off() -> Iterator[None]:
 @pytest.mark.parametrize("read", [0, 1, 2])
 def test_what_was_read_goes_with_the_answer_and_waits_for_no_collector(collector_off: None, read: int) -> None:
     opener = Opener()
-    request = SimpleNamespace(native=None, warnings=(), large=False)
-    answering = Upstreams({"plain": Plain()}, opener, {}, 1.0).stream(request, TARGET, 1.0)
+    request = SimpleNamespace(operation="chat", native=None, warnings=(), large=False)
+    answering = Upstreams({"plain": chat_wire("plain", Plain())}, opener, {}, 1.0).stream(request, TARGET, 1.0)
     for _ in range(read):
         next(answering.batches)
     answering.close()

@@ -1,0 +1,122 @@
+"""What requests of all operations share: the model that is asked for, what it must be able to do, and wishes."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Protocol
+
+from msgspec import Struct
+
+from gateway.neutral.usage import Usage
+from gateway.threads import compute
+
+
+# Requirements, options and requests are made for each request: a struct costs a fraction of a data class.
+class Requirements(Struct, frozen=True, gc=False):
+    """Cheap facts for routing and admission, known without decoding the conversation.
+
+    `prompt_bytes` is the size of all text in, `longest_input` that of the largest of texts that are read apart (0: all
+    are one prompt); `messages` their number; `media` the number of images and files.
+    Tools of providers that are offered and not forced can be left out: `search_offered` tells it of web search, and
+    `hosted` names the dialect that alone has the others.
+    """
+
+    stream: bool = False
+    tools: bool = False
+    parallel_tools: bool = False
+    vision: bool = False
+    audio: bool = False
+    documents: bool = False
+    json_object: bool = False
+    json_schema: bool = False
+    reasoning: bool = False
+    effort: str = ""
+    web_search: bool = False
+    image_output: bool = False
+    n: int = 1
+    max_tokens: int | None = None
+    prompt_bytes: int = 0
+    messages: int = 0
+    media: int = 0
+    forced_tool: str = ""  # a tool_choice mode beyond auto and none
+    verbosity: bool = False
+    vendor_only: str = ""  # dialect of a part that no other maker understands
+    penalties: bool = False
+    cache_marks: bool = False
+    search_offered: bool = False
+    hosted: str = ""
+    keeps_reasoning: bool = False  # the caller takes reasoning and brings it back, sealed, with the next turn
+    longest_input: int = 0
+
+
+class Options(Struct, frozen=True):
+    """Gateway-only wishes of one request."""
+
+    routing: Literal["", "auto", "price", "throughput", "latency"] = ""
+    free_models_only: bool = False
+    no_reasoning: bool = False
+    service_tier: str = ""
+    session: str = ""  # prompt_cache_key, then user: sticky session fallback
+    prompt_cache_key: str = ""
+    prompt_cache_retention: str = ""
+    cache_marks: Literal["", "automatic", "disabled"] = ""  # what becomes of cache marks in a native body
+    heal: bool = False  # plugins: response-healing
+    hides_reasoning: bool = False  # the caller asked for none and is shown none
+    image_config: dict[str, Any] | None = None
+    extra: dict[str, Any] = {}  # known fields that one provider alone takes
+
+
+NO_OPTIONS = Options()
+
+
+class Native(Struct):
+    """The caller's own body, checked and free of unknown and gateway-only fields, for upstreams of one dialect.
+
+    `body` maps top-level field names to JSON-encodable values; it is never changed in place. It has no model,
+    stream or gateway-only field.
+    """
+
+    dialect: str
+    body: dict[str, Any]
+
+
+class Request(Struct, eq=False):
+    """A request of any operation. `requested_model` is the model as the caller wrote it.
+
+    `decode` builds what is asked, in the neutral form of the operation; `content()` calls it at most once. `native` is
+    the caller's own body, where its format may be an upstream's too. `large`: its body is so large that a thread works
+    on it. `warnings` tell what of the caller's own request this one lacks.
+    """
+
+    operation: ClassVar[str] = ""
+
+    requested_model: str
+    requirements: Requirements
+    decode: Callable[[], Any]
+    options: Options = NO_OPTIONS
+    native: Native | None = None
+    user: str = ""
+    large: bool = False
+    warnings: tuple[str, ...] = ()
+    _decoded: Any = None
+
+    def content(self) -> Any:
+        """What is asked, decoded on first use. Raises InvalidRequest for what is wrong inside it."""
+        if self._decoded is None:
+            self._decoded = compute(self.decode) if self.large else self.decode()
+        return self._decoded
+
+
+class Result(Protocol):
+    """A whole answer of any operation: what billing, logs and replies need to know of it. A dataclass."""
+
+    usage: Usage | None
+    model: str  # as the upstream names what answered
+    upstream_id: str
+    service_tier: str
+    warnings: tuple[str, ...]
+
+    @property
+    def finish(self) -> str: ...
+
+    def text_bytes(self) -> int:
+        """The size of the text that was written, for an estimate where the upstream tells no usage."""
+        ...
