@@ -6,17 +6,18 @@ from msgspec.structs import replace
 
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, VendorTool, WebSearch
+from gateway.neutral.request import Request
 from gateway.providers import apart
 from gateway.providers.protocol import Call, Codec, Target
 
 SEARCH = "web_search"
 
 
-def without_offers(request: ChatRequest, key: str) -> ChatRequest:
+def without_offers(request: Request, key: str) -> Request:
     """The request without hosted tools that are offered and not forced, each named in a warning; itself when it has
     none. `key` names the mapping that lacks them."""
     needs = request.requirements
-    if not (needs.search_offered or needs.hosted):
+    if not isinstance(request, ChatRequest) or not (needs.search_offered or needs.hosted):
         return request
     read = request.conversation
     kinds = dict.fromkeys(
@@ -33,7 +34,7 @@ def without_offers(request: ChatRequest, key: str) -> ChatRequest:
     )
 
 
-def write_bare(codec: Codec, request: ChatRequest, target: Target, error: NotSupported) -> Call:
+def write_bare(codec: Codec, request: Request, target: Target, error: NotSupported) -> Call:
     """The call without the tools that are merely offered; raises `error` where there is none or that fails too."""
     bare = without_offers(request, target.mapping.key)
     if bare is request:

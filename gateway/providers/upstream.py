@@ -205,7 +205,7 @@ class Upstreams:
     ) -> tuple[CallPath, Call]:
         """The call built anew where it could not be made (`error` says why not, and is raised where this fails too):
         with the bytes of what lies at addresses, or not relayed."""
-        if isinstance(error, ContentNeeded) and self._fetcher is not None:
+        if isinstance(error, ContentNeeded) and self._fetcher is not None and isinstance(request, ChatRequest):
             return self._write(served, bring(self._fetcher, request, deadline - Clock.monotonic()), target)
         if not relayed:
             raise error

@@ -16,8 +16,8 @@ from fakes.server import FakeServer, send_json
 from gateways import ROOT, LocalGateway, local_gateway
 from openai import OpenAI
 
-from gateway import wiring
 from gateway.catalogue import fields
+from gateway.providers import registry
 from gateway.settings import Settings
 from gateway.store.database import Database
 from gateway.store.migrations import migrate
@@ -113,10 +113,9 @@ class Completer(FakeServer):
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_protocol_is_added_by_its_folder(tmp_path, settings, imported, monkeypatch, stream) -> None:
     Example("A protocol").write(tmp_path)
-    known = wiring.make_protocols
-    own = {"acme": imported("acme_protocol").AcmeCompletion()}
-    monkeypatch.setattr(fields, "PROTOCOLS", (*fields.PROTOCOLS, *own))
-    monkeypatch.setattr(wiring, "make_protocols", lambda *parts: known(*parts) | own)
+    codec = imported("acme_protocol").AcmeCompletion()
+    monkeypatch.setattr(fields, "PROTOCOLS", (*fields.PROTOCOLS, "acme"))
+    monkeypatch.setitem(registry.PROTOCOLS, "acme", lambda given: registry.chat_wire("acme", codec))
     with Completer() as service:
         environment = {"ACME_COMPLETE_KEY": "key", "LLM_ACME_COMPLETE_BASE_URL": service.url}
         with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
