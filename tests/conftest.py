@@ -14,16 +14,15 @@ if WORKER or not any(word.startswith(("-n", "--numprocesses")) for word in sys.a
 
 import shutil  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
-from datetime import UTC, datetime  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import hypothesis  # noqa: E402
-import postgres  # noqa: E402
 import pytest  # noqa: E402
-import servers  # noqa: E402
+from support import postgres, servers  # noqa: E402
+from support.clock import FakeClock  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
-from gateway.clock import SECOND_US, Clock  # noqa: E402
+from gateway.clock import Clock  # noqa: E402
 from gateway.settings import Settings  # noqa: E402
 from gateway.store.database import Database, open_database  # noqa: E402
 from gateway.store.migrations import migrate  # noqa: E402
@@ -49,36 +48,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         params = item.callspec.params.values() if hasattr(item, "callspec") else ()
         if "postgresql" in params or not POSTGRESQL_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("postgresql")
-
-
-class FakeClock(Clock):
-    """Runs like the real clock; `advance` moves it on, `freeze` stops it, `set` puts the wall time."""
-
-    def __init__(self) -> None:
-        self._ahead_us = 0
-        self._wall_us = 0
-        self._frozen: tuple[int, float] | None = None
-
-    def now_us(self) -> int:
-        base = self._frozen[0] if self._frozen else super().now_us()
-        return base + self._ahead_us + self._wall_us
-
-    def monotonic(self) -> float:
-        base = self._frozen[1] if self._frozen else super().monotonic()
-        return base + self._ahead_us / SECOND_US
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self.now_us() / SECOND_US, UTC)
-
-    def advance(self, seconds: float) -> None:
-        self._ahead_us += round(seconds * SECOND_US)
-
-    def freeze(self) -> None:
-        self._frozen = (Clock.now_us(self), Clock.monotonic())
-
-    def set(self, at_us: int) -> None:
-        """Make it `at_us` now, without moving the monotonic clock."""
-        self._wall_us += at_us - self.now_us()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from agents.clients import install
 from agents.upstreams import Job, Model, Place
-from gateways import GatewayProcess
+from support.gateways import GatewayProcess
 
 HERE = "agents"
 CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "agents"

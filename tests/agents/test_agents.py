@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from agents.clients import CLIENTS, PACKAGES, Gateway, Run
 from agents.upstreams import DONE, LESSER_PLACES, PLACES, Job, Model
-from gateways import GatewayProcess
+from support.gateways import GatewayProcess
 
 ALL_PLACES = PLACES | LESSER_PLACES
 Serve = Callable[..., tuple[GatewayProcess, list[Model]]]

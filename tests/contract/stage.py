@@ -10,7 +10,7 @@ from typing import Any
 
 from contract.cases import PDF, PNG
 from contract.makers import MAKERS, Say
-from gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway, local_gateway
 
 from gateway import settings as configuration
 from gateway.settings import Settings

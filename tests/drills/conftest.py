@@ -1,8 +1,8 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from drilling import Report
 from fakes.openai import FakeOpenAI
+from support.drilling import Report
 
 from gateway.settings import Settings
 

@@ -8,11 +8,11 @@ prints success rates, the latency that the fault added on average, and the longe
 import re
 import time
 
-import drilling
 import pytest
-from drilling import Report, Row, Tally, drill
-from gateways import local_gateway
-from twins import write_twins
+from support import drilling
+from support.drilling import Report, Row, Tally, drill
+from support.gateways import local_gateway
+from support.twins import write_twins
 
 WAYS = {False: "whole", True: "stream"}
 FAULTS = {

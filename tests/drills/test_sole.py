@@ -5,11 +5,11 @@ The same drill goes to the provider and through the gateway; the gateway may los
 
 import time
 
-import drilling
 import pytest
-from drilling import Direct, Report, Row, Tally, drill
-from gateways import LocalGateway, free_port, local_gateway
-from twins import write_line, write_twins
+from support import drilling
+from support.drilling import Direct, Report, Row, Tally, drill
+from support.gateways import LocalGateway, free_port, local_gateway
+from support.twins import write_line, write_twins
 
 WAYS = {False: "whole", True: "stream"}
 # Every third request fails.

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 from google.genai import types
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
-from schema_samples import google_complaints, words_of
+from support.schema_samples import google_complaints, words_of
 
 PATH = re.compile(r"^/(v1beta|v1|v1(?:/projects/[\w-]+/locations/[\w-]+)?/publishers/google)/models/([\w.@-]+):(\w+)$")
 METHODS = ("generateContent", "streamGenerateContent")

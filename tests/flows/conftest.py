@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 from fakes.openai import FakeOpenAI
-from gateways import GatewayProcess, LocalGateway, local_gateway
 from openai import OpenAI
+from support.gateways import GatewayProcess, LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

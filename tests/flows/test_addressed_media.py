@@ -8,8 +8,8 @@ import pytest
 from anthropic import Anthropic
 from fakes.openai import FakeOpenAI
 from fakes.server import FakeServer, send_json
-from gateways import LocalGateway, local_gateway
 from openai import BadRequestError, OpenAI
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.providers import inline
 from gateway.settings import Settings

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from anthropic import Anthropic
 from fakes.openai import FakeOpenAI
-from gateways import GatewayProcess, LocalGateway, local_gateway
 from openai import OpenAI
+from support.gateways import GatewayProcess, LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

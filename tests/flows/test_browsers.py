@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 from fakes.openai import FakeOpenAI
-from gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

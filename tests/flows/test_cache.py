@@ -10,8 +10,8 @@ import httpx
 import openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway, local_gateway
 from openai import OpenAI
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.accounts.keys import Draft, create
 from gateway.accounts.projects import ProjectChange, create_project, list_projects, update_project

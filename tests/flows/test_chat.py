@@ -6,9 +6,9 @@ import httpx
 import openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway
 from openai import OpenAI
 from pydantic import BaseModel
+from support.gateways import LocalGateway
 
 from gateway.metering.usage_table import find
 

@@ -12,7 +12,7 @@ import gevent
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.server import FakeServer
-from gateways import GatewayProcess
+from support.gateways import GatewayProcess
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)

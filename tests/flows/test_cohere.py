@@ -6,8 +6,8 @@ import anthropic
 import httpx2
 import pytest
 from fakes.cohere import KEY, Answer, FakeCohere
-from gateways import LocalGateway, local_gateway
 from openai import OpenAI
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.metering.usage_table import find
 from gateway.settings import Settings

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.server import FakeServer, headers_of, send_json
-from gateways import LocalGateway, local_gateway
 from openai import BadRequestError, OpenAI
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

@@ -13,8 +13,8 @@ import orjson
 import pytest
 from fakes.openai import FakeOpenAI
 from fakes.server import FakeServer, send_json
-from gateways import ROOT, LocalGateway, local_gateway
 from openai import OpenAI
+from support.gateways import ROOT, LocalGateway, local_gateway
 
 from gateway.catalogue import fields
 from gateway.providers import registry

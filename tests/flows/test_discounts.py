@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from fakes.mint import Mint
-from gateways import LocalGateway, local_gateway
-from spending import BODIES, STREAMED, TOKEN_NUSD, write_mint
+from support.gateways import LocalGateway, local_gateway
+from support.spending import BODIES, STREAMED, TOKEN_NUSD, write_mint
 
 from gateway.accounts import members
 from gateway.accounts.discounts import EVERY, DiscountInfo

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateways import LocalGateway
+from support.gateways import LocalGateway
 
 LONG = "A" * 300_000
 MOST = 8_000  # bytes of an error body

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-from gateways import GatewayProcess
+from support.gateways import GatewayProcess
 
 MEGABYTE = 1 << 20
 LONG = 32 * MEGABYTE

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway, local_gateway
 from openai import OpenAI
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import requests
-from desk import PASSWORD, Desk
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway, local_gateway
+from support.desk import PASSWORD, Desk
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.billing.reconciliation import doctor
 from gateway.settings import Settings

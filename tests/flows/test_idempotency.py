@@ -7,7 +7,7 @@ import gevent
 import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import GatewayProcess, LocalGateway
+from support.gateways import GatewayProcess, LocalGateway
 
 BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}]}
 STREAM = BODY | {"stream": True, "stream_options": {"include_usage": True}}

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 from fakes.mint import Mint
-from gateways import LocalGateway, local_gateway
-from spending import TOKEN_NUSD, pay, write_mint
+from support.gateways import LocalGateway, local_gateway
+from support.spending import TOKEN_NUSD, pay, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway, local_gateway
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from openai import APIError
 from pydantic import BaseModel
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

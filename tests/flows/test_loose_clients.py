@@ -3,8 +3,8 @@
 import warnings
 
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway
 from openai import OpenAI
+from support.gateways import LocalGateway
 
 MODEL = "openai/gpt-4o-mini"
 SPEC = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}

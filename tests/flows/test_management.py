@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import requests
-from desk import ASKS, EMAIL, PASSWORD, Desk
-from gateways import GatewayProcess, LocalGateway, local_gateway
+from support.desk import ASKS, EMAIL, PASSWORD, Desk
+from support.gateways import GatewayProcess, LocalGateway, local_gateway
 
 from gateway.accounts.second_factor import code_at
 from gateway.settings import Settings

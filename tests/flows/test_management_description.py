@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import schemathesis
-from gateways import LocalGateway, local_gateway
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -13,6 +12,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.accounts import keys, members, projects
 

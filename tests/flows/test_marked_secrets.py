@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import requests
 from fakes.openai import Answer, FakeOpenAI
-from gateways import GatewayProcess
+from support.gateways import GatewayProcess
 
 OWNER = "owner@localhost"
 CANARY = "a-label-that-is-no-secret"

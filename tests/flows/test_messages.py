@@ -8,7 +8,7 @@ import httpx2
 import orjson
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway
+from support.gateways import LocalGateway
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "anthropic"
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from fakes.anthropic import Answer, FakeAnthropic
 from fakes.anthropic_checks import sign
-from gateways import LocalGateway, local_gateway
 from openai import OpenAI
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.accounts.projects import ProjectChange, list_projects, update_project
 from gateway.settings import Settings

@@ -5,8 +5,8 @@ import dataclasses
 import httpx
 import pytest
 from fakes.openai import FakeOpenAI
-from gateways import LocalGateway
 from openai import OpenAI
+from support.gateways import LocalGateway
 
 from gateway.errors import Unavailable
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from fakes.mint import Mint
-from gateways import GatewayProcess
-from spending import SECRETS, TOKEN_NUSD, at_once, pay, query, reserved_nusd, settled_nusd, until, write_mint
+from support.gateways import GatewayProcess
+from support.spending import SECRETS, TOKEN_NUSD, at_once, pay, query, reserved_nusd, settled_nusd, until, write_mint
 
 CALL_NUSD = 100 * TOKEN_NUSD
 AT_ONCE = 500

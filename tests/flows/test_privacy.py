@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway
 from openai import BadRequestError, OpenAI, PermissionDeniedError
+from support.gateways import LocalGateway
 
 from gateway.accounts.organizations import set_policy
 from gateway.accounts.projects import ProjectChange, update_project

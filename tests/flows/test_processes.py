@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import gevent
 import httpx
-from gateways import GatewayProcess
+from support.gateways import GatewayProcess
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SLOW = [{"role": "user", "content": "[[sandbox: tokens=60 pace=60]]"}]

@@ -7,10 +7,10 @@ import httpx
 import openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import LocalGateway
 from openai import OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
+from support.gateways import LocalGateway
 
 from gateway.accounts import keys, projects
 from gateway.accounts.changes import OPERATOR

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from fakes import anthropic, google
 from fakes.anthropic_checks import sign
-from gateways import LocalGateway, local_gateway
 from openai import OpenAI
 from openai.types.responses import Response
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

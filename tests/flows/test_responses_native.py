@@ -9,10 +9,10 @@ from fakes import openai as chat
 from fakes.maker import FakeMaker
 from fakes.openai import FakeOpenAI
 from fakes.responses import Answer, call, drawn, looked_up, ran, said, searched, thought
-from gateways import LocalGateway, local_gateway
 from openai import BadRequestError, OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.metering.usage_table import find
 from gateway.settings import Settings

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import openai
 import pytest
 from fakes.responses import Answer, FakeResponses, call, custom_call, refused, said, searched, thought
-from gateways import LocalGateway, local_gateway
 from openai import OpenAI
 from openai.types.responses import Response
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.metering.usage_table import find
 from gateway.settings import Settings

@@ -11,8 +11,8 @@ import gevent
 import httpx
 import pytest
 from fakes.mint import Mint
-from gateways import LocalGateway, local_gateway
-from spending import BODIES, SECRETS, STREAMED, TOKEN_NUSD, pay, query, until, write_mint
+from support.gateways import LocalGateway, local_gateway
+from support.spending import BODIES, SECRETS, STREAMED, TOKEN_NUSD, pay, query, until, write_mint
 
 from gateway.accounts.organizations import set_policy
 from gateway.accounts.projects import ProjectChange, update_project

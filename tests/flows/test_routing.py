@@ -10,9 +10,9 @@ import httpx
 import openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from gateways import GatewayProcess, LocalGateway, free_port, local_gateway
 from openai import OpenAI
-from twins import write_twins
+from support.gateways import GatewayProcess, LocalGateway, free_port, local_gateway
+from support.twins import write_twins
 
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.projects import ProjectChange, list_projects, update_project

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import openai
 import pytest
-from gateways import LocalGateway, local_gateway
 from openai import OpenAI
 from pydantic import BaseModel
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

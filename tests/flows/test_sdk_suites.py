@@ -14,7 +14,7 @@ import openai
 import pytest
 from fakes import anthropic as fake_anthropic
 from fakes import openai as fake_openai
-from gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

@@ -5,7 +5,7 @@ from urllib.request import Request, urlopen
 
 import orjson
 import pytest
-from gateways import local_gateway
+from support.gateways import local_gateway
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces import table

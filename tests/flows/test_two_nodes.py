@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import postgres
 import pytest
-from desk import PASSWORD, Desk
-from gateways import GatewayProcess
-from lines import Line, open_lines
-from spending import SECRETS
+from support import postgres
+from support.desk import PASSWORD, Desk
+from support.gateways import GatewayProcess
+from support.lines import Line, open_lines
+from support.spending import SECRETS
 
 NODES = WORKERS = 2
 PROMISE_S, MARGIN_S = 1.0, 1.0

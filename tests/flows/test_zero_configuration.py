@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.settings import Settings
 

@@ -21,7 +21,7 @@ import requests
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
-from gateways import GatewayProcess  # noqa: E402
+from support.gateways import GatewayProcess  # noqa: E402
 
 CLIENT = "@llmgateway/cli@1.11.0"
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"

@@ -1,12 +1,10 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fakes.mint import Mint
-from gateways import GatewayProcess
-from spending import SECRETS, write_mint
-
-Start = Callable[..., GatewayProcess]
+from support.gateways import GatewayProcess, Start
+from support.spending import SECRETS, write_mint
 
 
 @pytest.fixture

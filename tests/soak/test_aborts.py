@@ -7,9 +7,8 @@ from collections import Counter
 
 import pytest
 from fakes.mint import Mint
-from gateways import GatewayProcess
-from soak.conftest import Start
-from spending import BODIES, STREAMED, TOKEN_NUSD, query, reserved_nusd, until
+from support.gateways import GatewayProcess, Start
+from support.spending import BODIES, STREAMED, TOKEN_NUSD, query, reserved_nusd, until
 
 from gateway.threads import Job
 

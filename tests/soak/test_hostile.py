@@ -10,8 +10,8 @@ from pathlib import Path
 import gevent
 import pytest
 from fakes.mint import Mint
-from gateways import GatewayProcess
-from spending import BODIES, write_mint
+from support.gateways import GatewayProcess
+from support.spending import BODIES, write_mint
 
 CROWD = Path(__file__).with_name("crowd.py")
 TOKEN = "scrape-me"

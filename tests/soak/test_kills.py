@@ -9,9 +9,8 @@ from itertools import count
 import gevent
 import pytest
 from fakes.mint import Mint
-from gateways import GatewayProcess
-from soak.conftest import Start
-from spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
+from support.gateways import GatewayProcess, Start
+from support.spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
 
 WORKERS, CALLERS = 3, 12
 ROWS = "SELECT label, finish, cost_nusd, output FROM usage"

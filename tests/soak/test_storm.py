@@ -10,9 +10,8 @@ from collections import Counter
 import gevent
 import pytest
 from fakes.mint import Mint
-from gateways import GatewayProcess
-from soak.conftest import Start
-from spending import at_once, make_keys, pay, query, reserved_nusd, settled_nusd, until
+from support.gateways import GatewayProcess, Start
+from support.spending import at_once, make_keys, pay, query, reserved_nusd, settled_nusd, until
 
 from gateway.money import NANO
 

@@ -1,6 +1,6 @@
 import dataclasses
 
-from unit.billing.conftest import BillingIdentity
+from support.billing import BillingIdentity
 
 from gateway.billing.identity import billing_identity_of
 

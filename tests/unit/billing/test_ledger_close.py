@@ -1,7 +1,7 @@
 """What was spent in an hour is booked once it is over, exactly once, and late rows as corrections."""
 
 import pytest
-from unit.billing.conftest import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, attempt_at, target
 
 from gateway.billing.ledger_close import HOUR_US, LedgerClose
 from gateway.billing.reconciliation import doctor

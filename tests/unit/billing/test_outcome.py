@@ -1,4 +1,4 @@
-from unit.billing.conftest import attempt_at, target
+from support.billing import attempt_at, target
 
 from gateway.billing.outcome import trail_entry
 from gateway.errors import UpstreamRateLimited

@@ -3,8 +3,8 @@ import random
 
 import gevent
 import pytest
-from spending import until
-from unit.billing.conftest import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, attempt_at, target
+from support.spending import until
 
 from gateway.accounts.vault import Vault
 from gateway.billing.payload_settlement import fee_of

@@ -1,7 +1,7 @@
 """The drift of the ledger: measured by one worker, told by every one, and never in anybody's way."""
 
 import pytest
-from unit.billing.conftest import DOLLAR
+from support.billing import DOLLAR
 
 from gateway.billing.reconciliation_gauge import SHARE, ReconciliationGauge
 from gateway.errors import Unavailable

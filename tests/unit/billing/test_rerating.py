@@ -1,7 +1,7 @@
 import dataclasses
 
 import pytest
-from unit.billing.conftest import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, attempt_at, target
 
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import post, rerate

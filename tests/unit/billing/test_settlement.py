@@ -1,5 +1,5 @@
 import pytest
-from unit.billing.conftest import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, attempt_at, target
 
 from gateway.billing.reconciliation import doctor
 from gateway.errors import Cancelled, OutOfCredits, SpendingLimitReached, Unavailable, UpstreamFailed

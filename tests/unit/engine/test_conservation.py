@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from unit.billing.conftest import BillingIdentity, attempt_at, target
+from support.billing import BillingIdentity, attempt_at, target
 
 from gateway import ids
 from gateway.accounts.discounts import EVERY, DiscountInfo

@@ -1,7 +1,7 @@
 """Counts and prices of one tenant that pass every bound: they are capped and marked, and everybody's books hold."""
 
 import pytest
-from unit.billing.conftest import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, attempt_at, target
 
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Mapping, Prices, Provider, TokenRates
@@ -65,7 +65,7 @@ def test_activity_adds_up_what_no_column_could_hold(house, account) -> None:
 
 
 def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(house, account) -> None:
-    from unit.billing.conftest import BillingIdentity
+    from support.billing import BillingIdentity
 
     one, other = house(), BillingIdentity()
     spend(one, account, Usage(MOST_UNITS), own_target())

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
-from unit.billing.conftest import BillingIdentity, attempt_at, target
+from support.billing import BillingIdentity, attempt_at, target
 
 from gateway.accounts.access import Level
 from gateway.accounts.authentication import Caller

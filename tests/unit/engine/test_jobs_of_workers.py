@@ -1,7 +1,7 @@
 """A job that outlives its worker: one hold, one usage row, one cost, whoever ends it."""
 
 import pytest
-from unit.billing.conftest import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, attempt_at, target
 
 from gateway.billing.reconciliation import doctor
 from gateway.billing.usage_rows import bill, mode_of, record_of, terms_of

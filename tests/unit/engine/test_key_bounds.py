@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from unit.billing.conftest import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, attempt_at, target
 
 from gateway import ids
 from gateway.billing.reconciliation import doctor

@@ -1,6 +1,6 @@
 import dataclasses
 
-from unit.billing.conftest import target
+from support.billing import target
 
 from gateway.engine.wire_capture import WireCapture
 from gateway.providers.protocol import Credential

@@ -2,7 +2,7 @@
 
 import gevent
 import pytest
-from unit.limits.test_spending import CALL, CENT, DOLLAR, age, attempt, counters, fund
+from support.limits import CALL, CENT, DOLLAR, age, attempt, counters, fund
 
 from gateway import ids
 from gateway.errors import NotFound, OutOfCredits, SpendingLimitReached

@@ -1,7 +1,7 @@
 import orjson
 import pytest
-from conftest import FakeClock
 from fakes.bedrock_checks import Refused, check_body, check_credential
+from support.clock import FakeClock
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported

@@ -2,7 +2,15 @@ import contextlib
 import copy
 
 import pytest
-from schema_samples import accepts, check, google_as_json, google_complaints, instances_of, load_schemas, words_of
+from support.schema_samples import (
+    accepts,
+    check,
+    google_as_json,
+    google_complaints,
+    instances_of,
+    load_schemas,
+    words_of,
+)
 
 from gateway.errors import InvalidRequest
 from gateway.providers import schemas

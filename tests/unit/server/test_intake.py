@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from unit.server.conftest import Server
+from support.small_server import Server
 
 from gateway.errors import Overloaded, Unauthenticated
 from gateway.server.intake import AddressCounts, BodyBudget, HeldBody

@@ -1,95 +1,15 @@
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
-from gateways import LocalGateway, local_gateway
+from support.gateways import local_gateway
+from support.management import PASSWORD, House
 
 from gateway import settings as settings_module
-from gateway.accounts import keys, members
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
-from gateway.limits.budgets import Limits
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
-
-PASSWORD = "correct horse battery"
-ROLES = ("owner", "admin", "developer", "colleague")
-
-
-@dataclass(frozen=True)
-class Person:
-    """A member with a session; `key` is a key of their own in the organization's project."""
-
-    token: str
-    user_id: str
-    member_id: str
-    organization_id: str
-    project_id: str
-    key: keys.NewKey
-
-
-class House:
-    """A gateway with two organizations; in each an owner, an admin and two developers."""
-
-    def __init__(self, gateway: LocalGateway) -> None:
-        self.gateway = gateway
-        self.services = gateway.services
-        self.client = gateway.app.flask.test_client(use_cookies=False)
-        self.people: dict[str, Person] = {}
-        for name in ("acme", "rival"):
-            self.settle(name)
-
-    def settle(self, name: str) -> None:
-        management = self.services.management
-        root = members.list_members(self.services.database)[0]
-        made = management.create_organization(name, root.user_id, root.email)
-        project = self.ok("GET", f"/orgs/{made.id}/projects", self.open(root.user_id))["projects"][0]
-        for role in ROLES:
-            kind = "developer" if role == "colleague" else role
-            self.people[f"{name} {role}"] = self.join(made.id, project["id"], f"{role}@{name}.example", kind)
-
-    def join(self, organization_id: str, project_id: str, email: str, role: Any) -> Person:
-        services = self.services
-        member = members.add_member(services.database, services.control, organization_id, email, role, actor="operator")
-        draft = keys.Draft(project_id, member.id, f"Key of {email}")
-        key = services.management.create_key(draft, Limits(), actor=member.user_id)
-        token = self.open(member.user_id)
-        return Person(token, member.user_id, member.id, organization_id, project_id, key)
-
-    def open(self, user_id: str) -> str:
-        return self.services.management.sessions.open(user_id).token
-
-    def __getitem__(self, name: str) -> Person:
-        return self.people[name]
-
-    def call(self, method: str, path: str, who: Person | str = "", body: Any = None, **headers: str) -> tuple[int, Any]:
-        """Status and decoded answer; `who` is a person or a session token."""
-        token = who.token if isinstance(who, Person) else who
-        sent = {"Authorization": f"Bearer {token}"} if token else {}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        data = None if body is None else orjson.dumps(body)
-        if data is not None:
-            sent["Content-Type"] = "application/json"
-        answer = self.client.open(path, method=method, headers=sent, data=data)
-        try:
-            return answer.status_code, orjson.loads(answer.data)
-        except orjson.JSONDecodeError:
-            return answer.status_code, answer.get_data(as_text=True)
-
-    def ok(self, method: str, path: str, who: Person | str = "", body: Any = None, **headers: str) -> Any:
-        """The answer, which has to be a good one."""
-        status, answer = self.call(method, path, who, body, **headers)
-        assert status < 300, (status, answer)
-        return answer
-
-    def refused(self, method: str, path: str, who: Person | str = "", body: Any = None, **headers: str) -> str:
-        """Status and code of the refusal, as "403 permission_denied"."""
-        status, answer = self.call(method, path, who, body, **headers)
-        assert status >= 400, (status, answer)
-        assert answer["message"] and answer["status"] == status, answer
-        return f"{status} {answer['code']}"
 
 
 @pytest.fixture(scope="session")

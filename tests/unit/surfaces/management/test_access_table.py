@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 import pytest
-from unit.surfaces.management.conftest import House
-from unit.surfaces.management.test_roles import BODIES, VARIABLE, furnish
+from support.furniture import BODIES, VARIABLE, furnish
+from support.management import House
 from werkzeug.test import Client
 
 from gateway.accounts import keys

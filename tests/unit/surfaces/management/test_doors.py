@@ -7,7 +7,7 @@ from typing import Any
 
 import gevent
 import pytest
-from unit.surfaces.management.conftest import PASSWORD, House
+from support.management import PASSWORD, House
 
 from gateway.accounts import keys, members
 from gateway.accounts.audit import list_entries

@@ -1,6 +1,6 @@
 import pytest
 from gevent.pool import Pool
-from unit.surfaces.management.conftest import House
+from support.management import House
 
 
 def make(house, who, **more):

@@ -1,5 +1,5 @@
 import pytest
-from unit.surfaces.management.conftest import House, Person
+from support.management import House, Person
 
 from gateway.accounts import audit
 from gateway.accounts.projects import ProjectChange, update_project

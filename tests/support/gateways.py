@@ -28,7 +28,7 @@ from gateway.store.database import open_database
 from gateway.store.migrations import migrate
 from gateway.wiring import build
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 START_S = 30.0
 
 
@@ -186,6 +186,9 @@ class GatewayProcess:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read() or b"null")
+
+
+Start = Callable[..., GatewayProcess]
 
 
 def free_port() -> int:

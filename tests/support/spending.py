@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import gevent
 import psycopg
-from gateways import ROOT, GatewayProcess
+from support.gateways import ROOT, GatewayProcess
 
 TOKEN_NUSD = 300_000  # of output; input is free, so that a call of 100 tokens costs 0.03 USD
 PROVIDER = """name = "Mint"

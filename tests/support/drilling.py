@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import gevent
 import httpx
 from fakes.server import serving
-from gateways import free_port
 from gevent.server import StreamServer
+from support.gateways import free_port
 
 BODY = {"model": "twin", "messages": [{"role": "user", "content": "Hello"}]}
 Fault = Callable[[], contextlib.AbstractContextManager[str]]

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gateways import GatewayProcess
+from support.gateways import GatewayProcess
 
 MOST_TRIES = 400
 ESTABLISHED = "01"

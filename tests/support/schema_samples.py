@@ -11,7 +11,7 @@ from google.genai import types
 from pydantic import ValidationError
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
-SAMPLES = Path(__file__).parent / "samples" / "schemas"
+SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "schemas"
 TEXTS = {
     "date-time": "2026-01-15T08:30:00Z",
     "date": "2026-01-15",

@@ -1,0 +1,161 @@
+"""What one process has of the money, with the fixtures that the tests of billing and of what stands on it share."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from gateway import ids
+from gateway.accounts.authentication import Caller
+from gateway.accounts.discounts import Discounts
+from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt
+from gateway.billing.recovery import Recovery
+from gateway.billing.settlement import Settlements
+from gateway.catalogue.entries import Mapping, Prices, Provider, TokenRates
+from gateway.control import Control
+from gateway.errors import Unavailable
+from gateway.limits.budgets import Budgets
+from gateway.limits.ledger import LedgerBook
+from gateway.limits.models import MODELS
+from gateway.limits.rates import RateLimiter as RequestRates
+from gateway.limits.spending import CostBound, Spending
+from gateway.metering.usage_table import find
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Credential, Target
+from gateway.store.database import Database
+from gateway.store.intents import Intents
+from gateway.store.journal import Journal
+from gateway.threads import Threads
+
+DOLLAR = 10**9
+PRICES = (Prices(TokenRates(prompt=1000 * MILLION, completion=2000 * MILLION)),)
+
+
+@dataclass
+class BillingIdentity:
+    """A caller with its organization, all with real ids."""
+
+    key: str = field(default_factory=lambda: ids.new("key"))
+    member: str = field(default_factory=lambda: ids.new("member"))
+    organization: str = field(default_factory=lambda: ids.new("org"))
+    project: str = field(default_factory=lambda: ids.new("proj"))
+    teams: tuple[tuple[str, str], ...] = ()
+
+    def context(self) -> RequestContext:
+        user = ids.new("user")
+        caller = Caller(
+            self.key,
+            "user",
+            "k",
+            self.organization,
+            self.project,
+            user,
+            self.member,
+            "owner",
+            "credits",
+            teams=self.teams,
+        )
+        return RequestContext(ids.new_hex(), caller, 1_750_000_000_000_000, 0.0, 1e9)
+
+
+def target(source: str = "platform") -> Target:
+    mapping = Mapping("mock", "m-1", "m-1", prices=PRICES, price_version="p1")
+    return Target(Provider("mock", "Mock", "openai"), mapping, Credential("", source, "ident"), "http://127.0.0.1")
+
+
+def attempt_at(place: Target, number: int = 0, **facts) -> Attempt:
+    return Attempt(number, place, 1_750_000_000_000_000, 0.0, ended=0.5, **facts)
+
+
+class House:
+    """What one process has of the money."""
+
+    def __init__(self, database: Database, money: Database, clock, folder: Path, threads: Threads) -> None:
+        self.database, self.money, self.clock, self.threads = database, money, clock, threads
+        self.control = Control(database, clock, "node")
+        self.control.start()
+        self.journal = Journal(money, clock)
+        self.intents = Intents(folder / "journal", "node")
+        self.spending = Spending(money, self.journal, self.control, clock, self.intents.claim)
+        self.discounts = Discounts(database, self.control)
+        self.settlements = Settlements(
+            self.spending, RequestRates(), self.journal, self.intents, clock, self.discounts, 5.0
+        )
+        self.recovery = Recovery(money, folder / "journal", self.control, clock, 60.0)
+        self.budgets, self.ledger = Budgets(database, self.control), LedgerBook(database, self.control)
+
+    def admit(
+        self,
+        account: BillingIdentity,
+        ask: CostBound = CostBound(100_000, 2000 * MILLION, 100, True),
+        credits: bool = True,
+    ):
+        self.context = account.context()
+        return self.settlements.admit(self.context, ask, credits, prompt_bytes=400, asked="m")
+
+    def rows(self):
+        return find(self.database, self.context.request_id)
+
+    def rest(self) -> None:
+        self.journal.flush(5)
+        self.settlements.reap()
+        self.spending.tend(idle_s=-1.0, keep_s=-1.0)
+
+    def die(self) -> None:
+        """As by kill -9: nothing is written or given back, the kernel drops the locks."""
+        self.journal.flush(5)
+        self.intents.leave()
+        self.stop()
+
+    def fail_once(self, after: bool) -> None:
+        """The next write finds no store: before it did anything, or when its commit was done already."""
+        write = self.money.write
+
+        def fail(work, patient=False):
+            self.money.write = write
+            if after:
+                write(work, patient)
+            raise Unavailable("injected")
+
+        self.money.write = fail
+
+    def stop(self) -> None:
+        try:
+            self.journal.close(1)
+        except Unavailable:
+            pass
+        self.control.stop()
+
+
+@pytest.fixture
+def house(
+    database_url: str, open_store: Callable[..., Database], clock, tmp_path: Path, threads: Threads
+) -> Iterator[Callable]:
+    """A factory: each house() is one more process on the same store and folder."""
+    made: list[House] = []
+
+    def make() -> House:
+        database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
+        if not made:
+            database.bind([*ACCOUNT_MODELS, *MODELS])
+        made.append(House(database, money, clock, tmp_path, threads))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def account() -> BillingIdentity:
+    return BillingIdentity()
+
+
+@pytest.fixture
+def used() -> Usage:
+    """Costs 10 × 1,000 + 5 × 2,000 = 20,000 n$."""
+    return Usage(input=10, output=5)

@@ -1,0 +1,76 @@
+"""Bodies of the management routes, and one thing of each kind in an organization."""
+
+import re
+
+VARIABLE = re.compile(r"<(\w+)>")
+BODIES = {
+    "NewKey": lambda p: {"description": "x", "projectId": p.project_id},
+    "KeyChange": lambda p: {"status": "inactive"},
+    "LimitChange": lambda p: {"usageLimit": "1"},
+    "Named": lambda p: {"name": "Taken over"},
+    "Policy": lambda p: {"requireGdpr": True},
+    "NewSkill": lambda p: {"content": "---\nname: a\ndescription: b\n---\n"},
+    "SkillChange": lambda p: {"enabled": False},
+    "MemberChange": lambda p: {"role": "owner"},
+    "NewInvitation": lambda p: {"email": "spy@example.com", "role": "owner"},
+    "TeamName": lambda p: {"name": "Spies"},
+    "CapChange": lambda p: {"maxKeys": 0},
+    "NewProject": lambda p: {"organizationId": p.organization_id, "name": "x"},
+    "ProjectSettings": lambda p: {"mode": "hybrid"},
+    "NewProviderKey": lambda p: {"organizationId": p.organization_id, "provider": "openai", "token": "sk-x"},
+    "ProviderKeySettings": lambda p: {"status": "inactive"},
+    "Rotation": lambda p: {"token": "sk-y"},
+    "CheckQuestion": lambda p: {},
+    "NewCustomProvider": lambda p: {"name": "mine", "baseUrl": "https://example.com/v1"},
+    "CustomProviderSettings": lambda p: {"baseUrl": "https://example.com/v1"},
+    "PlacedRule": lambda p: {"scope": "organization", "scopeId": p.organization_id, **RULE},
+    "KeyRule": lambda p: RULE,
+    "RuleStatus": lambda p: {"status": "inactive"},
+    "ChangePassword": lambda p: {"currentPassword": "x", "newPassword": "y"},
+    "Token": lambda p: {"token": "llmginv_unknown"},
+    "UserCode": lambda p: {"userCode": "BCDF-GHJK"},
+    "NewDiscount": lambda p: {"fraction": "0.5"},
+    "NewPosting": lambda p: {"amount": "5"},
+    "Password": lambda p: {"password": "x"},
+    "Code": lambda p: {"code": "000000"},
+    "PasswordAndCode": lambda p: {"password": "x", "code": "000000"},
+}
+RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
+
+
+def furnish(house, name: str) -> dict[str, str]:
+    owner = house[f"{name} owner"]
+    org = f"/orgs/{owner.organization_id}"
+    provider_key = BODIES["NewProviderKey"](owner)
+    skill = house.ok("POST", f"{org}/skills", owner, BODIES["NewSkill"](owner))["skill"]["id"]
+    rule = house.ok("POST", f"/keys/api/{owner.key.info.id}/iam", owner, {**RULE, "status": "inactive"})
+    invited = house.ok("POST", f"{org}/invitations", owner, {"email": f"guest@{name}.example"})
+    house.ok("POST", f"{org}/custom-providers", owner, BODIES["NewCustomProvider"](owner))
+    return {
+        "organization_id": owner.organization_id,
+        "project_id": owner.project_id,
+        "key_id": owner.key.info.id,
+        "member_id": house[f"{name} colleague"].member_id,
+        "team_id": house.ok("POST", f"{org}/teams", owner, {"name": "T"})["team"]["id"],
+        "invitation_id": invited["invitation"]["id"],
+        "rule_id": rule["rule"]["id"],
+        "skill_id": skill,
+        "log_id": retain(house, owner),
+        "name": "mine",
+        "discount_id": "disc_" + "0" * 32,
+        "session_id": house.services.management.sessions.list_sessions(owner.user_id)[0].id,
+        "provider_key": house.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
+    }
+
+
+def retain(house, owner) -> str:
+    """The id of a request whose payload is kept."""
+    root = house.open(next(iter(house.services.management.operators())))
+    house.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "1"})
+    house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    house.ok("POST", "/v1/chat/completions", owner.key.token, body)
+    house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
+    house.services.journal.flush(5)
+    [log] = house.ok("GET", f"/logs?projectId={owner.project_id}", owner)["logs"]
+    return log["id"]

@@ -1,0 +1,37 @@
+"""What tests of spending do again and again."""
+
+import gevent
+
+from gateway.errors import OutOfCredits, SpendingLimitReached
+from gateway.limits.spending import CostBound
+
+DOLLAR = 10**9
+CENT = 10**7
+CALL = CostBound(3 * CENT, 0, 0, True)
+
+
+def fund(books, payer, nusd=100 * DOLLAR):
+    books.ledger.grant(payer.organization_id, nusd, f"test:{payer.organization_id}")
+
+
+def counters(books, budget):
+    sql = "SELECT settled_nusd, leased_nusd FROM budget WHERE id = ?"
+    return tuple(books.worker.database.read(lambda: books.worker.database.execute(sql, (budget,)).fetchone()))
+
+
+def age(books, payer, seconds):
+    """Let the key's window have begun so much earlier, on the store's clock."""
+    sql = "UPDATE budget SET window_start = window_start - ? WHERE id = ?"
+    params = (seconds * 10**6, f"{payer.key_id}:window")
+    books.worker.database.write(lambda: books.worker.database.execute(sql, params))
+
+
+def attempt(worker, payer, ask=CALL):
+    """Whether one call was admitted; it costs all that it reserved."""
+    try:
+        reservation = worker.spending.reserve(payer, ask)
+    except (SpendingLimitReached, OutOfCredits):
+        return False
+    gevent.sleep(0.01)
+    worker.pay(reservation, reservation.amount_nusd)
+    return True

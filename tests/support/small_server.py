@@ -1,0 +1,122 @@
+"""A real gunicorn with the project's own configuration in front of the small applications of served.py."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+APPLICATIONS = ROOT / "tests" / "unit" / "server"  # of served.py
+
+
+class Caller:
+    """A raw client socket."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.buffer = b""
+
+    def send(self, data):
+        self.socket.sendall(data)
+        return self
+
+    def get(self, target, *headers):
+        lines = "".join(f"{line}\r\n" for line in headers)
+        return self.send(f"GET {target} HTTP/1.1\r\nHost: here\r\n{lines}\r\n".encode())
+
+    def post(self, target, body, *headers):
+        lines = "".join(f"{line}\r\n" for line in headers or (f"Content-Length: {len(body)}",))
+        return self.send(f"POST {target} HTTP/1.1\r\nHost: here\r\n{lines}\r\n".encode() + body)
+
+    def until(self, mark):
+        while mark not in self.buffer:
+            data = self.socket.recv(65536)
+            assert data, f"the server closed before {mark!r}: {self.buffer!r}"
+            self.buffer += data
+        found, _, self.buffer = self.buffer.partition(mark)
+        return found + mark
+
+    def reply(self):
+        """(status, headers, body) of a reply with a length."""
+        lines = self.until(b"\r\n\r\n").decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
+        length = int(headers.get("content-length", 0))
+        while len(self.buffer) < length:
+            self.buffer += self.socket.recv(65536)
+        body, self.buffer = self.buffer[:length], self.buffer[length:]
+        return int(lines[0].split()[1]), headers, body
+
+    def rest(self):
+        """All that comes until the server closes."""
+        data = self.buffer
+        while more := self.socket.recv(65536):
+            data += more
+        return data
+
+    def close(self):
+        self.socket.close()
+
+
+class Server:
+    """gunicorn, one worker, on a free port."""
+
+    def __init__(self, folder, **environment):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.log = folder / "served.log"
+        self.log.touch()
+        self.errors = folder / "gunicorn.log"
+        settings = {"PORT": str(self.port), "WEB_CONCURRENCY": "1", "SERVED_LOG": str(self.log)} | environment
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gunicorn", "--pythonpath", str(APPLICATIONS), "served:app"],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | settings,
+            stderr=self.errors.open("w"),
+        )
+        self._wait_until_ready()
+
+    def _wait_until_ready(self):
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.errors.read_text()
+            if "Booting worker" in self.errors.read_text():
+                try:
+                    return self.call().get("/ready").reply()
+                except (OSError, AssertionError):
+                    pass
+            time.sleep(0.05)
+        raise AssertionError(self.errors.read_text())
+
+    def call(self):
+        return Caller(self.port)
+
+    def lines(self):
+        return self.log.read_text().splitlines()
+
+    def wait_for(self, line, seconds=3.0):
+        """The first recorded line that starts so."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for found in self.lines():
+                if found.startswith(line):
+                    return found
+            time.sleep(0.01)
+        raise AssertionError(f"{line!r} was never recorded: {self.lines()} {self.errors.read_text()}")
+
+    def signal(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def wait(self, seconds=10):
+        return self.process.wait(seconds)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.signal()
+            try:
+                self.wait()
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
