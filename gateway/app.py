@@ -101,7 +101,7 @@ def _crashed(inbound: Inbound, error: Exception) -> Outbound:
 
 
 def _http_error(error: HTTPException) -> object:
-    """Werkzeug's own refusals (no such path or method) as the surface of the path tells errors; OPTIONS is none."""
+    """Werkzeug's own refusals (no such path or method) in the error format of the path's surface; OPTIONS is none."""
     ours: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
         # Clients try a WebSocket first and fall back to HTTP at once only when told that there is none.

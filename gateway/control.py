@@ -165,7 +165,7 @@ class Control:
         self._trusted_until = min(self._read_start + LEASE_S, self._row_until)
 
     def _tell(self, version: int) -> None:
-        """Let `confirm` elsewhere return early; if it cannot be told, that waits for the lease time."""
+        """Report the version read, so that `confirm` elsewhere returns early, else after the lease time."""
         if not self.epoch or self._stopping.is_set():
             return
         try:

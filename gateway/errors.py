@@ -211,7 +211,7 @@ class NoProviderLeft(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """A store of ours is away: unknown is not denied."""
+    """A store of ours is unavailable: unknown is not denied."""
 
     kind, status, code, blame = "unavailable", 503, "service_unavailable", "gateway"
 

@@ -103,7 +103,7 @@ class Services:
         self.server_gauges = gauges
 
     def drain(self, leaving: bool = True) -> None:
-        """The worker begins to leave: readiness says so, requests under way finish."""
+        """Begin the end of the worker: readiness says so, requests under way finish."""
         self.leaving = leaving
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Services:
             self.redis.close()
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """What is so right now in this worker: name → (what it tells, value)."""
+        """Gauges of this worker: name → (help text, value)."""
         journal = self.journal
         return {
             "journal_pending": ("Records that wait for their commit.", journal.pending),

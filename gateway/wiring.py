@@ -1,4 +1,4 @@
-"""The wiring: every long-lived object of a worker, made once, part upon part."""
+"""The wiring: builds every long-lived object of a worker."""
 
 import random
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """What all else stands on: the settings, the store and what is kept in it, the way out."""
+    """The base of all other parts: the settings, the store and what is kept in it, the way out."""
 
     settings: Settings
     clock: Clock
@@ -117,7 +117,7 @@ class RoutingParts:
 
 @dataclass(frozen=True, slots=True)
 class BillingParts:
-    """What requests cost and who pays."""
+    """Reservation and settlement of costs."""
 
     spending: Spending
     settlements: Settlements
@@ -329,7 +329,7 @@ def _open_shelf(base: StoreParts) -> Shelf:
 
 
 def _find_board(base: StoreParts) -> Board | None:
-    """Where workers tell each other of providers; a worker that is surely alone has nobody to tell."""
+    """Where workers exchange health of providers; None for a worker that is surely alone."""
     if base.redis is not None:
         return RedisBoard(base.redis)
     alone = base.database.kind == "sqlite" and base.settings.server.workers == 1

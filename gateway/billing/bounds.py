@@ -1,4 +1,4 @@
-"""The most that a request can cost, asked for before it is sent."""
+"""Upper bounds: the most that a request can cost, computed before it is sent."""
 
 from functools import lru_cache
 
@@ -24,7 +24,7 @@ def ask_for(request: ChatRequest, mappings: tuple[Mapping, ...], default_output:
 
 
 class Bounds:
-    """The bounds of requests that may go to any of some mappings; kept with a plan, which serves many requests."""
+    """Upper bounds of requests that may go to any of some mappings; kept with a plan, which serves many requests."""
 
     __slots__ = ("_known", "_longest", "_mappings", "_most")
 

@@ -9,7 +9,7 @@ from gateway.providers.protocol import Target
 
 
 class PayloadCapture(Protocol):
-    """What a request tells of itself where its project retains payloads; see engine/payload_log."""
+    """The interface of a payload being recorded, where the project retains payloads (engine/payload_log)."""
 
     fee_nusd: int
 

@@ -24,7 +24,7 @@ class BillingIdentity(Struct, frozen=True, eq=False):
 
 
 def billing_identity_of(caller: Caller) -> BillingIdentity:
-    """The account of a caller, kept with it."""
+    """The billing identity of a caller, remembered with it."""
     account = caller.memo.get(KEPT)
     if account is None:
         account = caller.memo[KEPT] = _make(caller)

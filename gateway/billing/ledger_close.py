@@ -29,7 +29,7 @@ FROM usage WHERE posted_at >= ? AND at >= ? AND at < ? AND {SPENT} GROUP BY orga
 
 
 class LedgerClose:
-    """Books are closed by whoever comes first; closing an hour again books only what is new of it."""
+    """Closes the hours of the ledger, in any worker; closing an hour again books only what is new of it."""
 
     def __init__(self, database: Database, documents: Documents, ledger: LedgerBook) -> None:
         self._database, self._documents, self._ledger = database, documents, ledger

@@ -123,7 +123,7 @@ def _good_entry(target: Target) -> dict:
 
 
 def error_type(error: GatewayError | None) -> str:
-    """The trail's word for a failed attempt."""
+    """The name of a failed attempt's error in the list of attempts."""
     if error is None:
         return "none"
     if isinstance(error, UpstreamUnreachable | UpstreamTimeout | StreamTruncated):

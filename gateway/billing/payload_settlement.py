@@ -1,4 +1,4 @@
-"""The settlement of a request whose payload is kept: it waits for the answer, and pays for keeping it."""
+"""The settlement of a request whose payload is retained: it waits for the answer and includes the fee for storage."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,7 +45,7 @@ def fee_of(usage: Usage | None) -> int:
 
 
 def fee_ask(ask: CostBound) -> CostBound:
-    """The most that the fee of a request may come to."""
+    """The upper bound of a request's storage fee."""
     return CostBound(ask.input_tokens * FEE_NUSD, FEE_NUSD * MILLION, ask.max_output, ask.explicit, ask.choices)
 
 

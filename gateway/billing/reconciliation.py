@@ -1,4 +1,4 @@
-"""Conservation of money: ledger, balances, counters and usage rows must tell the same, to the nano-dollar.
+"""Reconciliation: ledger, balances, counters and usage rows must agree, to the nano-dollar.
 
 The store compares; only what differs comes back, so that books of any size take little memory here.
 """
@@ -100,7 +100,7 @@ NEGATIVE = "SELECT id, {column}, 0 FROM budget WHERE {column} < 0 ORDER BY id"
 
 
 class Difference(NamedTuple):
-    """Two books that must tell the same of `subject` (an id, or its digits) and do not."""
+    """A difference between two books that must agree on `subject` (an id, or its digits)."""
 
     subject: str
     left: str

@@ -1,4 +1,4 @@
-"""The drift of the ledger: what `doctor` finds, measured now and then by one worker and told by every one."""
+"""Gauges of the reconciliation: what `doctor` finds, measured by one worker now and then, reported by every one."""
 
 import logging
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class ReconciliationGauge:
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), KEPT_S)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """Name → (what it tells, value); {} while nothing was measured within a day, or the store is away."""
+        """Name → (help text, value); {} while nothing was measured within a day, or the store is away."""
         try:
             kept = Job(_attempt, self._documents, self._database).result(READ_S)
         except TimeoutError:

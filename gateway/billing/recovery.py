@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class Recovery:
-    """One per worker; the lock of each file makes every step happen in one of them.
+    """Settles what dead workers left, one object per worker; the lock of each file lets one of them do it.
 
-    An attempt that nobody settled is recorded as interrupted, at what reading its prompt cost by estimate (four bytes
+    An attempt without a settlement is recorded as interrupted, at what reading its prompt cost by estimate (four bytes
     a token), never above its reservation; nothing is billed for an answer that reached nobody. Leases of a lost node,
     whose files are out of reach, go back once no request of it can be running any more.
     """

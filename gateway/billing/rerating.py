@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(slots=True)
 class Report:
-    """`left` counts the rows that were not priced again, by reason; they stand as they are."""
+    """`left` counts the rows that were not priced again, by reason; they stay as they are."""
 
     lines: dict[RerateGroup, Line] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)

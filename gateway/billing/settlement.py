@@ -1,4 +1,4 @@
-"""Exactly once at the end: admission, the word left before each upstream call, the settlement and what it releases."""
+"""Admission and settlement: reserve the upper bound, write an intent before each call, settle each exactly once."""
 
 import logging
 import sys
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Settlements:
-    """Made once. `wait_s` bounds how long an answer waits for its settlement."""
+    """The settlements of a worker. `wait_s` bounds how long an answer waits for its own."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Settlement(Struct, eq=False):
         self._widen()
 
     def begin(self, attempt: int, target: Target, ask: CostBound | None = None, patient: bool = True) -> None:
-        """Leave word outside of this process, just before the first upstream byte.
+        """Write the intent to the crash journal, just before the first upstream byte.
 
         A provider key with a bound has the most that the call can cost reserved from it: `ask`, where less than what
         the request as a whole may cost. SpendingLimitReached (provider_key_limit_reached) when that does not fit;
@@ -310,13 +310,13 @@ class Settlement(Struct, eq=False):
         return min([tokens, *(call.tokens_paid() for call in self._open.values())])
 
     def _end(self, call: BilledCall, cost_nusd: int) -> None:
-        """Its rows were appended: give up what the call held of its provider key's bound."""
+        """Release what the call held of its provider key's bound, once its rows were appended."""
         if call.own is not None:
             call.own.settle(cost_nusd)
             self._widen()
 
     def _interrupt(self, number: int) -> None:
-        """An attempt began and nobody told its end (a fault of ours): recorded as after a crash."""
+        """Record an attempt that began and was never ended (a fault of ours) as after a crash."""
         call = self._open.pop(number)
         intent = read_intent(intent_of(self.terms, number, call, self._reservation))
         record = interrupted(intent, self.terms.request, number, self._owner.clock.now_us())

@@ -1,4 +1,4 @@
-"""Usage records and intents from what the engine knows of an attempt; estimates where the upstream told nothing."""
+"""Usage rows and intents of attempts; counts are estimated where the upstream reports none."""
 
 from operator import attrgetter
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class Terms(Struct, frozen=True, eq=False):
 
 
 def terms_of(context: RequestContext, prompt_bytes: int, asked: str, streamed: bool) -> Terms:
-    """`asked` is the model as the caller wrote it."""
+    """Who pays for a request and what it is recorded under; `asked` is the model as the caller wrote it."""
     request, flags = bytes.fromhex(context.request_id), STREAMED if streamed else 0
     return Terms(context, billing_identity_of(context.caller), request, prompt_bytes, asked, flags)
 
@@ -53,7 +53,7 @@ def terms_of(context: RequestContext, prompt_bytes: int, asked: str, streamed: b
 class IntentDetails(NamedTuple):
     """What is left of an attempt whose worker died: enough to write its row and count its cost.
 
-    Members with a default may be absent: an earlier release left word without them.
+    Members with a default may be absent: an earlier release wrote intents without them.
     """
 
     at: int
@@ -196,7 +196,7 @@ def mode_of(target: Target) -> int:
 
 
 def intent_of(terms: Terms, number: int, call: BilledCall, reservation: Reservation) -> bytes:
-    """What to leave word of before the upstream call.
+    """The intent of an attempt, written before the upstream call.
 
     If nobody settles it, reading the prompt is billed (four bytes a token, at the prompt's rate, less the discount),
     nothing for an answer that reached nobody, and never more than the reservation.
@@ -247,7 +247,7 @@ def read_intent(payload: bytes) -> IntentDetails:
 
 
 def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:
-    """The row of an attempt that nobody lived to settle."""
+    """The usage row of an attempt whose worker died before it was settled."""
     return UsageRecord(
         at=intent.at,
         posted_at=now_us,

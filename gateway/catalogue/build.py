@@ -204,7 +204,7 @@ def _models(offers: list[ListedModel], names: dict[str, list[str]], rules: Layer
 
 
 def _model(ident: str, group: list[ListedModel], aliases: list[str], rules: Layer) -> Fields:
-    """A model's own fields: its maker's entry tells most, all entries together what it takes in."""
+    """A model's own fields: its vendor's entry tells most, all entries together what it takes in."""
     best = min(group, key=lambda o: (not o.first_party, o.ident != ident, o.join_only, o.provider)).entry["raw"]
     takes = {kind for offer in group for kind in offer.entry["raw"]["modalities"]["input"]}
     released = best.get("release_date", "")

@@ -1,8 +1,8 @@
 """Which ids of different providers mean one model: the written rules of the builder. Pure.
 
 [join] decides first. Else an id is the part after its last slash, in small letters, "@" as "-", without what the
-provider's `strip` pattern names (region and maker prefixes, version tails); ids that are equal in their letters and
-digits are one model, spelled as its maker's own provider spells it. Dates, sizes and speeds stay part of an id.
+provider's `strip` pattern names (region and vendor prefixes, version tails); ids that are equal in their letters and
+digits are one model, spelled as its vendor's own provider spells it. Dates, sizes and speeds stay part of an id.
 """
 
 import re
@@ -61,14 +61,14 @@ def join_offers(offers: list[ListedModel], rules: Mapping[str, str]) -> list[str
 
 
 def spell(group: list[ListedModel]) -> str:
-    """The spelling of the maker's own provider, else the commonest, the shortest of those, the first by letters."""
+    """The spelling of the vendor's own provider, else the commonest, the shortest of those, the first by letters."""
     own = [offer.ident for offer in group if offer.first_party]
     counts = Counter(own or [offer.ident for offer in group])
     return min(counts, key=lambda ident: (-counts[ident], len(ident), ident))
 
 
 def conflicts(ident: str, group: Iterable[ListedModel], rules: Mapping[str, str]) -> list[str]:
-    """Two makers, or two kinds of output, under one id; an id that a rule names is taken as decided."""
+    """Two vendors, or two kinds of output, under one id; an id that a rule names is taken as decided."""
     if ident in rules.values():
         return []
     group = list(group)

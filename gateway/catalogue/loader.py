@@ -135,7 +135,7 @@ def _first_party_first(mappings: list[Mapping], providers: dict[str, Provider], 
 
 
 def _is_first_party(provider: Provider, maker: str) -> bool:
-    """The maker's own provider comes first: its price is the one that the model list shows."""
+    """The vendor's own provider comes first: its price is the one that the model list shows."""
     return bool(maker) and maker == provider.sources.get("maker", "")
 
 

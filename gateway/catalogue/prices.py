@@ -21,7 +21,7 @@ ROUNDING_ROOM = 16
 ANY_TOKENS = 1 << 62  # more than any tier ends at
 
 
-# A value like all others; not frozen, since its maker adds the rare components.
+# A value like all others; not frozen, since `cost_of` adds the rare components.
 class Charge(Struct, gc=False):
     """What was used, in nano-dollars by component; `total` is their exact sum.
 

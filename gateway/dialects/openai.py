@@ -39,7 +39,7 @@ FINISH_WRITE: dict[FinishReason, str] = {
     "stop_sequence": "stop",
 }
 
-# `format` of a reasoning_details item: who made it and can read it again (dialect name of the maker).
+# `format` of a reasoning_details item: who made it and can read it again (dialect name of the vendor).
 REASONING_FORMATS = {
     "anthropic": "anthropic-claude-v1",
     "google": "google-gemini-v1",

@@ -112,7 +112,7 @@ KEPT_CODES = CALLERS_CODES | REFUSED_CODES | {"insufficient_quota"}
 TIERS = frozenset(("auto", "default", "flex", "scale", "priority", "fast", "ultrafast"))
 
 SEAL = "gw1"
-COMPACTOR = "gateway"  # the maker of compactions made here
+COMPACTOR = "gateway"  # stands for the vendor of compactions made here
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class ChatEngine:
     def stream(self, context: RequestContext, request: ChatRequest) -> ChatStream:
         """A streamed answer that has begun: providers that failed before the first content were passed over.
 
-        Errors before the first batch are raised here; later ones come as a Failed event. A batch of Silent comes
+        Errors before the first batch are raised here; later ones come as a Failed event. A batch of Heartbeat comes
         whenever nothing did for the heartbeat time; after one, failures come as events too.
         """
         route_plan, request = self._plan(context, request)

@@ -55,7 +55,7 @@ class AnswerSource:
 
 
 class RequestCoalescing:
-    """The response cache and the flights of this worker."""
+    """The response cache and the shared calls of this worker."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class RequestCoalescing:
             raise
         shared_call.start(run.outcome, lambda one: self._make_stream(asking, one, run, source))
         batches = _reading(shared_call, shared_call.batches(self._heartbeat_s))
-        next(batches)  # begun: who leaves before anything was read leaves the flight too
+        next(batches)  # begun: who leaves before anything was read leaves the shared call too
         return batches, run.outcome
 
     def _open(self, asking: SharedRequest) -> SharedCall:
@@ -223,7 +223,7 @@ class RequestCoalescing:
         return {one.key for one in asking.route_plan.plan.excluded if one.stage == ACCESS}
 
     def _follow(self, asking: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
-        """The answer of a flight, None when it failed."""
+        """The answer of a shared call, None when it failed."""
         shared_call.join()
         try:
             shared_call.wait(max(0.0, asking.deadline - self._clock.monotonic()))
@@ -346,7 +346,7 @@ def _reading(shared_call: SharedCall, batches: Iterator[Batch]) -> Iterator[Batc
 
 
 def _name_target(outcome: Outcome, shared_call: SharedCall) -> None:
-    """The one that serves the flight now is who serves its followers."""
+    """The one that serves the shared call now is who serves its followers."""
     if shared_call.outcome is not None and shared_call.outcome.attempts:
         outcome.serving.target = shared_call.outcome.serving.target
 

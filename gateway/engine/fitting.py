@@ -40,7 +40,7 @@ from gateway.routing.capabilities import (
 # Bytes of a token where a limit must not be too high; a prompt of code has fewer than one of prose.
 FEWEST_BYTES_PER_TOKEN = 3
 LEAST_ROOM = 1024  # what is asked for where the prompt, by its size, leaves nothing
-TOOL_SEARCH = "tool_search"  # has a meaning at every maker: without a search all tools are simply there
+TOOL_SEARCH = "tool_search"  # has a meaning at every vendor: without a search all tools are simply there
 LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS))  # leave the request itself as it is
 INNER = (PENALTIES, HOSTED, OFFERED_SEARCH)
 REASONING_FIELDS = ("reasoning_effort", "reasoning")

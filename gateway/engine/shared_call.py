@@ -53,7 +53,7 @@ class SharedCall:
         self._room = threading.Event()
 
     def start(self, outcome: Outcome, work: Callable[["SharedCall"], None]) -> None:
-        """Begin: `work` fills the flight and ends it. Whoever starts it must have joined it."""
+        """Begin: `work` fills the shared call and ends it. Whoever starts it must have joined it."""
         self.outcome = outcome
         self._at = self._clock.monotonic()
         self._task = spawn(work, self)
@@ -108,7 +108,7 @@ class SharedCall:
         self._tell()
 
     def wait(self, seconds: float | None) -> None:
-        """Until the flight ended well. Raises what it failed with; UpstreamTimeout when `seconds` passed first."""
+        """Until the shared call ended well. Raises what it failed with; UpstreamTimeout when `seconds` passed first."""
         until = None if seconds is None else self._clock.monotonic() + seconds
         while not self.ended:
             left = None if until is None else until - self._clock.monotonic()
@@ -119,7 +119,7 @@ class SharedCall:
             raise self.failure
 
     def batches(self, heartbeat_s: float) -> Iterator[Batch]:
-        """The stream from its beginning, then as it comes; Silent whenever nothing came for the heartbeat time.
+        """The stream from its beginning, then as it comes; Heartbeat whenever nothing came for the heartbeat time.
 
         A failure before the first batch is raised, a later one comes as a Failed event.
         """
@@ -158,7 +158,7 @@ class SharedCall:
 
 
 def fill(shared_call: SharedCall, batches: Iterator[Batch], entry_of: Callable[[SharedCall], CachedAnswer]) -> None:
-    """Fill a flight from a stream and end it."""
+    """Fill a shared call from a stream and end it."""
     for batch in batches:
         last = batch[-1]
         if type(last) is Failed:

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-AHEAD = 1 << 20  # bytes that the maker may be ahead of a caller once nothing is kept any more
+AHEAD = 1 << 20  # bytes that the producer may be ahead of a caller once nothing is kept any more
 PATIENCE_S = 600.0  # a caller who takes nothing for so long has left
 
 

@@ -102,7 +102,7 @@ def _end(run: Run, attempt: Attempt, event: Finished | Failed) -> Finished | Fai
 
 
 def _hold(run: Run, attempt: Attempt, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Keep events back until the first with content; Silent goes out at once; a Failed before it is raised."""
+    """Keep events back until the first with content; Heartbeat goes out at once; a Failed before it is raised."""
     held: Batch = []
     until = run.patience()
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What a request asks of the budgets, who pays, and what it is told when they cannot give it."""
+"""The upper bound of a request's cost, its payer, and the errors of budgets that do not cover it."""
 
 from typing import NamedTuple
 
@@ -89,7 +89,7 @@ class Shortage(NamedTuple):
     name: str = ""
 
     def error(self, mid_stream: bool = False) -> GatewayError:
-        """What the caller is told: which limit, what is left of it, when it resets and what to do."""
+        """The error for the caller: which limit, what is left of it, when it resets and what to do."""
         left, need = format_usd(max(0, self.left_nusd)), format_usd(self.need_nusd)
         code = MID_STREAM if mid_stream else None
         verb = "The answer needs" if mid_stream else "This request may cost up to"
@@ -117,7 +117,7 @@ class Shortage(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What is reserved for an ask, and the output cap to send upstream (None: none needed)."""
+    """What is reserved for a cost bound, and the output cap to send upstream (None: none needed)."""
 
     amount_nusd: int
     output_cap: int | None

@@ -99,7 +99,7 @@ class BudgetRow(NamedTuple):
 
 
 def holds_of(payer: Payer) -> list[LeaseRequest]:
-    """The budgets of a payer, in the order in which a shortage is told."""
+    """The budgets of a payer, in the order in which shortages are reported."""
     if payer.provider_key_id:
         return [bound_of(payer.provider_key_id)]
     places = [(KEY, payer.key_id, ""), (MEMBER, payer.member_id, ""), *((TEAM, *team) for team in payer.teams)]
@@ -163,7 +163,7 @@ def _take(
 
 
 def _require_owner(database: Database, epoch: int) -> None:
-    """Hold the worker's row, so that nobody gives up this owner while it takes."""
+    """Lock the worker's row, so that this owner is not given up while it takes."""
     share = " FOR KEY SHARE" if database.kind == "postgresql" else ""
     if database.execute(f"SELECT 1 FROM worker WHERE epoch = ?{share}", (epoch,)).fetchone() is None:
         raise Unavailable("This worker is being registered anew; try again.")

@@ -38,7 +38,7 @@ class Rule(NamedTuple):
 
 
 class RateLimitStatus(NamedTuple):
-    """Where a caller stands after admission: `reset_s` until everything is free again."""
+    """What is left of a rate limit after admission: `reset_s` until everything is free again."""
 
     kind: str
     amount: int
@@ -116,7 +116,7 @@ class RateLimits:
 class _Window:
     """A rolling minute: what came in this one, and of the last one the part that still lies within 60 seconds.
 
-    `unsent` was not told to the other workers yet, `others` is what they counted in this minute.
+    `unsent` was not sent to the other workers yet, `others` is what they counted in this minute.
     """
 
     __slots__ = ("start", "count", "before", "unsent", "others")
@@ -186,7 +186,7 @@ class RateLimiter:
         return Slot(rate_limits, lambda tokens: self._leave(rules, guess, tokens))
 
     def exchange(self) -> None:
-        """Tell the other workers what was counted here and learn of theirs. Never raises for redis: without it the
+        """Exchange counts with the other workers. Never raises for redis: without it the
         worker goes by its share."""
         if self._limits is None:
             return
@@ -285,7 +285,7 @@ def tightest_of(rate_limits: Sequence[RateLimitStatus]) -> dict[str, RateLimitSt
 
 
 def headers(rate_limits: Sequence[RateLimitStatus], now_us: int) -> list[tuple[str, str]]:
-    """Header pairs that tell where a caller stands: the tightest of each kind. [] without limits.
+    """The rate-limit headers of an answer: the tightest of each kind. [] without limits.
 
     `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers; the others are what clients of
     the larger APIs read.

@@ -1,4 +1,4 @@
-"""Leases whose owner is gone: late costs counted where they belong, slices given back to their budgets.
+"""The sweep of leases whose owner is gone: late costs counted where they belong, slices given back to their budgets.
 
 Those of holds are spared: they belong to a job, which ends them (holds.py).
 """

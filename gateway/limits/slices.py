@@ -1,4 +1,4 @@
-"""What a worker holds in memory: slices of budgets, the purses that bundle them, and requests' reservations."""
+"""What a worker holds in memory: leases of budgets, the sets that bundle them, and requests' reservations."""
 
 import threading
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class BudgetLease:
     """A lease in memory. What the store counts as granted and not spent is `total`, of which requests hold `reserved`,
     plus what was settled here and is not written yet; `rest` is what the store had left for others when last asked.
 
-    `pins` counts the takes under way that rely on it; `payers` whose purses it is in. `mark` is the journal's count
+    `pins` counts the takes under way that rely on it; `payers` whose sets it is in. `mark` is the journal's count
     of entries that must be written before the row may go. `version` is the control version under which its limit was
     last compared with the store's.
     """
@@ -100,7 +100,7 @@ class TakeQueue:
 
 
 class Books(Protocol):
-    """What a reservation needs of the worker's books."""
+    """The interface of the worker's books that reservations use."""
 
     def owns(self, epoch: int) -> bool: ...
     def regain(self, epoch: int) -> bool: ...
@@ -166,7 +166,7 @@ class Reservation(Struct, eq=False):
         self.amount_nusd -= part
 
     def settle(self, cost_nusd: int, credits: bool = True) -> bool:
-        """The rows were appended: give up the rest. True when the cost passed the reservation."""
+        """Release the rest, once the rows were appended. True when the cost passed the reservation."""
         if not self._open:
             return False
         self._open = False

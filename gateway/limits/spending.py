@@ -31,7 +31,7 @@ LOOKED_AT_NUSD = 1_000_000 * NANO
 
 
 class Spending:
-    """The budgets of this worker. `announce(epoch)` leaves word outside of this process that leases are about to be
+    """The budgets of this worker. `announce(epoch)` records outside of this process that leases are about to be
     taken under `epoch`, so that they are recovered when it dies. `tend` must run about each 0.4 s."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Spending:
         return sum(held.reserved for held in self._all.values())
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """Name → (what it tells, value)."""
+        """Name → (help text, value)."""
         return {
             "budget_leases": ("Slices of budgets that this worker holds.", len(self._all)),
             "budget_reserved_usd": (
@@ -138,7 +138,7 @@ class Spending:
             held.used_at = now
 
     def _stamp(self) -> None:
-        """Tell the slices of purses that something was spent of them: once a round, not in each request."""
+        """Mark the leases that something was spent of: once a round, not in each request."""
         spent, self._spent = self._spent, {}
         journal = self._journal
         mark = journal.posted + journal.failed + journal.pending
@@ -213,7 +213,7 @@ class Spending:
             held.version = version
             if terms.pop(held.hold.budget, None) != (held.limit, held.period, held.generation):
                 self._retire(held)
-        if terms:  # A window was set that this purse does not know.
+        if terms:  # A window was set that this budget set does not have.
             self._budget_sets.pop(payer, None)
         if budget_set is not None:
             budget_set.version = version
@@ -282,7 +282,7 @@ class Spending:
         )
 
     def _distrust(self, holds: list[LeaseRequest]) -> None:
-        """Nobody knows whether this take happened: what it may have granted goes back, whole leases at a time."""
+        """Handle a take of unknown outcome: what it may have granted goes back, whole leases at a time."""
         for hold in holds:
             held = self._all.get(hold.lease)
             if held is not None:
@@ -373,7 +373,7 @@ class Spending:
         return not journal.pending or journal.posted + journal.failed >= held.mark
 
     def _doubt(self, moves: list[Move]) -> None:
-        """Nobody knows whether these moves happened: closings are repeated, other leases are used no more."""
+        """Handle moves of unknown outcome: closings are repeated, other leases are used no more."""
         for move in moves:
             held = self._all.get(move.lease)
             if move.close:

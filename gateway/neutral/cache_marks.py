@@ -1,6 +1,6 @@
 """Cache marks by a project's policy: added to what is long and to the end, left as the caller set them, or taken out.
 
-Marks mean something to a few makers; who knows which targets have them decides whether to ask. A caller who marks
+Marks mean something to a few vendors; who knows which targets have them decides whether to ask. A caller who marks
 anything manages the cache: nothing is added then. What is marked depends on the beginning of the conversation and on
 its end alone, so that the marks of one turn lie where the next one's prompt still begins the same.
 """
@@ -14,7 +14,7 @@ from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Tool
 from gateway.neutral.parts import CacheMark, File, Image, Message, Part, Text, ToolCall, ToolResult
 
 AUTOMATIC, CLIENT, DISABLED = "automatic", "client", "disabled"
-LONG = 4096  # characters, about the thousand tokens below which no maker caches
+LONG = 4096  # characters, about the thousand tokens below which no vendor caches
 LEAST_TURNS = 3  # from which on the end is marked: before, nothing of it is asked twice
 LONG_TEXTS = 2  # beside the instructions and the end: four marks in all
 MARKABLE = (Text, Image, File, ToolCall, ToolResult)

@@ -50,7 +50,7 @@ class Text:
     text: str
     cache: CacheMark | None = None
     sources: tuple[Source, ...] = ()
-    signature: str = ""  # opaque, bound to this part by its maker (Google signs text parts too)
+    signature: str = ""  # opaque, bound to this part by its vendor (Google signs text parts too)
     vendor: str = ""
 
 
@@ -105,9 +105,9 @@ class File:
 @dataclass(frozen=True, slots=True)
 class Reasoning:
     """A block of reasoning. `text` may be empty; `signature` (of the text) and `sealed` (encrypted or redacted
-    content) are opaque and mean something to `vendor` only: another maker's are dropped on purpose, never altered.
+    content) are opaque and mean something to `vendor` only: another vendor's are dropped on purpose, never altered.
 
-    `vendor` is a dialect name ("anthropic", "google", "responses", "openai"); `ident` the maker's item id.
+    `vendor` is a dialect name ("anthropic", "google", "responses", "openai"); `ident` the vendor's item id.
     """
 
     text: str = ""

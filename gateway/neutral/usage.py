@@ -61,7 +61,7 @@ COUNTS = tuple(name for name in Usage.__struct_fields__ if name != "basis")
 
 
 def read_count(value: Any) -> int:
-    """A count that somebody else wrote, within 0 and MOST_UNITS; 0 for what is none. Some write counts as floats."""
+    """A count from outside, within 0 and MOST_UNITS; 0 for what is none. Some write counts as floats."""
     if type(value) is int or (type(value) is float and value == value):
         return 0 if value <= 0 else int(value) if value < MOST_UNITS else MOST_UNITS
     return 0

@@ -148,7 +148,7 @@ EVENTS = EventFraming("event-stream", EventReader, read_failure)
 
 
 def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFraming = EVENTS) -> Iterator[Batch]:
-    """Batches up to and with the terminal one; [Silent] while nothing comes. Never raises a GatewayError: it comes
+    """Batches up to and with the terminal one; [Heartbeat] while nothing comes. Never raises a GatewayError: it comes
     as the batch that `stream.fail` makes of it. An answer without a content type is taken for a stream."""
     try:
         kind = reply.headers.get("content-type", "")

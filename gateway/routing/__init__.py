@@ -1,4 +1,4 @@
-"""Which provider serves a request: what was asked, who can serve it, how well each does, in which order to try.
+"""Routing: the providers that can serve a request, how well each does, in which order to try them.
 
 May know the catalogue, the neutral form and the clock; never a wire format, a caller's identity, a price's billing
 or an upstream call. The caller's policy and credentials come in as two functions, so the package holds no account.

@@ -34,7 +34,7 @@ def choose(
     the built-in provider only when no other has a credential. Models of which everything rests come last.
 
     `pin` is the mapping of an earlier request of this session: its model stays while it passes. Raises NotSupported
-    or what the sieve refuses with when nothing passes.
+    or what the candidate filter refuses with when nothing passes.
     """
     resting: list[list[ScoreEntry]] = []
     for whole in (True, False):  # a model that fulfils every wish, wherever it is, before one that does not
@@ -104,7 +104,7 @@ def _cheapest(
 def _examine(
     tables: Tables, sieve: CandidateFilter, candidate: Candidate, options: Options, whole: bool
 ) -> list[ScoreEntry]:
-    """What serves the model of a candidate, if that passes; else none, with the reason in what the sieve excludes."""
+    """Entries of the candidate's model, if it passes; else none, with the reason in the filter's exclusions."""
     unwanted = _unwanted(candidate, options)
     if unwanted:
         sieve.exclude_for(candidate, unwanted)

@@ -26,7 +26,7 @@ CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET = (
     "rest",
     "budget",
 )
-# The last one is found when the request is sent, not by the sieve. Kept decisions name stages by their place here.
+# The last one is found when the request is sent, not by the filter. Kept decisions name stages by their place here.
 STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, REST, BUDGET)
 
 

@@ -130,7 +130,7 @@ def read_ability(
     lost: frozenset[str] = frozenset(),
 ) -> Ability:
     """Compile a mapping. `dialect` is what its protocol speaks ("": the protocol's name is the dialect's), `second`
-    what its other one does, `lost` what the first one's format has no field for (names of Needs)."""
+    what its other one does, `lost` what the first one's format has no field for (names of Requirements)."""
     quirks = frozenset(provider.quirks + mapping.quirks)
     offered = (
         mapping.streaming and provider.streaming,

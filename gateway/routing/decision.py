@@ -1,4 +1,4 @@
-"""A routing decision: what was asked, and the order in which to try."""
+"""A routing decision: the request as routing sees it, and the order in which to try."""
 
 from collections.abc import Mapping as Lookup
 from types import MappingProxyType

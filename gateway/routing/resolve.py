@@ -158,7 +158,7 @@ def _resolve_pinned(provider: str, rest: str, asked: str, catalogue: CatalogueVi
         name, _, region = rest.rpartition(":")
         model = catalogue.find(name)
     if model is None:
-        # As the provider itself calls it, e.g. with the maker's name or a region in front.
+        # As the provider itself calls it, e.g. with the vendor's name or a region in front.
         known = catalogue.served_as(provider, rest)
         if known is None:
             return None

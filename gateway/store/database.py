@@ -103,7 +103,7 @@ class Database:
         return changed
 
     def translate(self, sql: str) -> str:
-        """`?` placeholders in the words of this store. No literal `?` or `%` may stand in such a statement."""
+        """A statement with `?` placeholders, in the SQL of this store. It holds no literal `?` or `%`."""
         return sql if self.kind == "sqlite" else sql.replace("?", "%s")
 
     def now_us(self) -> int:

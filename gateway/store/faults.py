@@ -1,4 +1,4 @@
-"""What a driver's error means for the caller: try again, the store is away, or our own mistake."""
+"""The meaning of a driver's error: try again, the store is unavailable, or our own mistake."""
 
 import enum
 

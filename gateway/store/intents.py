@@ -1,4 +1,4 @@
-"""A worker's own append-only file of what it is about to do, for whoever picks up after it died.
+"""The crash journal: a worker's append-only file of intents, read by another worker if it dies.
 
 A record is length, CRC-32, kind, request, attempt and payload, copied into a mapped file: from then on it is the
 kernel's, and no kill of the process loses it. The owner holds a lock on its files: a free lock means that it is gone.
@@ -31,7 +31,7 @@ MOST_PAYLOAD = 1 << 20
 
 
 class Intent(NamedTuple):
-    """`request` is 16 bytes, `payload` whatever the owner left word of."""
+    """`request` is 16 bytes, `payload` what the owner wrote."""
 
     request: bytes
     attempt: int
@@ -86,7 +86,7 @@ class Intents:
         self._rotate(0)
 
     def claim(self, epoch: int) -> None:
-        """Leave word that this process acts under `epoch` from now on."""
+        """Record that this process acts under `epoch` from now on."""
         self._epochs.append(epoch)
         self._write(CLAIM, NOBODY, 0, EPOCH.pack(epoch))
 
@@ -105,7 +105,7 @@ class Intents:
                 self._drop(number)
 
     def void(self, request: bytes, attempt: int) -> None:
-        """It was not done after all: nobody shall act on it."""
+        """Cancel an intent: it was not carried out."""
         if (request, attempt) in self._open:
             self._write(VOID, request, attempt, b"")
             self.end(request, attempt)
@@ -121,7 +121,7 @@ class Intents:
         self.leave()
 
     def leave(self) -> None:
-        """Let go of the files without deleting any: whoever comes next takes care of what this process held."""
+        """Unlock the files without deleting any: whoever comes next takes care of what this process held."""
         if self._handle >= 0:
             self._retire()
         for handle in self._old.values():

@@ -20,7 +20,7 @@ STIR_S = 0.5
 # A busy process gathers for so long at most: what is ready to run joins the commit, which costs the same for many.
 LINGER_S = 0.005
 # First in each transaction: no row changes when this very group was committed before, although the answer to that
-# commit was lost; a commit still in flight on a lost connection is waited for, since it holds the row.
+# commit was lost; a commit still in shared call on a lost connection is waited for, since it holds the row.
 MARK = (
     "INSERT INTO journal (writer, seq, at) VALUES (?, ?, ?) ON CONFLICT (writer) "
     "DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE journal.seq < excluded.seq"

@@ -55,7 +55,7 @@ def _apply(database: Database, step: Step) -> bool:
 
 
 def _begin(database: Database, step: Step) -> bool:
-    """Leave the mark that tells a killed step from one that never ran; False when it is applied already."""
+    """Write the mark that distinguishes a killed step from one that never ran; False when it is applied already."""
     if _is_applied(database, step):
         return False
     database.execute(

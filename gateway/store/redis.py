@@ -31,7 +31,7 @@ def health(mapping: str) -> str:
 
 
 def response(digest: str) -> str:
-    """A cached response of a project that asked for it."""
+    """A cached response of a project with caching on."""
     return f"{PREFIX}:response:{digest}"
 
 

@@ -53,7 +53,7 @@ def admit(services: Services, inbound: Inbound, operation: str, surface: str = "
 def context_of(
     services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str = "openai"
 ) -> RequestContext:
-    """What the engine works with: who asks, when, under which label, in which session, with which wishes."""
+    """The context of a request for the engine: caller, time, label, session and gateway options."""
     context = _begin(services, inbound, caller, services.sources.source(inbound.headers), operation, surface)
     if _says_more(inbound.headers):
         _read_wishes(context, inbound)

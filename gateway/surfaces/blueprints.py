@@ -129,7 +129,7 @@ def blueprint(services: Services, surface: Surface) -> Blueprint:
 
 
 def make_proxies(server: Server) -> Proxies:
-    """The proxies that the settings tell of."""
+    """The trusted proxies of the settings."""
     return Proxies(server.client_ip_header, server.trusted_proxies, server.proxy_hops)
 
 

@@ -1,4 +1,4 @@
-"""How much a request may hold, told at the door by the name of the cap; and large bodies read in a thread."""
+"""Caps on what one request may hold, each refused by its name; and large bodies read in a thread."""
 
 import re
 from collections.abc import Callable, Sized

@@ -1,4 +1,4 @@
-"""What every reply tells beside the answer itself: who served it, what it cost, by which way. Same in all dialects."""
+"""Facts of a reply beside the answer itself, the same in all dialects: who served it, what it cost, by which way."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ class Facts:
 
     @property
     def warnings(self) -> list[str]:
-        """What of the request was not fulfilled, in the words of the caller's dialect."""
+        """Warnings: what of the request was not fulfilled, with the field names of the caller's dialect."""
         surface = self.context.surface
         return [reword(surface, text) for text in dict.fromkeys(self.outcome.warnings)]
 

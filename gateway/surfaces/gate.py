@@ -16,7 +16,7 @@ TLS = "https:"  # how a base address begins behind TLS, where the cookie has ano
 
 
 class Gate:
-    """Asks the accounts."""
+    """Finds the owner of a request by its headers."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

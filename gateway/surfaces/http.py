@@ -1,4 +1,4 @@
-"""What a surface handles: one request in, one answer out, free of any server and framework."""
+"""Requests, answers, operations and surfaces, as handlers see them: without any server or framework."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ LABEL_LENGTH = 64
 
 
 class Sender(Struct, eq=False):
-    """What the headers of an admitted request told: kept with them for the next request whose headers are the same. No
+    """The sender of an admitted request, remembered for the next request with the same headers. No
     `caller` where nobody was admitted yet, or where a request has more to say than who sends it."""
 
     caller: "Caller | None" = None
@@ -62,7 +62,7 @@ class Inbound(Struct, eq=False):
 
 
 class Outbound(Struct, eq=False):
-    """An answer: whole bytes, or an iterator whose items are sent one by one (its close() is always called)."""
+    """An answer: all of its bytes, or an iterator whose items are sent one by one (its close() is always called)."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -74,7 +74,7 @@ Handler = Callable[["Services", Inbound], Outbound]
 
 @dataclass(frozen=True, slots=True)
 class ErrorFormat:
-    """How a surface tells errors: the `body` of one (error, request id), the JSON `schema` of that, and the header
+    """The error format of a surface: the `body` of one (error, request id), the JSON `schema` of that, and the header
     beside x-request-id in which clients of the format look for the request's id ("": none)."""
 
     name: str
@@ -85,7 +85,7 @@ class ErrorFormat:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the API description says of an operation beside its line in the table.
+    """The description of an operation for the API document, beside its line in the table.
 
     `request` and `query` are the classes that check body and parameters (marshmallow schemas, or a msgspec struct),
     `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
@@ -119,7 +119,7 @@ class Operation:
     """One line of a surface's table.
 
     `path` may hold `<name>` variables, given in Inbound.params. `hot` operations are also answered by the express
-    lane (their path has no variable). `errors` is how it tells errors, None: as its surface does. `body` is what a POST
+    lane (their path has no variable). `errors` is its error format, None: that of its surface. `body` is what a POST
     must carry: "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the
     admission. `about` is for the API description; `deprecated` adds the headers of docs/versioning.md to every answer.
     """
@@ -136,10 +136,10 @@ class Operation:
 
 
 class Surface:
-    """One way to call the gateway: a table of operations that tell errors alike.
+    """One way to call the gateway: a table of operations with one error format.
 
-    Everything else follows from it: blueprints, express lane, description, and how errors that no operation has seen
-    (an unknown path, a wrong method) are told below its `prefixes`. `described`: programs call it, so the description
+    Everything else follows from it: blueprints, express lane, description, and the format of errors that no operation
+    has seen (an unknown path, a wrong method) below its `prefixes`. `described`: programs call it, so the description
     lists it.
     """
 

@@ -1,4 +1,4 @@
-"""Bodies that say what they mean in another spelling than the documented one, put right and read again.
+"""Loose reading: bodies in another spelling than the documented one, corrected and read again.
 
 Only a body that the schema refused comes here, so one that is spelled as documented costs nothing more. What is still
 refused afterwards is told as ever.

@@ -1,4 +1,4 @@
-"""The one place where answers of paid operations are kept as they are sent, whatever their surface."""
+"""Recording of the answers of paid operations as they are sent, the same for every surface."""
 
 import logging
 from collections.abc import Iterator

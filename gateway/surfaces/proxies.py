@@ -1,4 +1,4 @@
-"""Whose address a request comes from where proxies stand in front: told by trusted peers only, from the right."""
+"""The caller's address behind proxies: taken from the headers of trusted peers only, from the right."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache

@@ -31,6 +31,6 @@ def described() -> list[Operation]:
 
 
 def errors_at(path: str) -> ErrorFormat:
-    """How errors that no operation has seen (an unknown path, a wrong method) are told at `path`."""
+    """The format at `path` of errors that no operation has seen (an unknown path, a wrong method)."""
     nearest = max(SURFACES, key=lambda surface: surface.depth(path))
     return nearest.errors if nearest.depth(path) else OPENAI

@@ -1,4 +1,4 @@
-"""What a shape checker says of a body, as an error with the dotted path of the field: shared by the hot surfaces."""
+"""Validation errors of bodies, with the dotted path of the field: shared by the hot surfaces."""
 
 import re
 from collections.abc import Mapping

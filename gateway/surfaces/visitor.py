@@ -186,7 +186,7 @@ def _cookie_name(inbound: Inbound, wanted: str) -> str:
 
 
 def place_of(inbound: Inbound) -> Place:
-    """From where somebody signs in."""
+    """The place of a sign-in: address and program."""
     return Place(inbound.peer, agent_of(inbound), read_cookie(inbound, DEVICE)[:256])
 
 

@@ -50,7 +50,7 @@ def _write_blocks(message: Message, addresses: bool, warnings: list[str]) -> lis
     answered = {part.call_id for part in message.parts if isinstance(part, ToolResult) and part.executed}
     blocks = []
     for part in message.parts:
-        # A server tool's call without its own result is another maker's: it is refused there.
+        # A server tool's call without its own result is another vendor's: it is refused there.
         if isinstance(part, ToolCall) and part.executed and part.id not in answered:
             if FOREIGN_SEARCH not in warnings:
                 warnings.append(FOREIGN_SEARCH)

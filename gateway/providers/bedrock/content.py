@@ -28,7 +28,7 @@ from gateway.providers.tool_arguments import read_arguments
 
 Block = dict[str, Any]
 
-# Reasoning is signed by its maker, who takes it back on every platform; what is sealed only this platform opens.
+# Reasoning is signed by its vendor, who takes it back on every platform; what is sealed only this platform opens.
 SIGNER, SEALER = "anthropic", "bedrock"
 IMAGE_STARTS = (("/9j/", "jpeg"), ("iVBORw0KGgo", "png"), ("R0lGOD", "gif"), ("UklGR", "webp"))
 IMAGE_FORMATS = ("png", "jpeg", "gif", "webp")

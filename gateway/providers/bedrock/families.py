@@ -1,7 +1,7 @@
-"""What the models behind the one format take: where each maker's differ, as a table.
+"""What the models behind the one format take: where each vendor's differ, as a table.
 
 Wire facts: Amazon Bedrock user guide, "Supported models and model features" (Converse), "Prompt caching", "Inference
-request parameters" of each maker, Claude's "Extended thinking" and "Adaptive thinking"; API reference, ToolChoice,
+request parameters" of each vendor, Claude's "Extended thinking" and "Adaptive thinking"; API reference, ToolChoice,
 ToolResultBlock. Nova refuses cache points among tools.
 """
 
@@ -51,7 +51,7 @@ EFFORT = Family("effort")
 ANY_TOOL = Family(choices=frozenset(("required",)))
 OTHERS = Family()
 
-# First match wins. Names are looked for in the model's id there, which regions and makers stand before.
+# First match wins. Names are looked for in the model's id there, which regions and vendors stand before.
 FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
     (re.compile(r"claude-(?:3-|(?:opus|sonnet|haiku)-4-(?:[0-5](?!\d)|20\d{6}))"), CLAUDE_BUDGET),
     (re.compile(r"claude-(?:opus|sonnet|haiku)-4(?!-)"), CLAUDE_BUDGET),

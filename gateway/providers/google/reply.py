@@ -17,7 +17,7 @@ from gateway.providers.protocol import UpstreamReply
 
 ACCOUNT_REASONS = frozenset(("PUP_LIMITED_DISABLED",))
 TIER_HEADER = "x-gemini-service-tier"
-# Parts that only this maker understands; they go back as they came.
+# Parts that only this vendor understands; they go back as they came.
 FOREIGN = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 ReadPart = Text | Reasoning | ToolCall | Image | VendorPart
 BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, however many queries it took (pricing page)

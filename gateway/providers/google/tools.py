@@ -15,7 +15,7 @@ MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY", "tool": "ANY"}
 
 
 def write_tools(tools: tuple[Tool, ...], target: Target, traits: Traits, warnings: list[str]) -> list[dict[str, Any]]:
-    """The `tools` list: all functions in one entry, then search, then the maker's own tools as they are."""
+    """The `tools` list: all functions in one entry, then search, then the vendor's own tools as they are."""
     functions: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for tool in tools:

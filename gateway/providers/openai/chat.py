@@ -21,7 +21,7 @@ from gateway.providers.protocol import Call, Target, UpstreamReply, Way
 
 PATH = "/chat/completions"
 # Parameters that a mapping may lack: left out with a warning when its entry lists others and not these.
-COMPATIBLE = "compatible"  # the quirk of servers other than the format's own maker
+COMPATIBLE = "compatible"  # the quirk of servers other than the format's own vendor
 OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
 WHOLE, STREAMED = "openai chat", "openai chat stream"  # the names of `Custom` among what a target keeps
 USUAL_TIERS = ("auto", "default")
@@ -71,7 +71,7 @@ class OpenAIChat:
 
 
 def has_custom(talk: Conversation) -> bool:
-    """Whether tools of free text are offered, which the format's own maker alone has."""
+    """Whether tools of free text are offered, which the format's own vendor alone has."""
     return any(isinstance(tool, CustomTool) for tool in talk.tools)
 
 

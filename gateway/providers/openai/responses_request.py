@@ -115,7 +115,7 @@ def _write_format(wanted: ResponseFormat) -> dict[str, Any]:
 
 
 def write_tools(tools: tuple[Tool, ...], warnings: list[str]) -> list[dict[str, Any]]:
-    """The `tools` list. NotSupported for a tool that only another maker understands."""
+    """The `tools` list. NotSupported for a tool that only another vendor understands."""
     searching = any(isinstance(tool, VendorTool) and tool.kind == "tool_search" for tool in tools)
     return [_write_tool(tool, searching, warnings) for tool in tools]
 

@@ -115,7 +115,7 @@ class ServerToolUseBlock(Block, tag="server_tool_use"):
 
 
 class ServerResult(Block):
-    """The result of a server tool: kept whole for its maker."""
+    """The result of a server tool: kept whole for its vendor."""
 
     tool_use_id: Name
     content: Raw

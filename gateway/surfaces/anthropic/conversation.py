@@ -163,7 +163,7 @@ def _mark_last(message: Message, mark: CacheMark | None) -> Message:
 
 
 def _read_tool(tool: dict[str, Any]) -> Tool:
-    """A tool of the caller's own, web search, or one that its maker alone understands."""
+    """A tool of the caller's own, web search, or one that its vendor alone understands."""
     kind = tool.get("type") or "custom"
     if kind == "custom":
         mark = tool.get("cache_control")

@@ -76,7 +76,7 @@ def _text_of(raw: Raw) -> str:
 
 
 def read_thinking(block: wire.ThinkingBlock) -> Reasoning | OpaqueToken | None:
-    """The reasoning, as its own maker signed it; a seal of ours that stands for a mark of another part; None for
+    """The reasoning, as its own vendor signed it; a seal of ours that stands for a mark of another part; None for
     one of ours that was changed on the way."""
     if not is_ours(block.signature):
         return Reasoning(block.thinking, block.signature, vendor=NAME if block.signature else "")
@@ -97,7 +97,7 @@ def _read_media(source: Struct) -> Media:
 
 
 def _read_document(block: wire.DocumentBlock) -> list[Part]:
-    """A file; text that came as a document is text, which every maker reads."""
+    """A file; text that came as a document is text, which every vendor reads."""
     mark, source = read_mark(block.cache_control), block.source
     head = "\n".join(filter(None, (block.title, block.context)))
     if isinstance(source, wire.TextSource):

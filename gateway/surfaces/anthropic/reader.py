@@ -30,7 +30,7 @@ NATIVE_FIELDS = (
     "cache_control",
     "context_management",
 )
-# Server tools that other makers have too, or can do without.
+# Server tools that other vendors have too, or can do without.
 SHARED_TOOLS = ("web_search_", "tool_search_tool_")
 MARK_WORD = b'"cache_control":'  # within a text the quotation marks would be escaped
 OWN_CALL_PREFIX = "srvtoolu_"
@@ -66,8 +66,8 @@ class Survey:
 
     def __init__(self) -> None:
         self.text = self.images = self.files = 0
-        self.mixed = False  # holds what the format's own makers would refuse: the body must be written anew
-        self.own_files = False  # names files that one maker alone has
+        self.mixed = False  # holds what the format's own vendors would refuse: the body must be written anew
+        self.own_files = False  # names files that one vendor alone has
 
     def add_prompt(self, body: schema.Prompt) -> None:
         """Instructions, messages and tools."""
@@ -108,7 +108,7 @@ class Survey:
                 self._add_other(block)
 
     def _check_text(self, block: wire.TextBlock) -> None:
-        """Blank text, and citations of other makers' answers (they have no index), are refused where the format is
+        """Blank text, and citations of other vendors' answers (they have no index), are refused where the format is
         at home."""
         if not block.text.strip() or (
             block.citations and any(one.get("encrypted_index") == "" for one in block.citations)

@@ -152,7 +152,7 @@ OTHER_FORMAT = (
 )
 # Kinds of parts and tools that the other format alone has.
 OTHER_KINDS = re.compile(r"^Invalid value '(image_url|input_audio|input_text|input_image|function|file|refusal)'")
-# What a tool of the caller's own may have; a server tool is its maker's and kept whole.
+# What a tool of the caller's own may have; a server tool is its vendor's and kept whole.
 TOOL_FIELDS = frozenset(
     (
         "type",

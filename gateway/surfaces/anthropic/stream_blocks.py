@@ -274,7 +274,7 @@ class BlockOrder:
     """Takes events of blocks, gives frames. `called` tells whether the caller has a tool to run.
 
     The signature of a text goes out ahead of the next block. That of the last text is left out: clients take the last
-    block for the answer, and no maker insists on it (Google, "Thought signatures": only those of calls are checked).
+    block for the answer, and no vendor insists on it (Google, "Thought signatures": only those of calls are checked).
     """
 
     def __init__(self, silent: bool = False) -> None:
@@ -326,7 +326,7 @@ class BlockOrder:
         return sent
 
     def _is_hidden(self, event: ToolCallDelta) -> bool:
-        """Calls that another maker's server ran mean nothing in this format; nor do pieces that follow them."""
+        """Calls that another vendor's server ran mean nothing in this format; nor do pieces that follow them."""
         if event.executed and event.vendor != NAME:
             return True
         return not event.id and not event.name and self._find(_CallWriter, event) is None

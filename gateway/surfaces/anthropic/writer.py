@@ -50,7 +50,7 @@ def is_call(part: Part) -> bool:
 
 
 def write_part(part: Part) -> list[Block]:
-    """The blocks that show a part: none for what only another maker's client understands."""
+    """The blocks that show a part: none for what only another vendor's client understands."""
     match part:
         case Text():
             return _write_text(part)
@@ -70,7 +70,7 @@ def write_part(part: Part) -> list[Block]:
 
 def write_silent(part: Part) -> list[Block]:
     """The blocks of a part for a caller who asked for no thinking: none of them is a thinking block. The mark of a call
-    stands on the call itself; that of a text is left out, since no maker insists on it."""
+    stands on the call itself; that of a text is left out, since no vendor insists on it."""
     if isinstance(part, Reasoning):
         return []
     if isinstance(part, Text):
@@ -91,7 +91,7 @@ def _write_text(part: Text) -> list[Block]:
 
 
 def write_reasoning(part: Reasoning) -> Block:
-    """A thinking block: signed by its own maker, or sealed by us for another."""
+    """A thinking block: signed by its own vendor, or sealed by us for another."""
     if part.vendor == NAME and part.sealed:
         return {"type": "redacted_thinking", "data": part.sealed}
     return {"type": "thinking", "thinking": part.text, "signature": sign(part)}
@@ -108,7 +108,7 @@ def sign(part: Reasoning) -> str:
 
 
 def mark(what: str, vendor: str, signature: str) -> Block:
-    """An empty thinking block that brings another part's mark back to its maker."""
+    """An empty thinking block that brings another part's mark back to its vendor."""
     return {"type": "thinking", "thinking": "", "signature": write_seal(OpaqueToken(what, vendor, signature))}
 
 

@@ -67,7 +67,7 @@ def _message(message: schema.Message, place: int, names: dict[str, str]) -> Mess
 
 
 def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, str]) -> Message:
-    """Reasoning first, then text, then calls: the order in which every maker takes them back."""
+    """Reasoning first, then text, then calls: the order in which every vendor takes them back."""
     said = message.reasoning or message.reasoning_content or ""
     calls = message.tool_calls or []
     path = f"messages.{place}.reasoning_details"

@@ -1,7 +1,7 @@
 """`reasoning_details`: the wire form in which reasoning and its seals leave and come back unchanged.
 
 Items: {type: reasoning.text, text, signature}, {type: reasoning.summary, summary}, {type: reasoning.encrypted, data},
-each with `format` (who made it), `id` (the maker's, optional) and `index` (items of one index are one block, also
+each with `format` (who made it), `id` (the vendor's, optional) and `index` (items of one index are one block, also
 across the chunks of a stream). A seal of a tool call is an encrypted item whose `id` is the call's; one of the text
 has the id `content`.
 """
@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ReasoningMarks:
-    """Seals that belong to other parts than reasoning: (signature, maker) of the text, and by call id."""
+    """Seals that belong to other parts than reasoning: (signature, vendor) of the text, and by call id."""
 
     text: tuple[str, str] = ("", "")
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class _Block:
 
 
 def vendor_of(name: Any) -> str:
-    """The maker that a `format` stands for; a format of no known maker is its own name, "unknown" is none."""
+    """The vendor that a `format` stands for; a format of no known vendor is its own name, "unknown" is none."""
     return "" if not isinstance(name, str) or name == UNKNOWN else REASONING_VENDORS.get(name, name)
 
 
@@ -68,7 +68,7 @@ def read_details(
     items: list[dict[str, Any]] | None, said: str, call_ids: Collection[str], path: str
 ) -> tuple[list[Reasoning], ReasoningMarks]:
     """Reasoning blocks and other parts' seals of one message. `said` is its plain reasoning text, used when no item
-    has any: a stream whose maker shows itself at the end alone tells the text there only, and the signature is of it.
+    has any: a stream whose vendor shows itself at the end alone tells the text there only, and the signature is of it.
     InvalidRequest for an item that is not one of the three types."""
     if not items:
         return ([Reasoning(said)] if said else []), ReasoningMarks()
@@ -95,7 +95,7 @@ def read_details(
 
 
 def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) -> None:
-    """Add an item to the block it continues (same index and maker), or begin another."""
+    """Add an item to the block it continues (same index and vendor), or begin another."""
     index, last = item.get("index"), blocks[-1] if blocks else None
     lone_signature = not item.get("text") and item.get("signature") and last is not None and not last.signatures
     if last is None or last.vendor != vendor or not (lone_signature or (index is not None and index == last.index)):
@@ -119,7 +119,7 @@ def _word(item: dict[str, Any], name: str) -> str:
 
 
 def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """The items of a message's parts; empty when nothing in them has a maker who wants it back."""
+    """The items of a message's parts; empty when nothing in them has a vendor who wants it back."""
     items: list[dict[str, Any]] = []
     index = 0
     for part in parts:

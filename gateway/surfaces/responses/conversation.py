@@ -157,7 +157,7 @@ class _Messages:
 
 
 def _call_marks(found: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str, str]]:
-    """(mark, maker) by call id, wherever among the items the marks are."""
+    """(mark, vendor) by call id, wherever among the items the marks are."""
     marks: dict[str, tuple[str, str]] = {}
     for path, item in found:
         if type(item) is schema.Reasoning:

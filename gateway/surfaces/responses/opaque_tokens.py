@@ -1,6 +1,6 @@
-"""`encrypted_content`: the one opaque member in which reasoning and marks of any maker leave and come back unchanged.
+"""`encrypted_content`: the one opaque member in which reasoning and marks of any vendor leave and come back unchanged.
 
-What a server of this dialect sealed is wrapped with the account that can open it, byte for byte. What other makers
+What a server of this dialect sealed is wrapped with the account that can open it, byte for byte. What other vendors
 hand out (signed or sealed reasoning, marks on texts and tool calls) and our own compactions are packed as JSON.
 """
 
@@ -33,7 +33,7 @@ class SealedMarks:
 
 
 def seal_reasoning(part: Reasoning, origin: str) -> str:
-    """The seal of a reasoning block, "" when nothing of it means anything to its maker."""
+    """The seal of a reasoning block, "" when nothing of it means anything to its vendor."""
     if part.vendor == dialect.NAME:
         return dialect.write_seal(dialect.NAME, origin, part.sealed) if part.sealed else ""
     if not part.vendor or not (part.signature or part.sealed):
