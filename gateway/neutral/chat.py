@@ -32,7 +32,7 @@ class FunctionTool:
 
 @dataclass(frozen=True, slots=True)
 class CustomTool:
-    """A tool with free-text input, optionally held to a grammar (`format` in its maker's JSON)."""
+    """A tool with free-text input, optionally held to a grammar (`format` in its vendor's JSON)."""
 
     name: str
     description: str = ""
@@ -55,7 +55,7 @@ class WebSearch:
 
 @dataclass(frozen=True, slots=True)
 class VendorTool:
-    """A provider-defined tool that only `vendor` understands; targets of other makers are skipped or refuse."""
+    """A provider-defined tool that only `vendor` understands; targets of other vendors are skipped or refuse."""
 
     vendor: str
     kind: str
@@ -106,7 +106,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     parallel_tool_calls: bool | None = None
     verbosity: str = ""
-    output_effort: str = ""  # a maker's separate output effort
+    output_effort: str = ""  # a vendor's separate output effort
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Requirements(Struct, frozen=True, gc=False):
     media: int = 0
     forced_tool: str = ""  # a tool_choice mode beyond auto and none
     verbosity: bool = False
-    vendor_only: str = ""  # dialect of a part that no other maker understands
+    vendor_only: str = ""  # dialect of a part that no other vendor understands
     penalties: bool = False
     cache_marks: bool = False
     search_offered: bool = False

@@ -44,7 +44,7 @@ class Target:
     no more.
     `protocol` is the name of the protocol that it speaks: its entry's, unless an operator chose between OpenAI's two
     by the setting `use_responses_api`; `second` is the one for requests that need what the first lacks ("": none).
-    `kept` is what was worked out of all this (but the cap) for the next call,
+    `memo` is what was worked out of all this (but the cap) for the next call,
     each under a name of its own: it ends with the target, and so with the credential.
     """
 
