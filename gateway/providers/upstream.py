@@ -181,14 +181,15 @@ class Upstreams:
         return served, call, relayed, TappedPending(served.opener.send(call, target, deadline), tap)
 
     def _write(self, served: CallPath, request: Request, target: Target) -> tuple[CallPath, Call]:
-        """The call built anew; over the other protocol for content that `served` cannot carry. NotSupported."""
+        """The call built anew: over the other protocol for content that `served` cannot carry, else without the tools
+        that are merely offered. NotSupported."""
         try:
             return served, apart.write(served.codec, request, target)
         except NotSupported as error:
             first = self._first(request, target)
             other = first.second if served is first else first
             if other is None or (other is first and first.needs_second(request, served)):
-                raise
+                return served, write_bare(served.codec, request, target, error)
             try:
                 return other, apart.write(other.codec, request, target)
             except NotSupported:

@@ -256,3 +256,24 @@ def test_what_has_no_effect_brings_no_warning_and_goes_nowhere(stage: Stage, sur
     assert "x-llmgateway-warnings" not in stage.headers
     (call,) = stage.heard("openai")
     assert not {"n", "seed", "logprobs", "logit_bias"} & set(call.body)
+
+
+SEARCH_AND_FUNCTION = {
+    "messages": {"tools": [{"type": "web_search_20250305", "name": "web_search"}, MESSAGES_TOOL]},
+    "responses": {"tools": [{"type": "web_search"}, RESPONSES_TOOL]},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("surface", SEARCH_AND_FUNCTION)
+def test_a_search_that_is_offered_beside_functions_never_refuses_a_request(
+    stage: Stage, surface: str, maker: str, stream: bool
+) -> None:
+    """Coding agents offer both; a model that has each may not take them together."""
+    status, reply = ask(stage, surface, maker, SEARCH_AND_FUNCTION[surface], "able", stream=stream)
+    assert status == 200, reply
+    (call,) = stage.heard(maker)
+    assert not call.problem and "clock" in json.dumps(call.body)
+    told = any("web_search was left out" in text for text in warnings_of(surface, reply))
+    assert told is not ("search" in json.dumps(call.body).lower())
