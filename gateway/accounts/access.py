@@ -7,14 +7,13 @@ level (organization, each team, member, key) only narrows. No rules: everything 
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Literal
 
 from gateway.accounts.compliance import CompliancePolicy, violation
+from gateway.accounts.models import Scope
 from gateway.catalogue.entries import Mapping, Provider, TokenRates
 from gateway.catalogue.rates import prices_at
 from gateway.errors import Forbidden
 
-Scope = Literal["organization", "team", "member", "key"]
 Network = IPv4Network | IPv6Network
 Predicate = Callable[[Mapping, Provider], str | None]
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.accounts.models import Audit, AuditHead
 from gateway.store.database import Database
@@ -84,7 +85,7 @@ def verify(database: Database) -> tuple[int, list[str]]:
     problems: list[str] = []
     seq, previous = 0, GENESIS
     while seq < last and not problems:
-        page = database.read(lambda after=seq: _page(after, last))
+        page = database.read(partial(_page, seq, last))
         if not page:
             problems.append(f"entries {seq + 1} to {last} are missing")
         for row in page:

@@ -6,11 +6,10 @@ RFC 8628; the product's figures: ten minutes, a poll each five seconds, one know
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import Literal
 
 from gateway import ids
 from gateway.accounts import audit, tokens
-from gateway.accounts.models import DeviceCode, User
+from gateway.accounts.models import DeviceCode, DeviceStatus, User
 from gateway.accounts.sessions import PREFIX, NewSession, Sessions
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, NotFound
@@ -25,7 +24,7 @@ TOLERANCE_S = 1
 # Without vowels, so that no code spells a word (RFC 8628, section 6.1).
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 
-Status = Literal["pending", "approved", "denied", "expired", "slow_down"]
+Status = DeviceStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Devices:
             # Whoever deletes the row has used the code: it is good for one session.
             if not DeviceCode.delete().where(DeviceCode.id == row.id).execute():
                 return "expired", None
-            if row.status == "denied":
+            if row.status == "denied" or row.user_id is None:
                 return "denied", None
             return "approved", NewSession(self._sessions.insert(session_id, token, row.user_id, now, row.client), token)
 
@@ -111,7 +110,8 @@ class Devices:
                 raise Conflict("This code was already used.", code="device_code_used")
             if not User.select().where(User.id == user_id, User.status == "active").exists():
                 raise NotFound(f"There is no active user {user_id}.")
-            row.status, row.user = ("approved" if approve else "denied"), user_id
+            row.status = "approved" if approve else "denied"
+            row.user_id = user_id
             row.save()
             audit.append(f"device.{'approve' if approve else 'deny'}", row.id, actor=user_id, at_us=now)
             return _info(row)

@@ -135,8 +135,8 @@ class Discounts:
 
 
 def _infos(rows: Iterable[tuple]) -> Iterable[DiscountInfo]:
-    for ident, *place, fraction, starts, ends in rows:
-        yield DiscountInfo(*place, fraction, starts, ends, ident)
+    for ident, organization, provider, model, fraction, starts, ends in rows:
+        yield DiscountInfo(organization, provider, model, fraction, starts, ends, ident)
 
 
 def _check(wanted: DiscountInfo, catalogue: Catalogue) -> None:

@@ -1,6 +1,8 @@
 """Invitations: the only way in for a person who has no account yet."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import peewee
 
@@ -186,11 +188,11 @@ def _revoke_pending(organization_id: str, email: str) -> None:
     Invitation.update(status="revoked").where(same, Invitation.status == "pending").execute()
 
 
-def _audit(action: str, subject: str, organization_id: str, detail: dict[str, object], actor: str, now: int) -> None:
+def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str, object], actor: str, now: int) -> None:
     audit.append(action, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
 
 
-def _select():
+def _select() -> "peewee.ModelSelect[Any]":
     inviter, invited = User.alias(), User.alias()
     return (
         Invitation.select(
@@ -206,7 +208,8 @@ def _select():
     )
 
 
-def _load(invitation_id: str) -> Invitation | None:
+def _load(invitation_id: str) -> Any:
+    """A row of `_select`, or None."""
     return _select().where(Invitation.id == invitation_id).first()
 
 
@@ -229,7 +232,7 @@ def _may_invite(row: Invitation) -> bool:
     return Member.select().join(User).where(mine & active).exists()
 
 
-def _info(row: Invitation, now: int) -> InvitationInfo:
+def _info(row: Any, now: int) -> InvitationInfo:
     return InvitationInfo(
         row.id,
         row.organization_id,

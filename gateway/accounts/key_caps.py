@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import peewee
-
 from gateway import settings
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
@@ -72,10 +70,10 @@ def set_caps(database: Database, control: Control, organization_id: str, caps: O
 
     def work(now: int) -> OwnCaps:
         _load(organization_id)
-        values = {"max_keys": caps.total, "max_member_keys": caps.member}
+        values: dict[str, int | None] = {"max_keys": caps.total, "max_member_keys": caps.member}
         Organization.update(updated_at=now, **values).where(Organization.id == organization_id).execute()
-        by = {"actor": actor, "at_us": now, "organization_id": organization_id}
-        audit.append("organization.update_key_caps", organization_id, **by, detail=values)
+        action = "organization.update_key_caps"
+        audit.append(action, organization_id, actor=actor, at_us=now, organization_id=organization_id, detail=values)
         return caps
 
     return commit(database, control, work, confirm=False)
@@ -114,7 +112,7 @@ def find_room(database: Database, organization_id: str, member_id: str, defaults
 
 def _count(organization_id: str, member_id: str, now: int) -> int:
     alive = ApiKey.expires_at.is_null() | (ApiKey.expires_at > now)
-    query: peewee.ModelSelect = ApiKey.select().join(Project).where(Project.organization == organization_id)
+    query = ApiKey.select().join(Project).where(Project.organization == organization_id)
     if member_id:
         query = query.where(ApiKey.member == member_id)
     return query.where(ApiKey.status == "active", alive).count()

@@ -3,9 +3,9 @@
 The table follows the service document ("States and transitions") with "revoked" as the state without return.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import peewee
 
@@ -277,17 +277,17 @@ def read_description(text: str) -> str:
     return description
 
 
-def state_of(status: str, expires_at_us: int | None, now: int) -> State:
+def state_of(status: State, expires_at_us: int | None, now: int) -> State:
     """The effective state of a stored status."""
     expired = expires_at_us is not None and expires_at_us <= now
-    return MOVES.get((status, "expire"), status) if expired else status  # type: ignore[return-value]
+    return MOVES.get((status, "expire"), status) if expired else status
 
 
-def _apply(before: KeyInfo, action: str, values: dict[str, object], actor: str, now: int) -> KeyInfo:
+def _apply(before: KeyInfo, action: str, values: Mapping[str, object], actor: str, now: int) -> KeyInfo:
     after = move(before.state, action)
     status = "active" if after == "expired" else after
     ApiKey.update(status=status, updated_at=now, **values).where(ApiKey.id == before.id).execute()
-    detail = {"from": before.state, "to": after}
+    detail: dict[str, object] = {"from": before.state, "to": after}
     if "expires_at" in values:
         detail["expires_at"] = values["expires_at"]
     audit.append(
@@ -320,7 +320,7 @@ def _check_owner(draft: Draft) -> str:
     return project.organization_id
 
 
-def _select() -> peewee.ModelSelect:
+def _select() -> "peewee.ModelSelect[Any]":
     return (
         ApiKey.select(ApiKey, Project.organization.alias("owner"), User.id.alias("by"), User.email, User.name)
         .join(Project)
@@ -338,7 +338,8 @@ def _load(key_id: str, now: int) -> KeyInfo:
     return _info(row, now)
 
 
-def _info(row: ApiKey, now: int) -> KeyInfo:
+def _info(row: Any, now: int) -> KeyInfo:
+    """Of a row of `_select`: a key with its organization and the user who made it."""
     return KeyInfo(
         id=row.id,
         organization_id=row.owner,

@@ -1,21 +1,21 @@
 """People: users and their membership in organizations."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import peewee
 
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import DeviceCode, Member, Organization, Session, User
+from gateway.accounts.models import DeviceCode, Member, MemberStatus, Organization, Role, Session, User
 from gateway.accounts.passwords import check_password, hash_password
 from gateway.control import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from gateway.store.database import Database
 from gateway.threads import Threads
 
-Role = Literal["owner", "admin", "developer"]
 ROLES: tuple[Role, ...] = ("owner", "admin", "developer")
 
 
@@ -24,7 +24,7 @@ class UserInfo:
     id: str
     email: str
     name: str
-    status: Literal["active", "inactive"]
+    status: MemberStatus
     created_at_us: int
 
 
@@ -38,14 +38,14 @@ class MemberInfo:
     email: str
     name: str
     role: Role
-    status: Literal["active", "inactive"]
+    status: MemberStatus
 
 
 def sign_in(database: Database, threads: Threads, email: str, password: str) -> UserInfo:
     """The user with this password. Unauthenticated alike for a wrong password and an unknown address; Forbidden
     (code account_deactivated) for a deactivated account whose password is right."""
     row = database.read(lambda: User.get_or_none(User.email == email.strip().lower()))
-    if not check_password(threads, password, row.password_hash if row else ""):
+    if not check_password(threads, password, row.password_hash if row else "") or row is None:
         raise Unauthenticated("The e-mail address or the password is wrong.", code="invalid_credentials")
     if row.status != "active":
         raise Forbidden("This account was deactivated.", code="account_deactivated")
@@ -247,11 +247,11 @@ def _check_owner_left(organization_id: str) -> None:
         raise Conflict("An organization keeps at least one active owner.", code="last_owner")
 
 
-def _audit(action: str, subject: str, organization_id: str, detail: dict[str, object], actor: str, now: int) -> None:
+def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str, object], actor: str, now: int) -> None:
     audit.append(action, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
 
 
-def _select() -> peewee.ModelSelect:
+def _select() -> "peewee.ModelSelect[Any]":
     return Member.select(Member, User.email, User.name).join(User).objects()
 
 
@@ -262,7 +262,8 @@ def _load(member_id: str) -> MemberInfo:
     return _info(row)
 
 
-def _info(row: Member) -> MemberInfo:
+def _info(row: Any) -> MemberInfo:
+    """Of a row of `_select`: a member with what is shown of the user."""
     return MemberInfo(row.id, row.organization_id, row.user_id, row.email, row.name, row.role, row.status)
 
 

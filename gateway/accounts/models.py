@@ -1,10 +1,18 @@
 """The tables of the accounts: organizations, people, keys, rules and the audit trail."""
 
 from collections.abc import Sequence
+from typing import Literal, cast
 
 import peewee
 
+from gateway.accounts.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
+
+Role = Literal["owner", "admin", "developer"]
+Scope = Literal["organization", "team", "member", "key"]
+OrganizationStatus = Literal["active", "blocked"]
+MemberStatus = Literal["active", "inactive"]
+DeviceStatus = Literal["pending", "approved", "denied", "expired", "slow_down"]
 
 
 class Organization(Base):
@@ -13,7 +21,7 @@ class Organization(Base):
 
     id = peewee.CharField(40, primary_key=True)
     name = peewee.CharField(255)
-    status = peewee.CharField(16, default="active")
+    status = cast("peewee.CharField[OrganizationStatus]", peewee.CharField(16, default="active"))
     policy = peewee.TextField(default="{}")
     max_keys = peewee.IntegerField(null=True)
     max_member_keys = peewee.IntegerField(null=True)
@@ -29,6 +37,7 @@ class Project(Base):
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
     name = peewee.CharField(255)
     mode = peewee.CharField(16, default="credits")
     status = peewee.CharField(16, default="active")
@@ -53,7 +62,7 @@ class User(Base):
     email = peewee.CharField(255, unique=True)
     name = peewee.CharField(255, default="")
     password_hash = peewee.CharField(255, default="")
-    status = peewee.CharField(16, default="active")
+    status = cast("peewee.CharField[MemberStatus]", peewee.CharField(16, default="active"))
     created_at = TimeField()
     updated_at = TimeField()
 
@@ -66,9 +75,11 @@ class Member(Base):
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
     user = peewee.ForeignKeyField(User, on_delete="RESTRICT", backref="+")
-    role = peewee.CharField(16, default="developer")
-    status = peewee.CharField(16, default="active")
+    user_id: str
+    role = cast("peewee.CharField[Role]", peewee.CharField(16, default="developer"))
+    status = cast("peewee.CharField[MemberStatus]", peewee.CharField(16, default="active"))
     created_at = TimeField()
     updated_at = TimeField()
 
@@ -82,6 +93,7 @@ class Team(Base):
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
     name = peewee.CharField(255)
     limited = peewee.BooleanField(default=False)
     created_at = TimeField()
@@ -93,7 +105,9 @@ class Team(Base):
 
 class TeamMember(Base):
     team = peewee.ForeignKeyField(Team, on_delete="CASCADE", backref="+")
+    team_id: str
     member = peewee.ForeignKeyField(Member, on_delete="CASCADE", backref="+")
+    member_id: str
 
     class Meta:
         table_name = "team_member"
@@ -105,8 +119,10 @@ class ApiKey(Base):
 
     id = peewee.CharField(40, primary_key=True)
     project = peewee.ForeignKeyField(Project, on_delete="RESTRICT", backref="+")
+    project_id: str
     member = peewee.ForeignKeyField(Member, on_delete="RESTRICT", backref="+")
-    kind = peewee.CharField(16, default="user")
+    member_id: str
+    kind = cast("peewee.CharField[Kind]", peewee.CharField(16, default="user"))
     description = peewee.CharField(255)
     token_hash = peewee.CharField(64, unique=True)
     mask = peewee.CharField(32)
@@ -124,6 +140,7 @@ class ProviderKey(Base):
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
     provider = peewee.CharField(80)
     secret = peewee.TextField()
     mask = peewee.CharField(32)
@@ -146,6 +163,7 @@ class CustomProvider(Base):
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
     name = peewee.CharField(64)
     base_url = peewee.TextField()
     models = peewee.TextField(default="[]")
@@ -162,7 +180,8 @@ class AccessRule(Base):
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
-    scope = peewee.CharField(16)
+    organization_id: str
+    scope = cast("peewee.CharField[Scope]", peewee.CharField(16))
     scope_id = peewee.CharField(40)
     type = peewee.CharField(24)
     value = peewee.TextField()
@@ -227,6 +246,7 @@ class Session(Base):
 
     id = peewee.CharField(40, primary_key=True)
     user = peewee.ForeignKeyField(User, on_delete="CASCADE", backref="+")
+    user_id: str
     token_hash = peewee.CharField(64, unique=True)
     created_at = TimeField()
     refreshed_at = TimeField()
@@ -244,8 +264,9 @@ class DeviceCode(Base):
     code_hash = peewee.CharField(64, unique=True)
     user_code = peewee.CharField(16, unique=True)
     client = peewee.CharField(64)
-    status = peewee.CharField(16, default="pending")
+    status = cast("peewee.CharField[DeviceStatus]", peewee.CharField(16, default="pending"))
     user = peewee.ForeignKeyField(User, on_delete="CASCADE", backref="+", null=True)
+    user_id: str | None
     polled_at = TimeField(default=0)
     created_at = TimeField()
     expires_at = TimeField()
@@ -259,8 +280,9 @@ class Invitation(Base):
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
     email = peewee.CharField(255)
-    role = peewee.CharField(16)
+    role = cast("peewee.CharField[Role]", peewee.CharField(16))
     token_hash = peewee.CharField(64, unique=True)
     invited_by = peewee.CharField(40)
     status = peewee.CharField(16, default="pending")
@@ -276,6 +298,7 @@ class Skill(Base):
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
     name = peewee.CharField(64)
     description = peewee.TextField()
     content = peewee.TextField()

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.compliance import read_policy
-from gateway.accounts.models import Member, Organization
+from gateway.accounts.models import Member, Organization, OrganizationStatus
 from gateway.control import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -23,7 +23,7 @@ class OrganizationInfo:
 
     id: str
     name: str
-    status: Literal["active", "blocked"]
+    status: OrganizationStatus
     policy: Mapping[str, Any]
     created_at_us: int
 
@@ -77,7 +77,7 @@ def list_organizations(database: Database, user_id: str = "") -> list[Organizati
 
 
 def set_organization_status(
-    database: Database, control: Control, organization_id: str, status: Literal["active", "blocked"], *, actor: str
+    database: Database, control: Control, organization_id: str, status: OrganizationStatus, *, actor: str
 ) -> OrganizationInfo:
     """Block an organization (its keys are answered 410 when this returns) or let it in again. NotFound."""
     return _update(database, control, organization_id, "update_status", {"status": status}, actor)

@@ -263,7 +263,7 @@ def mask_secret(secret: str) -> str:
     return mask(secret) if len(secret) >= 32 else secret[:2] + "•" * 5
 
 
-def _select(organization_id: str) -> peewee.ModelSelect:
+def _select(organization_id: str) -> "peewee.ModelSelect[ProviderKey]":
     return (
         ProviderKey.select()
         .where(ProviderKey.organization == organization_id, ProviderKey.status != "deleted")

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import peewee
+
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.access import SCOPE_NAMES, Scope
@@ -93,7 +95,7 @@ def remove_rule(database: Database, control: Control, organization_id: str, rule
 
 def organization_of(scope: Scope, scope_id: str) -> str:
     """The id of the organization that the place belongs to; within a database read or write. NotFound."""
-    queries = {
+    queries: dict[str, peewee.ModelSelect[Any]] = {
         "organization": Organization.select(Organization.id).where(Organization.id == scope_id),
         "team": Team.select(Team.organization).where(Team.id == scope_id),
         "member": Member.select(Member.organization).where(Member.id == scope_id),

@@ -1,6 +1,9 @@
 """Sessions: who is signed in, known by a secret token of which the store has only the keyed hash."""
 
 from dataclasses import dataclass, field
+from typing import Any
+
+import peewee
 
 from gateway import ids
 from gateway.accounts import audit, tokens
@@ -145,11 +148,11 @@ class Sessions:
         return _info(row, refreshed=True)
 
 
-def _select():
+def _select() -> "peewee.ModelSelect[Any]":
     return Session.select(Session, User.email, User.name, User.status).join(User).objects()
 
 
-def _info(row: Session, refreshed: bool = False) -> SessionInfo:
+def _info(row: Any, refreshed: bool = False) -> SessionInfo:
     return SessionInfo(
         row.id, row.user_id, row.email, row.name, row.created_at, row.expires_at, refreshed, row.refreshed_at, row.agent
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.accounts.tokens import hash_token
 from gateway.clock import SECOND_US
@@ -38,7 +39,7 @@ class Throttle:
         """
         now = self._database.now_us()
         for gate in gates:
-            count, ends_at = self._database.read(lambda gate=gate: self._read(gate))
+            count, ends_at = self._database.read(partial(self._read, gate))
             if count >= gate.most and ends_at > now:
                 raise _full(gate, ends_at - now)
         for counted, (count, ends_at) in zip(gates, self._database.write(lambda: self._count(gates, now)), strict=True):

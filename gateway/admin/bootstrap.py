@@ -100,16 +100,24 @@ class Administration:
         if organizations.any_organization():
             return None
         organization_id = plan.organization_id
-        by = {"actor": OPERATOR, "now": now}
-        organizations.insert_organization(organization_id, FIRST_NAME, **by)
+        organizations.insert_organization(organization_id, FIRST_NAME, actor=OPERATOR, now=now)
         values = projects.read_change(projects.ProjectChange(name=FIRST_NAME))
-        projects.insert_project(plan.project_id, organization_id, values, **by)
+        projects.insert_project(plan.project_id, organization_id, values, actor=OPERATOR, now=now)
         member = members.insert_member(
-            plan.member_ids, organization_id, plan.email, "owner", name="", password_hash=plan.password_hash, **by
+            plan.member_ids,
+            organization_id,
+            plan.email,
+            "owner",
+            name="",
+            password_hash=plan.password_hash,
+            actor=OPERATOR,
+            now=now,
         )
         draft = keys.Draft(plan.project_id, member.id, "First key")
         token = plan.token or tokens.make("user")
-        made = keys.insert(self._hash_keys, draft, plan.key_id, token, description=draft.description, **by)
+        made = keys.insert(
+            self._hash_keys, draft, plan.key_id, token, description=draft.description, actor=OPERATOR, now=now
+        )
         granted = plan.credits_nusd if grant is not None else 0
         if grant is not None and granted:
             grant(organization_id, granted, f"bootstrap:{organization_id}")

@@ -1,5 +1,6 @@
 """Credits and spending limits as people change them: checked, audited, in force on every worker on return."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,7 +72,7 @@ class Funding:
         commit(self._database, self._control, work)
 
 
-def _audit(action: str, subject: str, organization_id: str, detail: dict[str, object], actor: str, now: int) -> None:
+def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str, object], actor: str, now: int) -> None:
     audit.append(action, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
 
 

@@ -143,11 +143,12 @@ class Management:
         new_ids = (ids.new("member"), user_id)
 
         def work(now: int) -> organizations.OrganizationInfo:
-            by = {"actor": user_id, "now": now}
             members.check_room(user_id, self._limits.max_organizations)
-            made = organizations.insert_organization(organization_id, name, **by)
-            projects.insert_project(project_id, organization_id, values, **by)
-            members.insert_member(new_ids, organization_id, email, "owner", name="", password_hash="", **by)
+            made = organizations.insert_organization(organization_id, name, actor=user_id, now=now)
+            projects.insert_project(project_id, organization_id, values, actor=user_id, now=now)
+            members.insert_member(
+                new_ids, organization_id, email, "owner", name="", password_hash="", actor=user_id, now=now
+            )
             return made
 
         return commit(self._database, self._control, work, confirm=False)
@@ -167,8 +168,9 @@ class Management:
         key_id, token = ids.new("key"), tokens.make(draft.kind)
 
         def work(now: int) -> keys.NewKey:
-            by = {"actor": actor, "now": now, "caps": self._caps}
-            made = keys.insert(self._hash_keys, draft, key_id, token, description=description, **by)
+            made = keys.insert(
+                self._hash_keys, draft, key_id, token, description=description, actor=actor, now=now, caps=self._caps
+            )
             if limits != Limits():
                 self.budgets.write_limits(KEY, key_id, limits)
             return made

@@ -134,8 +134,11 @@ class SignInService:
         user_id, _, rest = ticket[:512].replace("\0", "").partition(".")
         ends, _, given = rest.partition(".")
         user = self._database.read(lambda: User.get_or_none(User.id == user_id, User.status == "active"))
-        good = user is not None and hmac.compare_digest(self._ticket_mac(user, ends).encode(), given.encode())
-        if not good or int(ends) * SECOND_US <= self._database.now_us():
+        if (
+            user is None
+            or not hmac.compare_digest(self._ticket_mac(user, ends).encode(), given.encode())
+            or int(ends) * SECOND_US <= self._database.now_us()
+        ):
             raise Unauthenticated("This sign-in took too long; begin anew.", code="session_invalid")
         return user
 

@@ -32,9 +32,14 @@ def billing_identity_of(caller: Caller) -> BillingIdentity:
 
 
 def _make(caller: Caller) -> BillingIdentity:
-    idents = (caller.organization_id, caller.project_id, caller.key_id, caller.member_id)
+    idents = (
+        raw_id(caller.organization_id),
+        raw_id(caller.project_id),
+        raw_id(caller.key_id),
+        raw_id(caller.member_id),
+    )
     payers = [
         Payer(caller.key_id, caller.member_id, caller.organization_id, credits, caller.teams)
         for credits in (True, False)
     ]
-    return BillingIdentity(tuple(map(raw_id, idents)), *payers)
+    return BillingIdentity(idents, *payers)

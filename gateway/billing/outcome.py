@@ -1,6 +1,6 @@
 """What became of a request: its attempts, what each used and cost, and the trail shown to the caller."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.catalogue.prices import Charge
 from gateway.errors import (
@@ -40,7 +40,7 @@ class Attempt(Struct, eq=False):
     status: int = 0
     error: GatewayError | None = None
     usage: Usage | None = None
-    charge: Charge | None = None
+    charge: Charge = field(default_factory=Charge)
     finish: str = ""
     output_bytes: int = 0
     model: str = ""  # what the upstream says answered

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
@@ -49,7 +50,7 @@ class Recovery:
         count = 0
         for start in range(0, len(intents), AT_ONCE):
             part = intents[start : start + AT_ONCE]
-            count += self._database.write(lambda part=part: self._record(part))
+            count += self._database.write(partial(self._record, part))
         if count:
             log.warning("%d interrupted attempts were recorded for a worker that ended", count)
         return count

@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from gateway.accounts.discounts import Discounts
 from gateway.catalogue.catalogue import Catalogue
@@ -145,12 +146,15 @@ def _usage_of(row: UsageRecord, details: dict) -> Usage:
     )
 
 
+def _page(database: Database, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return database.execute(AFTER, params).fetchall()
+
+
 def _rows(database: Database, from_us: int, to_us: int) -> Iterator[UsageRecord]:
     """Page by page in the order of the primary key, so that no page is long and none is read twice."""
     last = (b"", 0)
     while True:
-        params = (from_us, to_us, *last)
-        page = database.report(lambda params=params: database.execute(AFTER, params).fetchall())
+        page = database.report(partial(_page, database, (from_us, to_us, *last)))
         for values in page:
             yield record_of_row(values)
         if len(page) < PAGE:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.control import Control
 from gateway.errors import InvalidRequest
@@ -104,7 +105,7 @@ class Budgets:
         found: dict[str, Status] = {}
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
-            rows = self._database.read(lambda part=part: self._rows(part))
+            rows = self._database.read(partial(self._rows, part))
             found |= {scope_id: _status(scope_id, rows, now) for scope_id in part}
         return found
 

@@ -49,10 +49,11 @@ class Holds:
             outcome = self._database.write(lambda: self._place(ident, payer, ask))
             if isinstance(outcome, JobHold):
                 return outcome
-            if not (outcome.others and rounds_left):
+            shortage = outcome
+            if not (shortage.others and rounds_left):
                 break
             pause(PATIENCE_S)
-        raise outcome.error()
+        raise shortage.error()
 
     def find(self, ident: str) -> JobHold | None:
         """The hold of a job, None when there is none (any more). Unavailable."""

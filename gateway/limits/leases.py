@@ -183,7 +183,7 @@ def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: b
     for row in list(rows.values()):
         if row.is_window and row.limit_nusd is None:
             del rows[row.id]
-        elif row.is_window and not running and (row.window_start is None or _end(row) <= now):
+        elif row.is_window and not running and _end(row) <= now:
             rows[row.id] = _begin_window(database, row, now)
     return rows
 
@@ -255,7 +255,7 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, a
         database.execute(
             "UPDATE lease SET granted_nusd = granted_nusd + ?, taken_at = ? WHERE id = ?", (granted, now, lease)
         )
-    ends = _end(row) if row.window_start is not None else 0
+    ends = _end(row)
     rest = 0 if row.limit_nusd is None else row.left_nusd - granted
     return Slice(
         hold, lease, row.generation, row.limit_nusd, granted, rest, row.period, ends - now if ends else None, ends
@@ -278,7 +278,7 @@ def shortage_of(
     row = rows[hold.budget]
     sql = "SELECT 1 FROM lease WHERE budget = ? AND worker <> ? AND granted_nusd > spent_nusd LIMIT 1"
     others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
-    ends = _end(row) if row.window_start is not None else 0
+    ends = _end(row)
     left = row.left_nusd + hold.free_nusd
     limit_nusd = MOST_SETTLED_NUSD if row.limit_nusd is None else row.limit_nusd
     return Shortage(hold.scope, hold.kind, limit_nusd, left, ask.least_nusd, row.period, ends, others, hold.name)
@@ -289,7 +289,8 @@ def _is_window(budget: str) -> bool:
 
 
 def _end(row: BudgetRow) -> int:
-    return read_period(row.period).end(row.window_start)
+    """When the running window ends; 0 when none runs."""
+    return 0 if row.window_start is None else read_period(row.period).end(row.window_start)
 
 
 def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = False) -> None:

@@ -207,10 +207,12 @@ class RateLimiter:
         share = self._workers if rule.kind == CONCURRENCY else self._share
         amount = -(-rule.amount // share)
         if rule.kind == CONCURRENCY:
-            used, wanted, reset = self._running.get((rule.scope, rule.subject), 0), 1, 1
+            used: float = self._running.get((rule.scope, rule.subject), 0)
+            wanted, reset = 1, 1
         else:
             window = self._window(rule, now)
-            used, wanted = window.used(now), (1 if rule.kind == REQUESTS else guess)
+            used = window.used(now)
+            wanted = 1 if rule.kind == REQUESTS else guess
             reset = math.ceil(window.start + WINDOW_S - now)
         # A prompt larger than a whole minute's tokens may go when nothing else does.
         if amount == 0 or used + min(wanted, amount) > amount:

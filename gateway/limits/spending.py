@@ -152,10 +152,11 @@ class Spending:
             outcome = self._claim(payer, ask)
             if isinstance(outcome, Reservation):
                 return outcome
-            if not (outcome.others and left):
+            shortage = outcome
+            if not (shortage.others and left):
                 break
             pause(PATIENCE_S)
-        raise outcome.error()
+        raise shortage.error()
 
     def _claim(self, payer: Payer, ask: CostBound) -> Reservation | Shortage:
         """In a greenlet of its own: a caller who hangs up meanwhile cannot leave a slice that nobody knows of."""
@@ -259,7 +260,7 @@ class Spending:
             self._announced = epoch
 
     def _pin(self, holds: list[LeaseRequest], epoch: int) -> list[tuple[LeaseRequest, BudgetLease | None]]:
-        pinned = []
+        pinned: list[tuple[LeaseRequest, BudgetLease | None]] = []
         for hold in holds:
             held = self._current.get(hold.budget)
             if held is None or held.epoch != epoch:

@@ -180,7 +180,8 @@ def _add_rare(rows: Mapping[tuple[Any, ...], Row], found: Iterable[Sequence[Any]
 
 def _condition(places: Sequence[ActivityScope], span: Span, api_key_id: str) -> tuple[str, list[Any]]:
     """The WHERE clause and its parameters; "" when no place is left."""
-    clauses, params = [], [span.start_us, span.start_us, span.end_us]
+    clauses: list[str] = []
+    params: list[Any] = [span.start_us, span.start_us, span.end_us]
     for place in places:
         if not place.project_ids:
             continue

@@ -1,7 +1,7 @@
 """Payloads of requests, apart from usage and with a life of their own: how they lie in the table, are found and go."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import zstandard
 
@@ -190,9 +190,10 @@ def purge(database: Database, wanted: Callable[[], bool] = lambda: True) -> int:
     return gone
 
 
-def _condition(database: Database, project_id: str, member_id: str, wanted: Wanted) -> tuple[str, list]:
-    parts, params = ["project = ?", f"expires_at > {database.moment_sql()}"], [raw_id(project_id)]
-    given = (
+def _condition(database: Database, project_id: str, member_id: str, wanted: Wanted) -> tuple[str, list[Any]]:
+    parts = ["project = ?", f"expires_at > {database.moment_sql()}"]
+    params: list[Any] = [raw_id(project_id)]
+    given: tuple[tuple[str, tuple[Any, ...]], ...] = (
         ("member = ?", (raw_id(member_id),) if member_id else ()),
         ("api_key = ?", (raw_id(wanted.api_key_id),) if wanted.api_key_id else ()),
         ("(asked = ? OR served = ?)", (wanted.model, wanted.model) if wanted.model else ()),
@@ -209,7 +210,8 @@ def _condition(database: Database, project_id: str, member_id: str, wanted: Want
 
 def _read_info(row: tuple) -> LogInfo:
     """A row of SHOWN, as either driver gives it."""
-    return LogInfo(*(bytes(cell) if isinstance(cell, memoryview) else cell for cell in row))
+    cells: list[Any] = [bytes(cell) if isinstance(cell, memoryview) else cell for cell in row]
+    return LogInfo(*cells)
 
 
 def _with_usage(database: Database, logs: Sequence[LogInfo]) -> list[LogInfo]:

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.settings import CONFIG
@@ -120,14 +121,15 @@ def read_clients(path: Path) -> Sources:
         raise ValueError(f"{path.name}: {error}") from None
 
 
-def _client(entry: Mapping[str, object]) -> Client:
+def _client(entry: Mapping[str, Any]) -> Client:
     cues = [re.escape(cue) for cue in entry.get("has", ())]
     cues += [f"^{re.escape(cue)}" for cue in entry.get("starts", ())]
     cues += [f"^{re.escape(cue)}$" for cue in entry.get("exact", ())]
     cues += [f"(?<![a-z0-9_-]){re.escape(cue)}(?![a-z0-9_-])" for cue in entry.get("words", ())]
     agent = re.compile("|".join(cues)) if cues else None
-    more = (tuple(entry.get(name, ())) for name in ("titles", "referers"))
-    return Client(entry["id"], entry["label"], tuple(entry["sources"]), agent, *more)
+    titles = tuple(entry.get("titles", ()))
+    referers = tuple(entry.get("referers", ()))
+    return Client(entry["id"], entry["label"], tuple(entry["sources"]), agent, titles, referers)
 
 
 def _strip(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -134,4 +134,5 @@ def raw_id(ident: str) -> bytes:
 
 def record_of_row(row: tuple) -> UsageRecord:
     """The record of a row of COLUMNS, as either driver gives it."""
-    return UsageRecord(*(bytes(value) if isinstance(value, memoryview) else value for value in row))
+    values: list[Any] = [bytes(value) if isinstance(value, memoryview) else value for value in row]
+    return UsageRecord(*values)

@@ -42,8 +42,9 @@ def set_(ctx: click.Context, fraction: str, start: str | None, end: str | None, 
     The most specific one in force counts, alone: an organization's own before those for every one; then model and
     provider, model, provider, all.
     """
-    times = (read_time(text) if text else None for text in (start, end))
-    wanted = DiscountInfo(place["organization"], place["provider"], place["model"], _read(fraction), *times)
+    begins = read_time(start) if start else None
+    ends = read_time(end) if end else None
+    wanted = DiscountInfo(place["organization"], place["provider"], place["model"], _read(fraction), begins, ends)
     installation = ctx.with_resource(opened())
     own = installation.settings.catalogue
     catalogue = load(own.path, sandbox=own.sandbox)

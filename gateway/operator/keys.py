@@ -7,6 +7,7 @@ from gateway.accounts.changes import OPERATOR
 from gateway.accounts.key_caps import read_caps
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.accounts.tokens import Kind
 from gateway.errors import InvalidRequest, NotFound
 from gateway.operator.installation import Installation, opened
 from gateway.operator.output import print_table, read_expiry, show_time
@@ -41,7 +42,7 @@ def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
 @click.option("--expires", help="30d, 12h, 2w, 1mo, an ISO date, or never.", default="never", show_default=True)
 @click.pass_context
 def create(
-    ctx: click.Context, description: str, project: str | None, member: str | None, kind: str, expires: str
+    ctx: click.Context, description: str, project: str | None, member: str | None, kind: Kind, expires: str
 ) -> None:
     """Make a key and print its token, once."""
     installation = ctx.with_resource(opened())

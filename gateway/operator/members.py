@@ -7,6 +7,7 @@ import click
 from gateway.accounts import members as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.invitations import Invitations
+from gateway.accounts.models import Role
 from gateway.accounts.second_factor import SecondFactors
 from gateway.accounts.vault import Vault
 from gateway.errors import NotFound
@@ -37,7 +38,7 @@ def list_(ctx: click.Context, organization: str) -> None:
 @click.option("--role", type=ROLES, default="developer", show_default=True)
 @click.option("--name", default="")
 @click.pass_context
-def add(ctx: click.Context, organization_id: str, email: str, role: str, name: str) -> None:
+def add(ctx: click.Context, organization_id: str, email: str, role: Role, name: str) -> None:
     """Add a person to an organization."""
     installation = ctx.with_resource(opened())
     made = accounts.add_member(
@@ -51,7 +52,7 @@ def add(ctx: click.Context, organization_id: str, email: str, role: str, name: s
 @click.argument("email")
 @click.option("--role", type=ROLES, default="developer", show_default=True)
 @click.pass_context
-def invite(ctx: click.Context, organization_id: str, email: str, role: str) -> None:
+def invite(ctx: click.Context, organization_id: str, email: str, role: Role) -> None:
     """Invite a person and print the link to pass on, once; it is good for a week."""
     installation = ctx.with_resource(opened())
     invitations = Invitations(installation.database, installation.control, installation.secrets)
@@ -63,7 +64,7 @@ def invite(ctx: click.Context, organization_id: str, email: str, role: str) -> N
 @click.argument("member_id")
 @click.argument("role", type=ROLES)
 @click.pass_context
-def set_role(ctx: click.Context, member_id: str, role: str) -> None:
+def set_role(ctx: click.Context, member_id: str, role: Role) -> None:
     """Change a member's role."""
     _update(ctx, member_id, role=role)
 
@@ -120,7 +121,7 @@ def _user(installation: Installation, email: str) -> tuple[str, str]:
     return user_id, address
 
 
-def _update(ctx: click.Context, member_id: str, role: str | None = None, active: bool | None = None) -> None:
+def _update(ctx: click.Context, member_id: str, role: Role | None = None, active: bool | None = None) -> None:
     installation = ctx.with_resource(opened())
     organization_id = next((one.organization_id for one in _all(installation) if one.id == member_id), "")
     found = accounts.update_member(

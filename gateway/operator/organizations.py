@@ -7,6 +7,7 @@ import click
 from gateway.accounts import organizations as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.key_caps import OwnCaps, find_caps, find_room, read_caps, set_caps
+from gateway.accounts.models import OrganizationStatus
 from gateway.errors import InvalidRequest
 from gateway.operator.installation import opened
 from gateway.operator.output import print_table, read_object, show_time
@@ -107,7 +108,7 @@ def _read_cap(text: str | None, before: int | None) -> int | None:
     return int(text)
 
 
-def _set_status(ctx: click.Context, organization_id: str, status: str) -> None:
+def _set_status(ctx: click.Context, organization_id: str, status: OrganizationStatus) -> None:
     installation = ctx.with_resource(opened())
     found = accounts.set_organization_status(
         installation.database, installation.control, organization_id, status, actor=OPERATOR

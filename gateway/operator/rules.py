@@ -6,6 +6,7 @@ import click
 
 from gateway.accounts import rules as accounts
 from gateway.accounts.changes import OPERATOR
+from gateway.accounts.models import Scope
 from gateway.accounts.rule_values import READERS, SCOPES
 from gateway.operator.installation import opened
 from gateway.operator.output import print_table, read_object
@@ -38,7 +39,7 @@ def list_(ctx: click.Context, organization_id: str, scope: str | None, scope_id:
 @click.argument("type_", metavar="TYPE", type=click.Choice(list(READERS)))
 @click.argument("value")
 @click.pass_context
-def add(ctx: click.Context, scope: str, scope_id: str, type_: str, value: str) -> None:
+def add(ctx: click.Context, scope: Scope, scope_id: str, type_: str, value: str) -> None:
     """Add a rule. VALUE is JSON: {"models": […]}, {"providers": […]}, {"ipCidrs": […]}, or pricingType, maxInputPrice
     and maxOutputPrice (USD per token)."""
     installation = ctx.with_resource(opened())

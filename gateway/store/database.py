@@ -12,6 +12,7 @@ from gateway import errors, settings
 from gateway.clock import Clock
 from gateway.lazy_import import LazyImport
 from gateway.store.faults import Verdict, judge
+from gateway.store.pool import DRIVER_ERRORS
 from gateway.store.sqlite import Sqlite
 from gateway.threads import Threads, pause
 
@@ -43,7 +44,9 @@ class Backend(Protocol):
     """What a kind of store offers to Database; errors leave it as the driver's, wrapped by peewee."""
 
     kind: str
-    peewee: peewee.Database
+
+    @property
+    def peewee(self) -> peewee.Database: ...
 
     def read(self, work: Callable[[], T], patience_s: float | None) -> T: ...
     def report(self, work: Callable[[], T]) -> T: ...
@@ -95,7 +98,7 @@ class Database:
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         """Run a statement with `?` placeholders for each of `rows`, inside a write; how many rows changed."""
-        with peewee.__exception_wrapper__:
+        with DRIVER_ERRORS:
             cursor = self.peewee.cursor()
             cursor.executemany(self.translate(sql), list(rows))
             changed = cursor.rowcount

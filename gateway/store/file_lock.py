@@ -3,6 +3,7 @@
 import fcntl
 import os
 from pathlib import Path
+from typing import Any
 
 from gateway.threads import Threads, spawn
 
@@ -18,7 +19,7 @@ class FairFileLock:
         self._path, self._threads = path, threads
         self._owner = 0
         self._gate = self._lock = -1
-        self._pending: object | None = None
+        self._pending: Any = None
         self._wanted = self._held = False
 
     def acquire(self, timeout_s: float) -> bool:

@@ -79,7 +79,7 @@ class Intents:
         self._number = 0
         self._handle = -1
         self._size = self._room = 0
-        self._map: mmap.mmap | None = None
+        self._map: mmap.mmap  # of the current file
         self._open: dict[tuple[bytes, int], int] = {}
         self._counts: dict[int, int] = {}
         self._old: dict[int, int] = {}
@@ -150,7 +150,7 @@ class Intents:
         self._map.close()
         os.ftruncate(self._handle, self._size)
         self._old[self._number] = self._handle
-        self._handle, self._map, self._room = -1, None, 0
+        self._handle, self._room = -1, 0
 
     def _make(self, number: int, room: int) -> tuple[int, mmap.mmap]:
         """A new file, mapped; locked before it has its name, so that nobody takes it for an orphan.

@@ -228,8 +228,8 @@ class Journal:
         for entry in entries:
             for statement, params in entry.rows:
                 groups.setdefault(statement, []).append(params)
-        for statement, params in groups.items():
-            self._execute_group(statement, params)
+        for statement, group in groups.items():
+            self._execute_group(statement, group)
 
     def _execute_group(self, statement: Statement, params: list[tuple[Any, ...]]) -> None:
         if statement.sums:

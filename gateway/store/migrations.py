@@ -92,6 +92,8 @@ def _lock(database: Database) -> None:
 
 def _load(step: Step):
     spec = importlib.util.spec_from_file_location(f"migration_{step.name}", step.path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{step.path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.up

@@ -1,6 +1,7 @@
 """A bounded connection pool beneath a peewee database, cooperative and safe across a fork."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import peewee
@@ -8,13 +9,22 @@ import peewee
 from gateway import errors
 from gateway.threads import Slots
 
+# Makes them peewee's; its stubs do not show the name.
+DRIVER_ERRORS: peewee.ExceptionWrapper = vars(peewee)["__exception_wrapper__"]
 
-class Pool:
+
+class Pool(peewee.Database):
     """Mixin before a peewee.Database: `connect` takes a connection, `close` gives it back.
 
     No lock is held while a connection is made, so a slow server delays nobody but the one who asked; the wait
     for a free slot is bounded.
     """
+
+    # Peewee's own, which its stubs do not show.
+    _state: Any
+    server_version: Any
+    _connect: Callable[[], Any]
+    _set_server_version: Callable[[Any], None]
 
     def arrange_pool(self, size: int, wait_s: float) -> None:
         """At most `size` connections at once; whoever waits `wait_s` seconds for one gets Unavailable."""
@@ -73,7 +83,7 @@ class Pool:
 
     def open_raw(self) -> Any:
         """A new driver connection outside the count of the pool. Driver errors come as peewee's."""
-        with peewee.__exception_wrapper__:
+        with DRIVER_ERRORS:
             connection = self._connect()
             if self.server_version is None:
                 self._set_server_version(connection)
@@ -111,6 +121,8 @@ class PooledSqlite(Pool, peewee.SqliteDatabase):
 
 
 class PooledPostgresql(Pool, peewee.PostgresqlDatabase):
+    _adapter: Any  # peewee's own as well
+
     def rollback(self) -> None:
         """Undo the transaction, which the server does by itself when the connection is lost."""
         if not self._state.conn.closed:

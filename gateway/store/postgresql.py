@@ -56,7 +56,7 @@ class Postgresql:
         self._patience_s = config.pool_wait_s
         url = "postgresql://" + config.url.partition("://")[2]
         known = conninfo_to_dict(url)
-        limits = KEEPALIVE | {
+        limits: dict[str, Any] = KEEPALIVE | {
             "connect_timeout": max(2, round(config.pool_wait_s)),
             "tcp_user_timeout": round(config.pool_wait_s * 1000),
         }

@@ -1,7 +1,7 @@
 """The optional redis: a client with short timeouts that is quickly given up on, and every key name."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gateway import errors, settings
 from gateway.clock import Clock
@@ -64,11 +64,11 @@ class Redis:
             return False
 
     def get(self, key: str) -> bytes | None:
-        return self._call(lambda: self._client.get(key))
+        return self._call(lambda: cast("bytes | None", self._client.get(key)))
 
     def take(self, key: str) -> bytes | None:
         """Read and delete at once, for what may be used only once."""
-        return self._call(lambda: self._client.getdel(key))
+        return self._call(lambda: cast("bytes | None", self._client.getdel(key)))
 
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
         self._call(lambda: self._client.set(key, value, px=_ms(ttl_s)))
@@ -95,8 +95,9 @@ class Redis:
         """Set fields of a hash and renew its life span."""
 
         def run() -> None:
+            values: dict[Any, Any] = dict(fields)
             pipe = self._client.pipeline(transaction=False)
-            pipe.hset(key, mapping=dict(fields))
+            pipe.hset(key, mapping=values)
             pipe.pexpire(key, _ms(ttl_s))
             pipe.execute()
 
@@ -105,7 +106,7 @@ class Redis:
 
     def fields(self, key: str) -> dict[str, bytes]:
         """All fields of a hash; empty when it is absent."""
-        found = self._call(lambda: self._client.hgetall(key))
+        found = self._call(lambda: cast("dict[bytes, bytes]", self._client.hgetall(key)))
         return {name.decode(): value for name, value in found.items()}
 
     def close(self) -> None:

@@ -117,17 +117,17 @@ class Sqlite:
     def _shield(self, threads: Threads, work: Callable[[], T], finish: Callable[[], None]) -> T:
         """Run in a native thread to the end, even when the asking greenlet is killed while it waits."""
 
-        def attempt() -> tuple[T | None, BaseException | None]:
+        def attempt() -> tuple[list[T], BaseException | None]:
             # Carried over by hand: the thread pool would print every exception, a duplicate key too.
             try:
-                return work(), None
+                return [work()], None
             except BaseException as error:
-                return None, error
+                return [], error
 
-        result, error = threads.finish(attempt, finish)
+        results, error = threads.finish(attempt, finish)
         if error is not None:
             raise error
-        return result
+        return results[0]
 
 
 def _prepare_file(config: settings.DatabaseSettings) -> Path:

@@ -5,7 +5,8 @@ A turn past its end is not found any more, yet stays while later turns need it; 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from gateway.clock import SECOND_US
 from gateway.store.database import Database
@@ -132,10 +133,12 @@ class Turns:
                 f"SELECT digest, {column} FROM {table} WHERE organization = ? "
                 f"AND digest IN ({', '.join('?' * len(some))})"
             )
-            params = (organization, *some)
-            rows = self._database.report(lambda sql=sql, params=params: self._database.execute(sql, params).fetchall())
+            rows = self._database.report(partial(self._fetch, sql, (organization, *some)))
             found += [(bytes(digest), bytes(value) if column == "value" else b"") for digest, value in rows]
         return found
+
+    def _fetch(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return self._database.execute(sql, params).fetchall()
 
     def _add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
         turns, chain_bytes = self._follow(turn.previous)

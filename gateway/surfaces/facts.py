@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
-from gateway.catalogue.prices import FREE, Charge
+from gateway.catalogue.prices import Charge
 from gateway.clock import SECOND_US, Clock
 from gateway.dialects.fields import reword
 from gateway.errors import ATTEMPTS
@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def charge(self) -> Charge:
-        return self.outcome.attempts[-1].charge or FREE
+        return self.outcome.attempts[-1].charge
 
     @property
     def service_tier(self) -> str:
@@ -71,7 +71,7 @@ class Facts:
 
     def cost(self) -> dict[str, Any]:
         """`cost` and `cost_details` of the usage object, US dollars (HTTP reference, section 2.2)."""
-        charge = self.outcome.attempts[-1].charge or FREE
+        charge = self.outcome.attempts[-1].charge
         # Six of these in each answer, so they are divided here as `usd_number` does it.
         prompt_nusd, output_nusd = charge.input + charge.cached_input, charge.output + charge.reasoning
         inference_nusd, total_nusd = prompt_nusd + output_nusd, charge.total
@@ -120,9 +120,8 @@ class Facts:
         }
         if mapping.region:
             body["used_region"] = mapping.region
-        charge = attempt.charge
-        if charge is not None and charge.discount_ppm:
-            body["discount"] = charge.discount_ppm / MILLION
+        if attempt.charge.discount_ppm:
+            body["discount"] = attempt.charge.discount_ppm / MILLION
         if outcome.cached:
             body["cached"] = True
         asked_tier = request.options.service_tier
@@ -174,7 +173,7 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
         own_s -= attempt.ended - attempt.started
     headers += (
         ("x-llmgateway-overhead-ms", f"{own_s * 1000 if own_s > 0 else 0.0:.1f}"),
-        ("x-llmgateway-cost", format_usd((attempts[-1].charge or FREE).total)),
+        ("x-llmgateway-cost", format_usd(attempts[-1].charge.total)),
     )
     if target.mapping.price_version:
         headers.append(("x-llmgateway-price-version", target.mapping.price_version))
