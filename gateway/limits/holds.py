@@ -45,15 +45,15 @@ class Holds:
         """Reserve the most that `ask` can cost from every budget of `payer`, or from none. Safe to repeat: a job has
         one hold. What workers have of a budget and do not use comes back within a second, which is waited for.
         SpendingLimitReached, OutOfCredits, Unavailable."""
-        for rounds_left in range(PATIENCE_ROUNDS, -1, -1):
-            outcome = self._database.write(lambda: self._place(ident, payer, ask))
-            if isinstance(outcome, JobHold):
-                return outcome
-            shortage = outcome
-            if not (shortage.others and rounds_left):
-                break
+        outcome = self._database.write(lambda: self._place(ident, payer, ask))
+        rounds_left = PATIENCE_ROUNDS
+        while isinstance(outcome, Shortage):
+            if not (outcome.others and rounds_left):
+                raise outcome.error()
+            rounds_left -= 1
             pause(PATIENCE_S)
-        raise shortage.error()
+            outcome = self._database.write(lambda: self._place(ident, payer, ask))
+        return outcome
 
     def find(self, ident: str) -> JobHold | None:
         """The hold of a job, None when there is none (any more). Unavailable."""

@@ -148,15 +148,14 @@ class Spending:
                 held.mark, held.dirty = mark, True
 
     def _reserve_slowly(self, payer: Payer, ask: CostBound, rounds: int) -> Reservation:
-        for left in range(rounds, -1, -1):
-            outcome = self._claim(payer, ask)
-            if isinstance(outcome, Reservation):
-                return outcome
-            shortage = outcome
-            if not (shortage.others and left):
-                break
+        outcome = self._claim(payer, ask)
+        while isinstance(outcome, Shortage):
+            if not (outcome.others and rounds):
+                raise outcome.error()
+            rounds -= 1
             pause(PATIENCE_S)
-        raise shortage.error()
+            outcome = self._claim(payer, ask)
+        return outcome
 
     def _claim(self, payer: Payer, ask: CostBound) -> Reservation | Shortage:
         """In a greenlet of its own: a caller who hangs up meanwhile cannot leave a slice that nobody knows of."""

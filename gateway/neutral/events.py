@@ -2,11 +2,12 @@
 
 A stream is an iterator of **batches** (lists of events): all that one read of the upstream brought, so that one
 receive becomes one send. It has one Started first and ends with exactly one Finished or Failed. Deltas of one block
-carry the same `block` number within their `choice`; a block is of one kind and blocks start in order.
+carry the same `block` number within their `choice`; a block is of one kind and blocks start in order. An event is told
+by its very type: none is derived from.
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 from msgspec import Struct
 
@@ -17,12 +18,14 @@ from gateway.neutral.parts import text_size as text_size
 from gateway.neutral.usage import Usage
 
 
+@final
 class Started(Struct):
     model: str = ""
     upstream_id: str = ""
     usage: Usage | None = None  # what is known at the start (prompt side), when the protocol tells
 
 
+@final
 class TextDelta(Struct):
     text: str
     block: int = 0
@@ -31,12 +34,14 @@ class TextDelta(Struct):
     vendor: str = ""
 
 
+@final
 class RefusalDelta(Struct):
     text: str
     block: int = 0
     choice: int = 0
 
 
+@final
 class ReasoningDelta(Struct):
     """Any of text, signature (may come in pieces: append) and sealed (whole)."""
 
@@ -50,6 +55,7 @@ class ReasoningDelta(Struct):
     choice: int = 0
 
 
+@final
 class ToolCallDelta(Struct):
     """The first delta of a block carries id and name; later ones only pieces of `arguments`, of any size."""
 
@@ -64,6 +70,7 @@ class ToolCallDelta(Struct):
     choice: int = 0
 
 
+@final
 class BlockDone(Struct):
     """The block is whole (protocols that tell). Writers that need block ends may also infer them."""
 
@@ -71,12 +78,14 @@ class BlockDone(Struct):
     choice: int = 0
 
 
+@final
 class SourceFound(Struct):
     source: Source
     block: int = -1
     choice: int = 0
 
 
+@final
 class PartFound(Struct):
     """A part that comes whole: an image, a foreign block."""
 
@@ -85,6 +94,7 @@ class PartFound(Struct):
     choice: int = 0
 
 
+@final
 class Notice(Struct):
     """Something of the request that this target does not carry, named for the caller."""
 
@@ -92,6 +102,7 @@ class Notice(Struct):
     field: str = ""
 
 
+@final
 class NativeChunk(Struct):
     """A chunk of the caller's own dialect, decoded (relay lane). `content` tells whether a caller sees anything
     in it (text, reasoning, tool call); `size` the length of that text. Only the writer of that dialect frames it.
@@ -106,16 +117,19 @@ class NativeChunk(Struct):
     ready: list[bytes] = []
 
 
+@final
 class Heartbeat(Struct):
     """The upstream has said nothing for the heartbeat time."""
 
 
+@final
 class Progress(Struct):
     """Usage so far, when the protocol reports it mid-stream; the last one wins."""
 
     usage: Usage
 
 
+@final
 class Finished(Struct):
     """The upstream's own terminal event arrived. `usage` None = the upstream told none. `reasons` by choice.
     `native`: the whole answer as the upstream's own last event repeats it (relay lane)."""
@@ -128,6 +142,7 @@ class Finished(Struct):
     native: dict[str, Any] = {}
 
 
+@final
 class Failed(Struct):
     """The stream broke after it began. `usage` is what is known to be owed all the same."""
 

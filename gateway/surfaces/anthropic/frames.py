@@ -7,7 +7,7 @@ from gateway.dialects.anthropic import NAME as SURFACE
 from gateway.dialects.anthropic import error_body, write_usage
 from gateway.dialects.fields import reword
 from gateway.errors import GatewayError
-from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Progress, Started
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Progress, Started, TextDelta
 from gateway.neutral.usage import NOTHING, Usage
 from gateway.surfaces.anthropic.stream_blocks import BlockOrder, frame
 from gateway.surfaces.anthropic.writer import write_stop
@@ -40,20 +40,21 @@ class _Stream:
         """All frames of one batch, joined."""
         sent: list[bytes] = []
         for event in batch:
-            kind = type(event)
-            if kind is NativeChunk:
+            if type(event) is NativeChunk:
                 sent.append(self._relay(event))
-            elif kind is Heartbeat:
+            elif type(event) is TextDelta and event.choice == 0:
+                sent += (self._start(), self._blocks.write(event))
+            elif type(event) is Heartbeat:
                 sent.append(PING)
-            elif kind is Started:
+            elif type(event) is Started:
                 self._usage = event.usage or NOTHING
-            elif kind is Notice:
+            elif type(event) is Notice:
                 self._warnings.append(reword(SURFACE, event.message))
-            elif kind is Finished:
+            elif type(event) is Finished:
                 sent.append(self._finish(event))
-            elif kind is Failed:
+            elif type(event) is Failed:
                 sent.append(self.fail(event.error))
-            elif kind is not Progress and event.choice == 0:
+            elif type(event) is not Progress and event.choice == 0:
                 sent += (self._start(), self._blocks.write(event))
         return b"".join(sent)
 

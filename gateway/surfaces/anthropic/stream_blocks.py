@@ -14,7 +14,7 @@ from gateway.dialects.anthropic import NAME
 from gateway.dialects.anthropic_citations import write_citation
 from gateway.neutral.events import (
     BlockDone,
-    Event,
+    BlockEvent,
     PartFound,
     ReasoningDelta,
     RefusalDelta,
@@ -284,13 +284,13 @@ class BlockOrder:
         self._sheet = Sheet()
         self._open: _Writer | None = None
         self._late: Block | None = None
-        self._queue: deque[tuple[_Writer, list[Event]]] = deque()
+        self._queue: deque[tuple[_Writer, list[BlockEvent]]] = deque()
         # Those that are open or wait, by what their events tell; texts in their order.
-        self._known: dict[tuple[type, int], tuple[_Writer, list[Event]]] = {}
+        self._known: dict[tuple[type, int], tuple[_Writer, list[BlockEvent]]] = {}
         self._text: _Writer | None = None
         self._done: set[int] = set()  # blocks that are whole, though they wait
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: BlockEvent) -> bytes:
         """The frames of one event, now or when its turn comes; nothing for what the format does not show."""
         if isinstance(event, BlockDone):
             return self._end(event.block)
@@ -310,7 +310,7 @@ class BlockOrder:
             known[1].append(event)
         return self._drain()
 
-    def _append(self, writer: _Writer, event: Event) -> None:
+    def _append(self, writer: _Writer, event: BlockEvent) -> None:
         entry = writer, [event]
         self._queue.append(entry)
         if not isinstance(writer, _PartWriter):
@@ -331,7 +331,7 @@ class BlockOrder:
             return True
         return not event.id and not event.name and self._find(_CallWriter, event) is None
 
-    def _find(self, kind: type, event: Any) -> tuple[_Writer, list[Event]] | None:
+    def _find(self, kind: type, event: Any) -> tuple[_Writer, list[BlockEvent]] | None:
         """The writer of the event's block, with what waits for its turn; a source without one belongs to the text at
         hand."""
         if isinstance(event, SourceFound):

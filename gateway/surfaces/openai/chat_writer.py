@@ -143,6 +143,13 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
+def _text(event: TextDelta) -> dict[str, Any]:
+    delta: dict[str, Any] = {"content": event.text}
+    if event.signature:
+        delta["reasoning_details"] = [write_seal(event.signature, event.vendor, CONTENT_ID)]
+    return delta
+
+
 def _image(image: Image) -> dict[str, Any]:
     media = image.media
     url = media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"
@@ -185,27 +192,18 @@ class _Stream:
         """All frames of one batch, joined."""
         sent: list[bytes] = []
         for event in batch:
-            kind = type(event)
-            if kind is NativeChunk:
+            if type(event) is NativeChunk:
                 head = self._head or self._open()
                 if event.ready:
                     sent += (head, (END + head).join(event.ready), END)
                 else:
                     sent += (head, orjson.dumps(self._relay(event.body["choices"])), END)
-            elif kind is TextDelta and event.choice == 0 and 0 in self._begun and not event.signature:
+            elif type(event) is TextDelta and event.choice == 0 and 0 in self._begun and not event.signature:
                 sent += (self._head, TEXT_HEAD, orjson.dumps(event.text), TEXT_TAIL)
-            elif kind is Heartbeat:
+            elif type(event) is Heartbeat:
                 sent.append(KEEP_ALIVE)
-            elif kind is Finished:
-                sent.append(self._finish(event))
-            elif kind is Failed:
-                sent.append(error_frame(event.error))
-            elif kind is Notice:
-                self._warnings.append(event.message)
             else:
-                delta = self._delta(event)
-                if delta:
-                    sent.append(self._chunk(event.choice, delta))
+                sent.append(self._piece(event))
         return b"".join(sent)
 
     def _open(self) -> bytes:
@@ -238,43 +236,49 @@ class _Stream:
         body = [{"index": choice, "delta": delta, "finish_reason": reason}]
         return (self._head or self._open()) + orjson.dumps(body) + END
 
-    def _delta(self, event: Event) -> dict[str, Any] | None:
-        """The `delta` that shows an event; None for what a caller of this format is not shown."""
+    def _piece(self, event: Event) -> bytes:
+        """The frames of any other event; b"" for what a caller of this format is not shown."""
         match event:
             case TextDelta():
-                delta: dict[str, Any] = {"content": event.text}
-                if event.signature:
-                    delta["reasoning_details"] = [write_seal(event.signature, event.vendor, CONTENT_ID)]
-                return delta
+                return self._chunk(event.choice, _text(event))
             case ToolCallDelta():
                 return self._call(event)
             case ReasoningDelta():
                 return self._reason(event)
             case RefusalDelta():
-                return {"refusal": event.text}
-            case SourceFound() if not event.source.url:
-                self._warnings.append(UNCITED)
-                return None
+                return self._chunk(event.choice, {"refusal": event.text})
             case SourceFound():
-                return {"annotations": [_annotation(event.source)]}
+                return self._cite(event)
             case PartFound() if not isinstance(event.part, VendorPart):
-                return {"images": [_image(event.part)]}
-            case _:
-                return None
+                return self._chunk(event.choice, {"images": [_image(event.part)]})
+            case Notice():
+                self._warnings.append(event.message)
+            case Finished():
+                return self._finish(event)
+            case Failed():
+                return error_frame(event.error)
+        return b""
 
-    def _call(self, event: ToolCallDelta) -> dict[str, Any] | None:
+    def _cite(self, event: SourceFound) -> bytes:
+        if event.source.url:
+            return self._chunk(event.choice, {"annotations": [_annotation(event.source)]})
+        self._warnings.append(UNCITED)
+        return b""
+
+    def _call(self, event: ToolCallDelta) -> bytes:
         """A piece of a tool call; calls are numbered in the order in which they begin, block for block."""
         key, inner = (event.choice, event.block), "input" if event.custom else "arguments"
         if event.executed or key in self._hidden:
             # Only the first piece tells who runs the call.
             self._hidden.add(key)
-            return None
-        place, piece = self._calls.get(key), {inner: event.arguments}
+            return b""
+        place = self._calls.get(key)
+        piece = {inner: event.arguments}
         kind = "custom" if event.custom else "function"
         if place is None:
             place = self._calls[key] = sum(1 for choice, _ in self._calls if choice == event.choice)
             piece = {"name": event.name, inner: event.arguments}
-            call = {"index": place, "id": event.id, "type": kind, kind: piece}
+            call: dict[str, Any] = {"index": place, "id": event.id, "type": kind, kind: piece}
             if not event.custom:
                 self._bare.add(key)
         else:
@@ -286,9 +290,9 @@ class _Stream:
         delta: dict[str, Any] = {"tool_calls": [call]}
         if event.signature:
             delta["reasoning_details"] = [write_seal(event.signature, event.vendor, event.id)]
-        return delta
+        return self._chunk(event.choice, delta)
 
-    def _reason(self, event: ReasoningDelta) -> dict[str, Any]:
+    def _reason(self, event: ReasoningDelta) -> bytes:
         """A piece of reasoning. Pieces of one block share an index: whoever joins them has the block back."""
         key = (event.choice, event.block)
         if key not in self._reasoning:
@@ -297,7 +301,7 @@ class _Stream:
         if event.vendor or event.signature or event.sealed:
             piece = Reasoning(event.text, event.signature, event.sealed, event.vendor, event.ident, event.summary)
             delta["reasoning_details"] = write_block(piece, self._reasoning[key])
-        return delta
+        return self._chunk(event.choice, delta) if delta else b""
 
     def _finish(self, event: Finished) -> bytes:
         """Finish chunks for the choices that have none yet, then usage and metadata, then [DONE]."""
@@ -321,7 +325,7 @@ class _Stream:
         if self._warnings:
             metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *self._warnings]))
         usage = {**dialect.write_usage(facts.usage), **facts.cost()}
-        tail = {"choices": LAST_CHOICE, "usage": usage, "metadata": metadata}
+        tail: dict[str, Any] = {"choices": LAST_CHOICE, "usage": usage, "metadata": metadata}
         if facts.service_tier:
             tail["service_tier"] = facts.service_tier
         head = (self._head or self._open())[: -len(b'"choices":')]

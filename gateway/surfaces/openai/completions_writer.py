@@ -8,7 +8,7 @@ import orjson
 
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError
-from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, Notice, TextDelta
 from gateway.neutral.parts import Text
 from gateway.surfaces.facts import Facts
@@ -42,10 +42,10 @@ def _text(choice: Choice, unfence: bool) -> str:
     return fenced[1] if fenced else text
 
 
-def _choice(index: int, text: str, finish: str | None = None) -> dict[str, Any]:
+def _choice(index: int, text: str, finish: FinishReason | None = None) -> dict[str, Any]:
     reason = None
     if finish is not None:
-        reason = REASONS.get(dialect.FINISH_WRITE.get(finish, finish), "stop")
+        reason = REASONS.get(dialect.FINISH_WRITE[finish], "stop")
     return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
 
 
@@ -80,16 +80,15 @@ class _Stream:
     def write(self, batch: Batch) -> bytes:
         sent: list[bytes] = []
         for event in batch:
-            kind = type(event)
-            if kind is TextDelta:
+            if type(event) is TextDelta:
                 sent.append(self._say(event.choice, self._text_of(event.choice).feed(event.text)))
-            elif kind is Heartbeat:
+            elif type(event) is Heartbeat:
                 sent.append(KEEP_ALIVE)
-            elif kind is Finished:
+            elif type(event) is Finished:
                 sent.append(self._finish(event))
-            elif kind is Failed:
+            elif type(event) is Failed:
                 sent.append(error_frame(event.error))
-            elif kind is Notice:
+            elif type(event) is Notice:
                 self._warnings.append(event.message)
         return b"".join(sent)
 

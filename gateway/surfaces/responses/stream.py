@@ -16,8 +16,8 @@ from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import conceal, is_mark, is_reasoning, item_id
 
 KEEP_ALIVE = b": keep-alive\n\n"
-# Shown by nothing of their own: `created` goes out with the first event that has content.
-UNSEEN = (Started, Notice)
+# No content: `created` goes out with the first event that has some.
+APART = (Heartbeat, Finished, Failed, Started, Notice)
 Json = dict[str, Any]
 
 
@@ -48,17 +48,16 @@ class _Stream:
         """All frames of one batch, joined."""
         sent: list[bytes] = []
         for event in batch:
-            kind = type(event)
-            if kind is Heartbeat:
-                sent.append(KEEP_ALIVE)
-            elif kind is Finished:
-                sent.append(self._finish(event))
-            elif kind is Failed:
-                sent.append(self.fail(event.error, event.usage))
-            elif kind is NativeChunk:
+            if type(event) is NativeChunk:
                 sent += (self._begin(), self._relay(event.body))
-            elif kind not in UNSEEN:
+            elif type(event) not in APART:
                 sent += (self._begin(), self._emit_all(self._assembled().add(event)))
+            elif type(event) is Heartbeat:
+                sent.append(KEEP_ALIVE)
+            elif type(event) is Finished:
+                sent.append(self._finish(event))
+            elif type(event) is Failed:
+                sent.append(self.fail(event.error, event.usage))
         return b"".join(sent)
 
     def _begin(self) -> bytes:
