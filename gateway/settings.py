@@ -91,6 +91,7 @@ class Security:
     allow_private_upstreams: bool
     trusted_origins: tuple[str, ...]
     cors_origins: tuple[str, ...]
+    allow_private_media: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,7 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "AI_TIMEOUT_MS": ("timeouts", "plain_s", 0.001),
     "GATEWAY_TIMEOUT_MS": ("timeouts", "request_s", 0.001),
     "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": ("security", "allow_private_upstreams", 1),
+    "GATEWAY_ALLOW_PRIVATE_MEDIA": ("security", "allow_private_media", 1),
     "GATEWAY_CATALOGUE_PATH": ("catalogue", "path", 1),
     "UPLOAD_DIR": ("media", "upload_dir", 1),
     "MCP_GATEWAY_URL": ("media", "mcp_url", 1),

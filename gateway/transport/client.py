@@ -32,7 +32,8 @@ class Transport:
 
     `tls` and `resolver` replace the system's certificate store and name service. Every call takes `trusted`: True
     for an address that the operator configured, which may be private; any other must lead to the public internet
-    unless settings allow private upstreams. Redirects are never followed, proxy variables never read.
+    unless settings allow private upstreams; what a request names (`fetch`) must, unless they allow private media.
+    Redirects are never followed, proxy variables never read.
     """
 
     def __init__(
@@ -47,12 +48,13 @@ class Transport:
     ) -> None:
         self._connect_s = timeouts.connect_s
         self._guarded = not security.allow_private_upstreams
+        self._guards_named = not security.allow_private_media
         self._now = now = (clock or Clock()).monotonic
         self._given_tls = tls
         self._resolve = resolver
         self._per_origin = per_origin
         self._pools: dict[Origin, ConnectionPool] = {}
-        self._places: dict[tuple[str, bool], UpstreamAddress] = {}
+        self._places: dict[tuple[str, bool, bool], UpstreamAddress] = {}
         self._trim_at = 0.0
         silence_s, heartbeat_s = timeouts.silence_s, timeouts.wake_s
         self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s)
@@ -77,9 +79,7 @@ class Transport:
         invalid_address), UpstreamTimeout, UpstreamFailed (not HTTP). The reply must be read to its end or closed.
         """
         pending = self.send(method, url, headers, body, stream=stream, deadline=deadline, trusted=trusted)
-        reply = pending.wait()
-        assert reply is not None  # without a limit of its own `wait` returns a reply or raises
-        return reply
+        return self._answer(pending)
 
     def send(
         self,
@@ -134,13 +134,14 @@ class Transport:
     def fetch(
         self, url: str, max_bytes: int, *, timeout_s: float = 30.0, headers: Mapping[str, str] = NOTHING
     ) -> Answer:
-        """GET what a user's URL names; each of at most five redirects passes the address guard anew.
+        """GET what a request's URL names; each of at most five redirects passes the address guard anew.
 
         Raises as `open`; UpstreamFailed for too many redirects (too_many_redirects) or bytes (response_too_large).
         """
         deadline = self._now() + timeout_s
         for _ in range(REDIRECTS + 1):
-            reply = self.open("GET", url, headers, deadline=deadline)
+            head = write_head("GET", self._place(url, False, True), headers)
+            reply = self._answer(self.transmit(head, b"", False, deadline))
             if reply.status not in REDIRECT_STATUSES or "location" not in reply.headers:
                 _refuse_announced(reply, max_bytes)
                 return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
@@ -153,13 +154,19 @@ class Transport:
         for pool in self._pools.values():
             pool.clear()
 
-    def _place(self, url: str, trusted: bool) -> UpstreamAddress:
-        place = self._places.get((url, trusted))
+    @staticmethod
+    def _answer(pending: Pending) -> Reply:
+        reply = pending.wait()
+        assert reply is not None  # without a limit of its own `wait` returns a reply or raises
+        return reply
+
+    def _place(self, url: str, trusted: bool, named: bool = False) -> UpstreamAddress:
+        place = self._places.get((url, trusted, named))
         if place is None:
-            place = read_url(url, trusted)
+            place = read_url(url, trusted, named)
             if len(self._places) >= PLACES_KEPT:
                 self._places.clear()
-            self._places[url, trusted] = place
+            self._places[url, trusted, named] = place
         return place
 
     def _send(self, head: CallHead, message: bytes, now: float, end: float, fresh: bool = False) -> UpstreamConnection:
@@ -230,7 +237,7 @@ class Transport:
                 addresses = self._resolve(origin.host, origin.port)
         except TimeoutError:
             raise ConnectTimeout(f"The name {origin.host} was not resolved in time.") from None
-        if self._guarded and not origin.trusted:
+        if self._guards_named if origin.named else self._guarded and not origin.trusted:
             check_public(origin.host, addresses)
         return addresses
 

@@ -19,12 +19,14 @@ FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "expec
 
 
 class Origin(NamedTuple):
-    """Where connections go. `trusted` is part of it, so a call under the guard never meets an unguarded socket."""
+    """Where connections go. `trusted`, and `named` (by a caller, in a request), are part of it: a call under a guard
+    never meets a socket that went past it."""
 
     scheme: str
     host: str
     port: int
     trusted: bool
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class UpstreamAddress:
     target: str
 
 
-def read_url(url: str, trusted: bool) -> UpstreamAddress:
+def read_url(url: str, trusted: bool, named: bool = False) -> UpstreamAddress:
     """Take an absolute http or https URL apart. UpstreamUnreachable (code invalid_address) for anything else.
 
     The text of the error never holds the URL: its query may be a credential.
@@ -57,7 +59,7 @@ def read_url(url: str, trusted: bool) -> UpstreamAddress:
     shown = f"[{host}]" if ":" in host else host
     header = shown if port == PORTS[parts.scheme] else f"{shown}:{port}"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return UpstreamAddress(Origin(parts.scheme, host, port, trusted), header, target)
+    return UpstreamAddress(Origin(parts.scheme, host, port, trusted, named), header, target)
 
 
 class CallHead(Struct, frozen=True):

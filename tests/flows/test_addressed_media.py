@@ -85,7 +85,7 @@ def look(gateway: LocalGateway, *urls: str) -> Any:
 def test_an_image_by_address_arrives_as_bytes_of_its_real_type(
     blind: Callable[..., LocalGateway], album: Album, upstream: FakeOpenAI
 ) -> None:
-    gateway = blind(GATEWAY_ALLOW_PRIVATE_UPSTREAMS="true")
+    gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
     assert look(gateway, f"{album.url}/a.jpg", f"{album.url}/moved", f"{album.url}/a.jpg").choices
     sent = [part["image_url"]["url"] for part in upstream.calls[-1].body["messages"][0]["content"][1:]]
     assert sent == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"] * 3
@@ -97,7 +97,7 @@ def test_an_image_by_address_arrives_as_bytes_of_its_real_type(
 def test_a_file_by_address_reaches_a_format_without_addresses(
     blind: Callable[..., LocalGateway], album: Album, upstream: FakeOpenAI
 ) -> None:
-    gateway = blind(GATEWAY_ALLOW_PRIVATE_UPSTREAMS="true")
+    gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
     client = Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0)
     document = {"type": "document", "source": {"type": "url", "url": f"{album.url}/b"}}
     talk = [{"role": "user", "content": [document, {"type": "text", "text": "?"}]}]
@@ -119,7 +119,7 @@ def test_what_cannot_be_loaded_is_the_callers_to_know(
     told: str,
 ) -> None:
     monkeypatch.setattr(inline, "MOST_BYTES", 1000)
-    gateway = blind(GATEWAY_ALLOW_PRIVATE_UPSTREAMS="true")
+    gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
     with pytest.raises(BadRequestError, match=told) as caught:
         look(gateway, album.url + path)
     assert (caught.value.code, caught.value.param) == ("media_not_loaded", "messages")
@@ -130,7 +130,17 @@ def test_an_address_inside_the_network_is_never_loaded(
     blind: Callable[..., LocalGateway], album: Album, upstream: FakeOpenAI
 ) -> None:
     with pytest.raises(BadRequestError, match="no public address"):
-        look(blind(GATEWAY_ALLOW_PRIVATE_UPSTREAMS="false"), f"{album.url}/a.jpg")
+        look(blind(), f"{album.url}/a.jpg")
+    assert not album.calls and not upstream.calls
+
+
+def test_private_upstreams_let_no_caller_look_into_the_network(
+    blind: Callable[..., LocalGateway], album: Album, upstream: FakeOpenAI
+) -> None:
+    gateway = blind(GATEWAY_ALLOW_PRIVATE_UPSTREAMS="true")
+    for path in ("/a.jpg", "/moved"):
+        with pytest.raises(BadRequestError, match="no public address"):
+            look(gateway, album.url + path)
     assert not album.calls and not upstream.calls
 
 

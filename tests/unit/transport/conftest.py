@@ -104,7 +104,7 @@ def make_transport() -> Iterator[Callable[..., Transport]]:
     def make(private: bool = True, options: dict | None = None, **limits: float) -> Transport:
         values = {"plain_s": 5, "stream_s": 5, "request_s": 5, "connect_s": 1, "silence_s": 2, "heartbeat_s": 1}
         timeouts = Timeouts(**{**values, **limits})
-        made.append(Transport(timeouts, Security(private, (), ()), **(options or {})))
+        made.append(Transport(timeouts, Security(private, (), (), private), **(options or {})))
         return made[-1]
 
     yield make
