@@ -6,9 +6,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import gevent
 import orjson
 import pytest
 from fakes.openai import FakeOpenAI
@@ -16,6 +19,7 @@ from fakes.server import FakeServer, send_json
 from openai import OpenAI
 from support.gateways import ROOT, LocalGateway, local_gateway
 
+from gateway import background
 from gateway.catalogue import fields
 from gateway.providers import registry
 from gateway.settings import Settings
@@ -59,6 +63,15 @@ class Example(dict[str, str]):
                 text = text.replace(before, after)
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
+
+    def line(self, path: str, **names: object) -> Any:
+        """What the one line that it adds to a table of the product stands for, read with these names beside those of
+        the table's module: entries of a dictionary, or elements of a tuple."""
+        ((before, after),) = self.changes[path]
+        assert (ROOT / path).read_text().count(before) == 1, f"{path} has no one place like:\n{before}"
+        module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+        added = after.replace(before, "").strip()
+        return eval(f"{{{added}}}" if '": ' in added else f"({added})", {**vars(module), **names})
 
 
 def _side(hunk: str, sign: str) -> str:
@@ -112,10 +125,11 @@ class Completer(FakeServer):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_protocol_is_added_by_its_folder(tmp_path, settings, imported, monkeypatch, stream) -> None:
-    Example("A protocol").write(tmp_path)
-    codec = imported("acme_protocol").AcmeCompletion()
-    monkeypatch.setattr(fields, "PROTOCOLS", (*fields.PROTOCOLS, "acme"))
-    monkeypatch.setitem(registry.PROTOCOLS, "acme", lambda given: registry.chat_wire("acme", codec))
+    example = Example("A protocol")
+    example.write(tmp_path)
+    made = example.line("gateway/providers/registry.py", AcmeCompletion=imported("acme_protocol").AcmeCompletion)
+    monkeypatch.setattr(registry, "PROTOCOLS", registry.PROTOCOLS | made)
+    monkeypatch.setattr(fields, "PROTOCOLS", (*fields.PROTOCOLS, *example.line("gateway/catalogue/fields.py")))
     with Completer() as service:
         environment = {"ACME_COMPLETE_KEY": "key", "LLM_ACME_COMPLETE_BASE_URL": service.url}
         with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
@@ -124,9 +138,10 @@ def test_a_protocol_is_added_by_its_folder(tmp_path, settings, imported, monkeyp
 
 
 def test_a_surface_is_added_by_its_folder_and_a_line(tmp_path, settings, imported, monkeypatch) -> None:
-    Example("A surface").write(tmp_path)
-    surface = imported("acme_surface").SURFACE
-    monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, surface))
+    example = Example("A surface")
+    example.write(tmp_path)
+    added = example.line("gateway/surfaces/table.py", acme_surface=imported("acme_surface"))
+    monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, *added))
     with local_gateway(settings) as gateway:
         browser = gateway.app.flask.test_client()
         headers = {"Authorization": f"Bearer {gateway.key}"}
@@ -169,6 +184,20 @@ def test_a_migration_is_applied_to_an_empty_and_to_a_running_database(
         found = store.read(lambda: store.execute("SELECT text FROM acme_note").fetchall())  # noqa: B023
         assert [tuple(row) for row in found] == [("Remember.",)]
     assert migrate(database, folder) == []
+
+
+def test_recurring_work_is_added_by_a_function_and_a_line(tmp_path, settings, imported, monkeypatch) -> None:
+    example = Example("Recurring work (a job)")
+    example.write(tmp_path)
+    (job,) = example.line("gateway/background.py", acme_report=imported("acme_report"))
+    monkeypatch.setattr(background, "TABLE", (*background.TABLE, replace(job, first_s=0.0)))
+    with local_gateway(settings) as gateway:
+        reports = gateway.app.background.reports
+        with gevent.Timeout(30, RuntimeError("no worker did the job")):
+            while not any(report.at_us for report in reports() if report.name == job.name):
+                gevent.sleep(0.05)
+        assert [report.error for report in reports() if report.name == job.name] == [""]
+        assert gateway.services.documents.get("acme", "organizations") == b"1"
 
 
 def test_every_command_of_the_page_exists() -> None:
