@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flask import Flask, request
+from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from gateway import logs
@@ -24,7 +24,6 @@ from gateway.surfaces.wsgi import REQUEST_ID
 from gateway.wiring import build
 
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
-NO_WEBSOCKET = {"status": 426, "code": "websocket_not_supported"}
 
 
 class Application:
@@ -100,12 +99,14 @@ def _crashed(inbound: Inbound, error: Exception) -> Outbound:
     return replies.crash_reply(inbound, error, table.errors_at(inbound.path), inbound.shown_id)
 
 
-def _http_error(error: HTTPException) -> object:
+def _http_error(error: HTTPException) -> Response:
     """Werkzeug's own refusals (no such path or method) in the error format of the path's surface; OPTIONS is none."""
     ours: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
         # Clients try a WebSocket first and fall back to HTTP at once only when told that there is none.
-        ours = InvalidRequest(f"There is no WebSocket at {request.path}; use HTTP.", **NO_WEBSOCKET)
+        ours = InvalidRequest(
+            f"There is no WebSocket at {request.path}; use HTTP.", status=426, code="websocket_not_supported"
+        )
     elif error.code == 405:
         allowed = ", ".join(sorted({*(getattr(error, "valid_methods", None) or ()), "OPTIONS"}))
         if request.method == "OPTIONS":

@@ -4,7 +4,7 @@ import hmac
 from urllib.parse import quote, urlencode
 
 from gateway.accounts.tokens import hash_token
-from gateway.admin.sign_in import Pending
+from gateway.admin.sign_in import Pending, SignedIn
 from gateway.console.pages import own_path, page, read_form, redirect
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.services import Services
@@ -29,6 +29,7 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
     given = read_form(inbound)
     target, email, ticket = own_path(given.get("redirect", "")), given.get("email", ""), given.get("ticket", "")
     door, place = services.management.sign_in, place_of(inbound)
+    found: SignedIn | Pending
     try:
         if ticket:
             found = door.finish(ticket, given.get("code", ""), place)

@@ -65,7 +65,7 @@ class CallerConnection:
         self._recv = sock._sock.recv if peekable else None
         hub = gevent.get_hub()
         self._switch = hub.switch
-        self._readable = hub.loop.io(sock.fileno(), READ) if peekable else None
+        self._readable: Any = hub.loop.io(sock.fileno(), READ) if peekable else None
         self._watched = False
         self._waiting: Any = None
 
@@ -121,7 +121,8 @@ class CallerConnection:
                 self._begin_reading()
             searched = len(buffer) - at
             if not self._receive():
-                return self._end_head()
+                self._end_head()
+                return None
 
     def take(self, size: int) -> bytes:
         """Exactly `size` bytes."""

@@ -80,8 +80,8 @@ class ExpressLane:
         environ["PATH_INFO"] = path
         return handler
 
-    def answer(self, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:
-        """The answer to a request that the worker read itself; `base` is the environ of its connection."""
+    def answer(self, handler: Handler, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:
+        """The answer of `handler` to a request that the worker read itself; `base` is the environ of its connection."""
         headers, peer = head.headers, base["REMOTE_ADDR"]
         if self._proxied:
             peer = self._proxies.caller(peer, headers)
@@ -90,7 +90,7 @@ class ExpressLane:
             head.method, head.path, headers, body, head.query, peer, base_url, NO_PARAMS, new_hex(), head.sender
         )
         try:
-            return head.handler(inbound)
+            return handler(inbound)
         except Exception as error:
             return self._on_crash(inbound, error)
 

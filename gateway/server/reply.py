@@ -82,12 +82,11 @@ class ReplyWriter(Struct, eq=False):
         """Send an answer of the express lane, whose headers say nothing of framing."""
         body, status = outbound.body, outbound.status
         self.status, self.headers = write_status(status), outbound.headers
-        whole = isinstance(body, bytes)
         if self._bare or status < 200 or status in BODILESS:
-            self.deliver([body] if whole else body)
+            self.deliver([body] if isinstance(body, bytes) else body)
             return
         lines = [f"HTTP/1.1 {self.status}", *map(LINE, outbound.headers)]
-        if not whole:
+        if not isinstance(body, bytes):
             self._begin(lines)
             self._send_items(body)
             return
@@ -227,6 +226,7 @@ def join(result: Iterable[bytes], length: int) -> bytes:
 def write_refusal(error: GatewayError, date: str, bare: bool = False) -> bytes:
     """A whole reply for an error that no surface has seen; the connection ends with it."""
     outbound = error_reply(error, OPENAI, new_hex())
+    body = outbound.body if isinstance(outbound.body, bytes) else b"".join(outbound.body)
     lines = [f"HTTP/1.1 {write_status(error.status)}", *map(LINE, outbound.headers)]
-    lines += f"Content-Length: {len(outbound.body)}", date, "Connection: close", *HEAD_END
-    return LINE_END.join(lines).encode("latin-1") + (b"" if bare else outbound.body)
+    lines += f"Content-Length: {len(body)}", date, "Connection: close", *HEAD_END
+    return LINE_END.join(lines).encode("latin-1") + (b"" if bare else body)

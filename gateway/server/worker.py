@@ -129,7 +129,7 @@ class GatewayWorker(GeventWorker):
         self._secure = self.cfg.is_ssl or limits.public_url.startswith("https:")
         self._secure_end = secure_end(limits.hsts_s)
         self._owner_of = getattr(self.wsgi, "owner_of", None)
-        self._lane = getattr(self.wsgi, "express", None)
+        self._lane: Any = getattr(self.wsgi, "express", None)
         self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
         self._keepalive = self.cfg.keepalive > 0
         self._logs_access = self.cfg.accesslog is not None
@@ -305,8 +305,9 @@ class GatewayWorker(GeventWorker):
         began_at = self._clock.monotonic() if self._logs_access else 0.0
         result = None
         try:
-            if head.handler is not None and bool(body) is head.filled:
-                outbound = self._lane.answer(head, body, base)
+            handler = head.handler
+            if handler is not None and bool(body) is head.filled:
+                outbound = self._lane.answer(handler, head, body, base)
                 result = outbound.body
                 reply.answer(outbound)
             else:

@@ -35,7 +35,8 @@ class Addresses:
 
 def _pattern(path: str) -> str:
     """The expression of a path with variables."""
-    parts, at = [], 0
+    parts: list[str] = []
+    at = 0
     for found in VARIABLE.finditer(path):
         parts += re.escape(path[at : found.start()]), "[^/].*" if found[1] else "[^/]+"
         at = found.end()

@@ -44,7 +44,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
                 payload_log.leave(inbound)
             raise
         if paid and inbound.payload is not None:
-            outbound = payload_log.keep(inbound, outbound, errors)
+            outbound = payload_log.keep(inbound, inbound.payload, outbound, errors)
         status = outbound.status
         counted = answers.get(status)
         if counted is None:

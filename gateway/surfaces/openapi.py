@@ -28,7 +28,7 @@ INTRODUCTION = (
 )
 # What an operation may answer that says nothing of it itself.
 UNSAID = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
-KEY_SECURITY = [{"bearerKey": []}, {"headerKey": []}]
+KEY_SECURITY: list[dict[str, list[str]]] = [{"bearerKey": []}, {"headerKey": []}]
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "session": [{"session": []}],
     "key": KEY_SECURITY,

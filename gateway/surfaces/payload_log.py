@@ -1,7 +1,7 @@
 """Recording of the answers of paid operations as they are sent, the same for every surface."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import orjson
 
@@ -13,14 +13,14 @@ from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 log = logging.getLogger("gateway")
 
 
-def keep(inbound: Inbound, outbound: Outbound, errors: ErrorFormat) -> Outbound:
+def keep(inbound: Inbound, payload: Payload, outbound: Outbound, errors: ErrorFormat) -> Outbound:
     """The answer, durable together with its settlement before its last bytes leave; 503 when that takes too long."""
-    payload = inbound.payload
-    if not isinstance(outbound.body, bytes):
-        return Outbound(outbound.status, outbound.headers, CapturedStream(outbound, payload, errors, inbound.shown_id))
-    payload.add(outbound.body)
+    body, status = outbound.body, outbound.status
+    if not isinstance(body, bytes):
+        return Outbound(status, outbound.headers, CapturedStream(body, status, payload, errors, inbound.shown_id))
+    payload.add(body)
     try:
-        payload.finish(outbound.status)
+        payload.finish(status)
     except GatewayError as error:
         return replies.error_reply(error, errors, inbound.shown_id)
     return outbound
@@ -35,9 +35,11 @@ def leave(inbound: Inbound) -> None:
 class CapturedStream:
     """A stream that is kept while it is sent. Once all of it is there, its last piece waits for the settlement."""
 
-    def __init__(self, outbound: Outbound, payload: Payload, errors: ErrorFormat, request_id: str) -> None:
-        self._pieces = outbound.body
-        self._status = outbound.status
+    def __init__(
+        self, pieces: Iterator[bytes], status: int, payload: Payload, errors: ErrorFormat, request_id: str
+    ) -> None:
+        self._pieces = pieces
+        self._status = status
         self._payload = payload
         self._errors = errors
         self._request_id = request_id
@@ -57,7 +59,7 @@ class CapturedStream:
             close()
         _end(self._payload, self._status)
 
-    def _copy(self) -> Iterator[bytes]:
+    def _copy(self) -> Generator[bytes, None, None]:
         pieces, payload = iter(self._pieces), self._payload
         for piece in pieces:
             payload.add(piece)

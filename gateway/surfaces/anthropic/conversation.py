@@ -1,6 +1,7 @@
 """The messages, tools and settings of a messages body, decoded."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -16,14 +17,20 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
-from gateway.neutral.parts import CacheMark, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from gateway.neutral.parts import CacheMark, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, read_seal
 from gateway.surfaces.anthropic.parts import read_blocks, read_mark, read_thinking
 
 SHOWN = {"summarized": "summary", "omitted": "omitted"}
-MODES = {"auto": "auto", "any": "required", "tool": "tool", "none": "none"}
+ROLES: dict[str, Role] = {"system": "system", "developer": "developer"}
+MODES: dict[str, Literal["auto", "required", "tool", "none"]] = {
+    "auto": "auto",
+    "any": "required",
+    "tool": "tool",
+    "none": "none",
+}
 SEARCH_NAME = "web_search"
 
 
@@ -48,16 +55,16 @@ def decode_conversation(body: schema.MessagesBody) -> Conversation:
     )
 
 
-def _read_message(message: schema.Message, names: dict[str, str]) -> list[Message]:
+def _read_message(message: schema.Message | schema.AssistantMessage, names: dict[str, str]) -> list[Message]:
     """One message, or several: results of tools are messages of their own. `names` remembers each call's tool."""
-    role = message.__struct_config__.tag
-    content = message.content
     if isinstance(message, schema.AssistantMessage):
-        return [Message("assistant", (Text(content),) if isinstance(content, str) else _assistant(content, names))]
+        said = [] if message.content is None else message.content
+        return [Message("assistant", (Text(said),) if isinstance(said, str) else _assistant(said, names))]
+    content = message.content
     if isinstance(message, schema.ToolMessage) and message.tool_call_id:
         parts = (Text(content),) if isinstance(content, str) else read_blocks(content)
         return [Message("tool", (ToolResult(message.tool_call_id, parts, names.get(message.tool_call_id, "")),))]
-    kind = role if role in ("system", "developer") else "user"
+    kind = ROLES.get(str(message.__struct_config__.tag), "user")
     if isinstance(content, str):
         return [Message(kind, (Text(content),) if content else ())]
     return _split_results(kind, content, names)
@@ -144,12 +151,9 @@ def _sign_last(parts: list[Part], seal: OpaqueToken) -> None:
 
 
 def _sign_call(part: Part, calls: dict[str, OpaqueToken]) -> Part:
-    seal = calls.get(part.id) if isinstance(part, ToolCall) else None
-    if seal is None:
+    if not isinstance(part, ToolCall) or (seal := calls.get(part.id)) is None:
         return part
-    return ToolCall(
-        part.id, part.name, part.arguments, seal.signature, seal.vendor, part.executed, part.custom, part.cache
-    )
+    return replace(part, signature=seal.signature, vendor=seal.vendor)
 
 
 def _mark_last(message: Message, mark: CacheMark | None) -> Message:
@@ -157,7 +161,7 @@ def _mark_last(message: Message, mark: CacheMark | None) -> Message:
     for place in range(len(message.parts) - 1, -1, -1):
         part = message.parts[place]
         if isinstance(part, Text | ToolResult) and part.cache is None:
-            marked = type(part)(**{name: getattr(part, name) for name in part.__slots__} | {"cache": mark})
+            marked = replace(part, cache=mark)
             return Message(message.role, (*message.parts[:place], marked, *message.parts[place + 1 :]), message.name)
     return message
 
@@ -205,7 +209,7 @@ def _read_choice(choice: schema.ToolChoice | None) -> ToolChoice | None:
     name = choice.name if isinstance(choice, schema.NamedChoice) else ""
     if name == SEARCH_NAME:
         return ToolChoice("web_search")
-    return ToolChoice(MODES[choice.__struct_config__.tag], name)
+    return ToolChoice(MODES[str(choice.__struct_config__.tag)], name)
 
 
 def _read_format(body: schema.Prompt) -> ResponseFormat | None:

@@ -43,7 +43,8 @@ def read_seal(signature: str) -> OpaqueToken | None:
         return None
     if not isinstance(values, list) or len(values) != FIELDS or not all(isinstance(v, str) for v in values[:5]):
         return None
-    return OpaqueToken(*values[:5], summary=values[5] is True)
+    what, vendor, signature, sealed, ident, summary = values
+    return OpaqueToken(what, vendor, signature, sealed, ident, summary is True)
 
 
 def is_ours(signature: str) -> bool:

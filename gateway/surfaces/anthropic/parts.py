@@ -58,17 +58,20 @@ def _read_block(block: Struct) -> list[Part]:
         case wire.ToolUseBlock() | wire.ServerToolUseBlock() | wire.ServerResult():
             return [_read_call(block)]
         case _:
-            return [VendorPart(NAME, block.__struct_config__.tag, orjson.loads(encode(block)))]
+            return [_read_other(block)]
 
 
 def _read_call(block: wire.ToolUseBlock | wire.ServerToolUseBlock | wire.ServerResult) -> Part:
     if isinstance(block, wire.ServerResult):
-        own = VendorPart(NAME, block.__struct_config__.tag, orjson.loads(encode(block)))
-        return ToolResult(block.tool_use_id, (own,), executed="provider")
+        return ToolResult(block.tool_use_id, (_read_other(block),), executed="provider")
     mark, text = read_mark(block.cache_control), _text_of(block.input)
     if isinstance(block, wire.ServerToolUseBlock):
         return ToolCall(block.id, block.name, text, vendor=NAME, executed="provider", cache=mark)
     return ToolCall(block.id, block.name, text, cache=mark)
+
+
+def _read_other(block: Struct) -> VendorPart:
+    return VendorPart(NAME, str(block.__struct_config__.tag), orjson.loads(encode(block)))
 
 
 def _text_of(raw: Raw) -> str:
@@ -86,7 +89,7 @@ def read_thinking(block: wire.ThinkingBlock) -> Reasoning | OpaqueToken | None:
     return Reasoning(block.thinking, seal.signature, seal.sealed, seal.vendor, seal.ident, seal.summary)
 
 
-def _read_media(source: Struct) -> Media:
+def _read_media(source: wire.Base64Source | wire.UrlSource | wire.FileSource) -> Media:
     match source:
         case wire.Base64Source():
             return Media(source.media_type, data=source.data)

@@ -26,7 +26,7 @@ class UserMessage(Message, tag="user"):
     pass
 
 
-class AssistantMessage(Message, tag="assistant"):
+class AssistantMessage(Shape, tag_field="role", tag="assistant"):
     content: str | Blocks | None = None  # null beside the calls of another format alone
     tool_calls: Raw | UnsetType = UNSET  # another format's: refused with the way to its operation
 
@@ -226,7 +226,7 @@ def _check_format(body: Prompt) -> None:
 def _check_calls(messages: Messages) -> None:
     """The input of a call is an object."""
     for place, message in enumerate(messages):
-        if type(message) is not AssistantMessage or type(message.content) is str:
+        if type(message) is not AssistantMessage or not isinstance(message.content, list):
             continue
         for number, block in enumerate(message.content):
             if type(block) is ToolUseBlock and bytes(memoryview(block.input)[:1]) != b"{":

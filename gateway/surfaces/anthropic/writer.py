@@ -117,7 +117,7 @@ def _write_call(part: ToolCall) -> list[Block]:
         if part.vendor != NAME:
             return []
         return [{"type": "server_tool_use", "id": part.id, "name": part.name, "input": read_input(part.arguments)}]
-    call = {"type": "tool_use", "id": part.id, "name": part.name}
+    call: Block = {"type": "tool_use", "id": part.id, "name": part.name}
     call["input"] = {"input": part.arguments} if part.custom else read_input(part.arguments)
     return [mark(CALL + part.id, part.vendor, part.signature), call] if part.signature else [call]
 

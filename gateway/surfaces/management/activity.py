@@ -88,7 +88,7 @@ def write_rows(rows: list[Row], window: ReportRange, group: str, describe: Descr
     for label in sorted(totals):
         breakdown = [{**describe(value), **_write_short(f)} for value, f in parts.get(label, {}).items()]
         breakdown.sort(key=lambda item: (-item["cost"], item["id"]))
-        empty = {"modelBreakdown": [], "apiKeyBreakdown": []}
+        empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
         written.append({"date": label, **write_figures(totals[label]), **empty, BREAKDOWNS[group]: breakdown})
     return written
 

@@ -1,6 +1,6 @@
 """`/keys/api`: API keys, as the public client makes, lists, limits, rolls and deletes them (facts A.3 to A.7)."""
 
-from typing import Any
+from typing import Any, Literal
 
 from gateway.accounts import keys
 from gateway.accounts.keys import Change, Draft, Expiry, KeyInfo
@@ -16,7 +16,7 @@ from gateway.surfaces.schemas import Body, Moment, OneOf, TextField, Usd, WholeN
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TAG = "API keys"
-STATES = {"active": "activate", "inactive": "deactivate"}
+STATES: dict[str, Literal["", "activate", "deactivate"]] = {"active": "activate", "inactive": "deactivate"}
 
 
 class NewKey(Body):

@@ -44,7 +44,7 @@ class Kept:
 
 def keep(payload: Kept, body: bytes | Iterator[bytes]) -> Outbound:
     inbound = Inbound("POST", "/v1/x", {}, payload=payload)
-    return payload_log.keep(inbound, Outbound(200, [], body), OPENAI)
+    return payload_log.keep(inbound, inbound.payload, Outbound(200, [], body), OPENAI)
 
 
 def test_a_whole_answer_is_finished_before_it_is_given() -> None:
