@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from gateway.billing.calls import BilledCall
+from gateway.billing.moves import HELD, MOVES
 from gateway.billing.outcome import Attempt
 from gateway.billing.settlement import USUAL_BYTES, Settlement, Settlements, log
 from gateway.billing.usage_rows import Terms, record_of
@@ -83,12 +84,11 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
 
     _payload: CapturedPayload
     _storage: Reservation
-    _held: bool = False
 
     def settle(self, attempt: Attempt) -> Attempt:
         """Fill `charge`, `overrun` and a missing `usage`. The surface writes the answer with them and waits for the
         row; where it has left already, this does."""
-        call = self._take(attempt)
+        call = self.price(attempt)
         if call is None:
             return attempt
         self._release_slot(attempt.usage)
@@ -99,7 +99,7 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
 
     def abandon(self, attempt: Attempt) -> None:
         """As every settlement: never waits for the store, never raises."""
-        call = self._take(attempt)
+        call = self.price(attempt)
         if call is None:
             return
         try:
@@ -113,8 +113,8 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
         with suppress(Unavailable):  # what the fee passes its reservation by is settled in full all the same
             self._storage.extend((self.output_bytes_foreseen - before) // USUAL_BYTES * FEE_NUSD)
 
-    def _give_back(self) -> None:
-        if not self._held:
+    def _give_back(self, before: str) -> None:
+        if before is not HELD:
             self._reservation.release()
             self._storage.release()
         self._payload.close()
@@ -125,7 +125,8 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
         self.output_cap = min(caps, default=None)
 
     def _hold(self, call: BilledCall, attempt: Attempt, *, awaited: bool) -> Ticket | None:
-        self._held = True
+        self.state = MOVES[self.state, "hold"]
+        del self._open[attempt.number]
         record = record_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
         served = f"{record.provider}/{record.served}"
         return self._payload.hold(lambda row: self._post(call, record, row), served, fee_of(attempt.usage), awaited)

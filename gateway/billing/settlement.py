@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from gateway.accounts.discounts import Discounts
 from gateway.billing.calls import BilledCall, Watch, discount_of, hold_bound
-from gateway.billing.context import RequestContext
+from gateway.billing.context import PayloadCapture, RequestContext
+from gateway.billing.moves import ADMITTED, CLOSED, MOVES, READ_ON, SETTLED
 from gateway.billing.outcome import Attempt
 from gateway.billing.usage_rows import Terms, bill, intent_of, interrupted, mode_of, read_intent, row_of, terms_of
 from gateway.clock import Clock
@@ -55,12 +56,13 @@ class Settlements:
         prompt_bytes: int,
         asked: str = "",
         streamed: bool = False,
+        payload: PayloadCapture | None = None,
     ) -> "Settlement":
         """The one admission of every paid route: rates, then spending limits, then credits; nothing is held on error.
 
         The limits of key, member and teams count the inference cost of both modes; the organization's credits count
-        only what a credential of the platform served (`credits`: some target may), and the fee of a payload that is
-        kept (billing/payload_settlement.py). `asked` is the model as the caller wrote it.
+        only what a credential of the platform served (`credits`: some target may), and the fee of a `payload` that
+        is kept (billing/payload_settlement.py). `asked` is the model as the caller wrote it.
         RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
         """
         terms = terms_of(context, prompt_bytes, asked, streamed)
@@ -74,8 +76,8 @@ class Settlements:
             if slot is not None:
                 slot.release()
             raise
-        if context.payload is not None:
-            return context.payload.admit(self, terms, ask, reservation, slot)
+        if payload is not None:
+            return payload.admit(self, terms, ask, reservation, slot)
         return Settlement(self, terms, ask, reservation, slot)
 
     def _enter(self, terms: Terms) -> Slot:
@@ -142,8 +144,7 @@ class Settlement(Struct, eq=False):
     _reservation: Reservation
     _slot: Slot | None = None
     _open: dict[int, BilledCall] = {}
-    _deferred: bool = False
-    _closed: bool = False
+    state: str = ADMITTED  # of MOVES
     output_cap: int | None = None
     output_bytes_foreseen: int = sys.maxsize
     rate_limits: tuple[RateLimitStatus, ...] = ()
@@ -161,6 +162,7 @@ class Settlement(Struct, eq=False):
         nothing was begun then, and another target may do (`patient` False: there is one, so nobody waits for what other
         workers hold). Unavailable when the leases ran out meanwhile or the word cannot be left.
         """
+        self.state = MOVES[self.state, "begin"]
         owner, terms, mode = self._owner, self.terms, mode_of(target)
         ask = ask or self._ask
         own = self._hold_bound(target, ask, patient) if target.credential.bounded else None
@@ -180,10 +182,20 @@ class Settlement(Struct, eq=False):
         if own is not None:
             self._narrow(call, own)
 
+    def price(self, attempt: Attempt) -> BilledCall | None:
+        """Fill an open attempt's `charge`, `overrun` and a missing `usage`; its call, None when it was recorded before.
+        Nothing is recorded by it."""
+        call = self._open.get(attempt.number)
+        if call is not None:
+            bound = self._reservation.amount_nusd if call.own is None else call.bound_nusd(self._reservation)
+            attempt.overrun = bill(self.terms, attempt, call.discount_ppm).total > bound
+        return call
+
     def unused(self, attempt: Attempt) -> None:
         """The attempt was never sent: nothing is recorded of it."""
         call = self._open.pop(attempt.number, None)
         if call is not None:
+            self.state = MOVES[self.state, "unused"]
             self._owner.intents.void(self.terms.request, attempt.number)
             self._owner.watch.count(self.terms.request, -1)
             self._end(call, 0)
@@ -191,9 +203,11 @@ class Settlement(Struct, eq=False):
     def failed(self, attempt: Attempt) -> None:
         """Record a failed attempt, at no cost unless its usage is known, without waiting for its row. What it cost is
         taken off the reservation, which the next attempt goes on with."""
-        call = self._take(attempt)
+        call = self.price(attempt)
         if call is None:
             return
+        self.state = MOVES[self.state, "failed"]
+        del self._open[attempt.number]
         cost_nusd = attempt.charge.total
         self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
         self._reservation.spend(cost_nusd, call.mode == CREDITS)
@@ -206,9 +220,11 @@ class Settlement(Struct, eq=False):
 
         Unavailable when that takes too long: the record still posts as soon as the store is back.
         """
-        call, number = self._take(attempt), attempt.number
+        call, number = self.price(attempt), attempt.number
         if call is None:
             return attempt
+        self.state = MOVES[self.state, "settle"]
+        del self._open[number]
         owner, cost_nusd = self._owner, attempt.charge.total
         rows = self._entry(call, self._row(call, attempt), number, cost_nusd)
         try:
@@ -219,15 +235,16 @@ class Settlement(Struct, eq=False):
                 self._end(call, cost_nusd)
             if self._slot is not None:
                 self._release_slot(attempt.usage)
-            self._closed = True
         owner.confirm(ticket, self.terms.request, number)
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
         """Record what became of an answer that broke or that nobody waits for any more. Never waits, never raises."""
-        call = self._take(attempt)
+        call = self.price(attempt)
         if call is None:
             return
+        self.state = MOVES[self.state, "abandon"]
+        del self._open[attempt.number]
         cost_nusd = attempt.charge.total
         self._post_soon(call, self._row(call, attempt), attempt.number, cost_nusd)
         self._reservation.settle(cost_nusd, call.mode == CREDITS)
@@ -259,22 +276,20 @@ class Settlement(Struct, eq=False):
 
     def keep(self) -> None:
         """The next `close` does nothing: somebody reads on in the background and closes later."""
-        self._deferred = True
+        self.state = MOVES[self.state, "keep"]
 
     def close(self) -> None:
         """Give up whatever is left. Safe to repeat, never raises for the store's sake."""
-        if self._closed and not self._open:
+        before, self.state = self.state, MOVES[self.state, "close"]
+        if self.state is READ_ON or (before is SETTLED or before is CLOSED) and not self._open:
             return
-        if self._deferred:
-            self._deferred = False
-            return
-        self._closed = True
         for number in list(self._open):
             self._interrupt(number)
-        self._give_back()
+        self._give_back(before)
         self._release_slot(None)
 
-    def _give_back(self) -> None:
+    def _give_back(self, before: str) -> None:
+        """`before`: the state that it was closed in."""
         self._reservation.release()
 
     def _require(self, nusd: int) -> GatewayError | None:
@@ -323,15 +338,6 @@ class Settlement(Struct, eq=False):
         self._post_soon(call, write_row(record), number, record.cost_nusd)
         self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
         self._end(call, record.cost_nusd)
-
-    def _take(self, attempt: Attempt) -> BilledCall | None:
-        """The call of an attempt that is open, with its charge and a missing usage filled in; None when it was recorded
-        before."""
-        call = self._open.pop(attempt.number, None)
-        if call is not None:
-            bound = self._reservation.amount_nusd if call.own is None else call.bound_nusd(self._reservation)
-            attempt.overrun = bill(self.terms, attempt, call.discount_ppm).total > bound
-        return call
 
     def _row(self, call: BilledCall, attempt: Attempt) -> Row:
         return row_of(self.terms, attempt, call.mode, self._owner.clock.now_us())

@@ -138,7 +138,13 @@ class ChatEngine:
         ask = route_plan.bounds.ask(request, self._default_output, context.at_us)
         needs = request.requirements
         settlement = self._settlements.admit(
-            context, ask, route_plan.platform_paid, needs.prompt_bytes, request.requested_model, needs.stream
+            context,
+            ask,
+            route_plan.platform_paid,
+            needs.prompt_bytes,
+            request.requested_model,
+            needs.stream,
+            context.payload,
         )
         return Run(
             context=context,

@@ -42,8 +42,8 @@ def payload_of(one, account, retention, **settings):
     one.context = account.context()
     settings = {"retention": "retain", "retention_days": 3650} | settings
     one.context.caller = dataclasses.replace(one.context.caller, **settings)
-    payload = one.context.payload = retention.begin(one.context, "/v1/chat/completions", b"asked")
-    settlement = one.settlements.admit(one.context, ASK, True, prompt_bytes=400, asked="m")
+    payload = retention.begin(one.context, "/v1/chat/completions", b"asked")
+    settlement = one.settlements.admit(one.context, ASK, True, prompt_bytes=400, asked="m", payload=payload)
     settlement.begin(0, target())
     return payload, settlement
 
@@ -155,8 +155,8 @@ def payload_of_own_key(one, account, retention):
     one.ledger.post(account.organization, "adjustment", -DOLLAR, "all of it")
     one.context = account.context()
     one.context.caller = dataclasses.replace(one.context.caller, retention="retain")
-    one.context.payload = retention.begin(one.context, "/", b"asked")
-    one.settlements.admit(one.context, ASK, False, prompt_bytes=400)
+    payload = retention.begin(one.context, "/", b"asked")
+    one.settlements.admit(one.context, ASK, False, prompt_bytes=400, payload=payload)
 
 
 def test_what_the_fee_may_come_to_is_reserved_from_the_credits_alone(one, account, retention):

@@ -1,0 +1,106 @@
+"""Every move of a settlement, and every refusal."""
+
+from itertools import product
+
+import pytest
+from support.billing import DOLLAR, attempt_at, target
+
+from gateway.billing.moves import ABANDONED, ADMITTED, CLOSED, HELD, KEPT, MOVES, READ_ON, SETTLED
+from gateway.errors import Internal, UpstreamFailed
+
+STATES = (ADMITTED, KEPT, READ_ON, SETTLED, HELD, ABANDONED, CLOSED)
+ACTIONS = ("begin", "unused", "failed", "settle", "hold", "abandon", "keep", "close")
+# By state, the states that actions lead to, in the order of ACTIONS; "" is a refusal.
+EXPECTED = {
+    ADMITTED: (ADMITTED, ADMITTED, ADMITTED, SETTLED, HELD, ABANDONED, KEPT, CLOSED),
+    KEPT: ("", "", "", "", HELD, ABANDONED, "", READ_ON),
+    READ_ON: ("", "", "", "", HELD, ABANDONED, "", CLOSED),
+    SETTLED: ("", "", "", "", "", "", SETTLED, CLOSED),
+    HELD: ("", "", "", "", "", "", HELD, CLOSED),
+    ABANDONED: ("", "", "", "", "", "", ABANDONED, CLOSED),
+    CLOSED: ("", "", "", "", "", "", "", CLOSED),
+}
+
+
+@pytest.mark.parametrize(("state", "action"), list(product(STATES, ACTIONS)))
+def test_every_move_and_every_refusal(state, action):
+    expected = EXPECTED[state][ACTIONS.index(action)]
+    if expected:
+        assert MOVES[state, action] == expected
+    else:
+        with pytest.raises(Internal, match=f"that is {state} does not take: {action}"):
+            MOVES[state, action]
+
+
+def test_the_table_has_no_other_states_or_actions():
+    assert set(MOVES) <= set(product(STATES, ACTIONS)) and set(MOVES.values()) <= set(STATES)
+
+
+@pytest.fixture
+def one(house, account):
+    made = house()
+    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return made
+
+
+def begun(one, account):
+    settlement = one.admit(account)
+    settlement.begin(0, target())
+    return settlement
+
+
+def do(settlement, action, used):
+    match action:
+        case "begin":
+            settlement.begin(1, target())
+        case "failed":
+            settlement.failed(attempt_at(target(), error=UpstreamFailed("no"), finish="error", status=500))
+        case "settle" | "abandon" | "unused":
+            getattr(settlement, action)(attempt_at(target(), usage=used, finish="stop"))
+        case _:
+            getattr(settlement, action)()
+
+
+@pytest.mark.parametrize(
+    ("actions", "state"),
+    [
+        (("unused", "close"), CLOSED),
+        (("failed", "begin"), ADMITTED),
+        (("settle",), SETTLED),
+        (("settle", "close"), CLOSED),
+        (("abandon",), ABANDONED),
+        (("keep", "close"), READ_ON),
+        (("keep", "abandon", "close"), CLOSED),
+        (("keep", "close", "abandon", "close", "close"), CLOSED),
+        (("keep", "close", "close"), CLOSED),
+    ],
+)
+def test_a_settlement_goes_by_the_table_and_holds_nothing_once_closed(one, account, used, actions, state):
+    settlement = begun(one, account)
+    for action in actions:
+        do(settlement, action, used)
+    assert settlement.state == state
+    if state == CLOSED:
+        assert one.spending.reserved_nusd() == 0
+
+
+@pytest.mark.parametrize("action", ["settle", "abandon", "keep", "close"])
+def test_no_call_begins_once_the_answer_is_there_or_nobody_waits(one, account, used, action):
+    settlement = begun(one, account)
+    do(settlement, action, used)
+    with pytest.raises(Internal, match="does not take: begin"):
+        settlement.begin(1, target())
+    settlement.close()
+    settlement.close()
+    assert one.spending.reserved_nusd() == 0
+
+
+def test_pricing_fills_charge_and_usage_and_records_nothing(one, account):
+    settlement = begun(one, account)
+    attempt = attempt_at(target(), finish="stop", output_bytes=41)
+    call = settlement.price(attempt)
+    assert call is not None and attempt.charge.total > 0 and attempt.usage.basis == "estimated"
+    assert settlement.state == ADMITTED and one.rows() == []
+    settlement.settle(attempt)
+    assert settlement.price(attempt) is None and len(one.rows()) == 1
+    settlement.close()
