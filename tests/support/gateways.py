@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from gateway.accounts.organizations import create_organization
 from gateway.accounts.projects import create_project
 from gateway.admin.bootstrap import Administration
 from gateway.app import Application, create_app
-from gateway.settings import Settings
+from gateway.clock import Clock
+from gateway.settings import DatabaseSettings, Settings
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
+from gateway.threads import Threads
 from gateway.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,11 +84,28 @@ def local_gateway(make_settings: Callable[..., Settings], **environment: str) ->
 
 
 def migrate_store(settings: Settings) -> None:
-    from gateway.clock import Clock
-    from gateway.threads import Threads
+    """Every migration applied; to SQLite by copying a file that one test of this process has migrated."""
+    config = settings.database
+    path = Path(config.url.removeprefix("sqlite:///") or Path(config.data_dir) / "gateway.db")
+    if config.scheme != "sqlite" or path.exists():
+        _migrate(config)
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_bytes(_migrated_file())
 
+
+@cache
+def _migrated_file() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gateway.db"
+        _migrate(DatabaseSettings(f"sqlite:///{path}", "", 2, 10.0))
+        return path.read_bytes()
+
+
+def _migrate(settings: DatabaseSettings) -> None:
     threads = Threads()
-    database = open_database(settings.database, Clock(), threads)
+    database = open_database(settings, Clock(), threads)
     migrate(database)
     database.close()
     threads.close()

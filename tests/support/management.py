@@ -28,13 +28,14 @@ class Person:
 class House:
     """A gateway with two organizations; in each an owner, an admin and two developers."""
 
-    def __init__(self, gateway: LocalGateway) -> None:
+    def __init__(self, gateway: LocalGateway, people: dict[str, Person] | None = None) -> None:
         self.gateway = gateway
         self.services = gateway.services
         self.client = gateway.app.flask.test_client(use_cookies=False)
-        self.people: dict[str, Person] = {}
-        for name in ("acme", "rival"):
-            self.settle(name)
+        self.people = dict(people or {})
+        if people is None:
+            for name in ("acme", "rival"):
+                self.settle(name)
 
     def settle(self, name: str) -> None:
         management = self.services.management

@@ -1,31 +1,69 @@
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gateways import local_gateway
-from support.management import PASSWORD, House
+from support.gateways import LocalGateway, local_gateway
+from support.management import PASSWORD, House, Person
 
 from gateway import settings as settings_module
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.settings import Settings
+
+
+def load(data: Path, **environment: str) -> Settings:
+    base = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(data), "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
+    return settings_module.load(base | environment)
 
 
 @pytest.fixture(scope="session")
 def make_house(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """A factory of gateways that nobody is in yet, with these variables."""
+
     def make(**environment: str) -> Any:
-        data: Path = tmp_path_factory.mktemp("house")
-        base = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(data), "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
-        return local_gateway(lambda **more: settings_module.load(base | environment | more))
+        data = tmp_path_factory.mktemp("house")
+        return local_gateway(lambda **more: load(data, **environment, **more))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict[str, Person]]:
+    """The data directory of a closed gateway with its people in it, to be copied, and its first key."""
+    data = tmp_path_factory.mktemp("settled")
+    with local_gateway(lambda **more: load(data, **more)) as gateway:
+        people = House(gateway).people
+    return data, gateway.key, people
+
+
+@pytest.fixture(scope="session")
+def open_house(
+    settled: tuple[Path, str, dict[str, Person]], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], AbstractContextManager[House]]:
+    """A factory of houses of their own."""
+    template, key, people = settled
+
+    @contextmanager
+    def make() -> Iterator[House]:
+        data = tmp_path_factory.mktemp("house") / "data"
+        shutil.copytree(template, data)
+        gateway = LocalGateway(load(data, GATEWAY_BOOTSTRAP_API_KEY=key), key)
+        try:
+            yield House(gateway, people)
+        finally:
+            gateway.close()
 
     return make
 
 
 @pytest.fixture(scope="module")
-def module_house(make_house: Callable[..., Any]) -> Iterator[House]:
-    with make_house() as gateway:
-        yield House(gateway)
+def module_house(open_house: Callable[[], AbstractContextManager[House]]) -> Iterator[House]:
+    with open_house() as made:
+        yield made
 
 
 @pytest.fixture
@@ -37,7 +75,7 @@ def shared_house(module_house: House) -> House:
 
 
 @pytest.fixture
-def house(make_house: Callable[..., Any]) -> Iterator[House]:
+def house(open_house: Callable[[], AbstractContextManager[House]]) -> Iterator[House]:
     """A house of this test's own."""
-    with make_house() as gateway:
-        yield House(gateway)
+    with open_house() as made:
+        yield made
