@@ -1,7 +1,9 @@
 """Older clients and loose ones, through the whole gateway."""
 
 import warnings
+from typing import Any
 
+import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
 from support.gateways import LocalGateway
@@ -84,3 +86,46 @@ def test_allowed_tools_shorten_the_list_and_are_never_sent(client: OpenAI, upstr
     client.chat.completions.create(model=MODEL, messages=TALK, tools=tools, tool_choice=choice)
     sent = upstream.calls[-1].body
     assert sent["tool_choice"] == "required" and [tool["function"]["name"] for tool in sent["tools"]] == ["sub"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "meant"),
+    [
+        ({"type": "auto"}, "auto"),
+        ({"type": "any"}, "required"),
+        ("REQUIRED", "required"),
+        ({"type": "function", "function": {"name": "add"}}, {"type": "function", "function": {"name": "add"}}),
+        ({"type": "tool", "name": "add"}, {"type": "function", "function": {"name": "add"}}),
+    ],
+)
+@pytest.mark.parametrize("nested", [{"type": "function", "function": SPEC}, SPEC, {"function": SPEC}])
+def test_responses_bodies_in_words_of_chat_mean_the_same(
+    gateway: LocalGateway, upstream: FakeOpenAI, choice: Any, meant: Any, nested: dict
+) -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}}
+    body = {
+        "model": MODEL,
+        "input": [{"role": "User", "content": [{"type": "text", "text": "?"}, image, "!"]}],
+        "tools": [nested],
+        "tool_choice": choice,
+    }
+    http = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)._client
+    answer = http.post(f"{gateway.url}/responses", json=body, headers={"Authorization": f"Bearer {gateway.key}"})
+    assert answer.status_code == 200, answer.text
+    sent = upstream.calls[-1].body
+    assert sent["messages"][0]["content"][1]["image_url"] == {"url": "https://example.com/a.png", "detail": "low"}
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["add"]
+    assert sent["tool_choice"] == meant
+
+
+def test_what_no_spelling_explains_is_still_refused_by_its_place(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    http = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)._client
+    for more, param in (
+        ({"tools": [{"type": "function"}]}, "tools.0.name"),
+        ({"tool_choice": {"type": "dance"}}, "tool_choice.type"),
+        ({"input": [{"role": "nobody", "content": "x"}]}, "input.0.role"),
+    ):
+        body = {"model": MODEL, "input": "Hi", **more}
+        answer = http.post(f"{gateway.url}/responses", json=body, headers={"x-api-key": gateway.key})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+    assert not upstream.calls

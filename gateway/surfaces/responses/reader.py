@@ -6,9 +6,10 @@ from typing import Any
 from msgspec import json, to_builtins
 
 from gateway.dialects import responses as dialect
+from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.surfaces.responses import items as shapes
-from gateway.surfaces.responses import schema
+from gateway.surfaces.responses import loose_responses, schema
 from gateway.surfaces.responses.conversation import SEARCH_CALL, SUMMED_UP, decode_conversation, flat_name
 from gateway.surfaces.responses.opaque_tokens import open_summary
 from gateway.surfaces.validation_errors import either, invalid
@@ -80,8 +81,18 @@ class ResponseTurn:
 def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:
     """The turn of a checked body. `history` are the items of the conversation that it continues, `own` its input.
 
-    InvalidRequest with the dotted path of what is wrong. Items are decoded into messages on first use only.
+    InvalidRequest with the dotted path of what is wrong, once other spellings were put right. Items are decoded into
+    messages on first use only.
     """
+    try:
+        return _read(body, history, own)
+    except InvalidRequest:
+        body.tools = loose_responses.tools(body.tools) if body.tools else body.tools
+        body.tool_choice = loose_responses.choice(body.tool_choice)
+        return _read(body, history, loose_responses.items(own))
+
+
+def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:
     before = [("previous_response_id", shapes.read_item(item, "previous_response_id")) for item in history]
     mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}")) for place, item in enumerate(own)]
     tools = [shapes.read_tool(tool, f"tools.{place}") for place, tool in enumerate(body.tools or ())]

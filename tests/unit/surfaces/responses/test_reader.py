@@ -187,7 +187,7 @@ def test_files_and_pictures_are_decoded() -> None:
     ("fields", "param"),
     [
         ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input.0.arguments"),
-        ({"input": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, "input.0.content.0.type"),
+        ({"input": [{"role": "user", "content": [{"type": "frob", "text": "x"}]}]}, "input.0.content.0.type"),
         ({"input": [{"role": "user", "content": 7}]}, "input.0.content"),
         ({"input": [{"type": "message"}]}, "input.0.role"),
         ({"input": [{}]}, "input.0.type"),

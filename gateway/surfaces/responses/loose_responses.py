@@ -1,0 +1,101 @@
+"""What Responses bodies say in other spellings: those of chat completions and of other dialects, and slips.
+
+Only what a reader refused comes here. What this module does not know stays as it came, and is refused as ever.
+"""
+
+from typing import Any
+
+import orjson
+
+Json = dict[str, Any]
+
+CHOICES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
+TYPED = ("function", "custom")
+ASSISTANT = "assistant"
+
+
+def tools(listed: list[Any]) -> list[Any]:
+    """Tools whose members lie one level too deep, or that do not say that they are functions."""
+    return [_tool(tool) for tool in listed]
+
+
+def choice(given: Any) -> Any:
+    """A tool_choice as an object that is a word, in another case, or nested."""
+    if isinstance(given, str):
+        return CHOICES.get(given.lower(), given)
+    if not isinstance(given, dict):
+        return given
+    kind = given.get("type")
+    word = CHOICES.get(kind.lower()) if isinstance(kind, str) else None
+    if word is not None:
+        return word
+    if kind in (None, "tool", *TYPED):
+        kind = "custom" if kind == "custom" else "function"
+        inner = given.get(kind)
+        name = inner.get("name") if isinstance(inner, dict) else given.get("name")
+        return {"type": kind, "name": name}
+    return given
+
+
+def items(listed: list[Any]) -> list[Any]:
+    """Items of the input: messages and calls as chat completions spell them."""
+    return [_item(item) if isinstance(item, dict) else item for item in listed]
+
+
+def _tool(tool: Any) -> Any:
+    if not isinstance(tool, dict):
+        return tool
+    kind = tool.get("type")
+    if kind is None:
+        kind = next((name for name in TYPED if isinstance(tool.get(name), dict)), "function")
+    if kind not in TYPED:
+        return tool
+    inner = tool.get(kind)
+    flat = {name: value for name, value in tool.items() if name != kind} if isinstance(inner, dict) else dict(tool)
+    flat |= inner if isinstance(inner, dict) else {}
+    if "input_schema" in flat and "parameters" not in flat:
+        flat["parameters"] = flat.pop("input_schema")
+    return {**flat, "type": kind}
+
+
+def _item(item: Json) -> Json:
+    role = item.get("role")
+    if isinstance(role, str):
+        return _message({**item, "role": role.lower()})
+    if item.get("type") == "function_call":
+        item = dict(item)
+        if isinstance(item.get("arguments"), dict):
+            item["arguments"] = orjson.dumps(item["arguments"]).decode()
+        if not item.get("call_id") and item.get("id"):
+            item["call_id"] = item["id"]
+    return item
+
+
+def _message(message: Json) -> Json:
+    content = message.get("content")
+    if message["role"] == "tool" and message.get("tool_call_id"):
+        output = _content(content, "input_text")
+        return {"type": "function_call_output", "call_id": message["tool_call_id"], "output": output or ""}
+    return {**message, "content": _content(content, "output_text" if message["role"] == ASSISTANT else "input_text")}
+
+
+def _content(content: Any, text: str) -> Any:
+    if isinstance(content, dict):
+        content = [content]
+    return [_part(part, text) for part in content] if isinstance(content, list) else content
+
+
+def _part(part: Any, text: str) -> Any:
+    """A part of the content: a bare text, one of chat completions, an image whose address stands in an object."""
+    if isinstance(part, str):
+        return {"type": text, "text": part}
+    if not isinstance(part, dict):
+        return part
+    kind, image = part.get("type"), part.get("image_url")
+    if kind in ("text", None) and isinstance(part.get("text"), str):
+        return {**part, "type": text}
+    if image is not None and kind in ("image_url", "image", "input_image", None):
+        told = image if isinstance(image, dict) else {"url": image}
+        detail = part.get("detail") or told.get("detail")
+        return {"type": "input_image", "image_url": told.get("url"), **({"detail": detail} if detail else {})}
+    return part
