@@ -19,6 +19,7 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.ids import mask
 from gateway.store.database import Database
 
+Action = Literal["", "activate", "deactivate"]
 State = Literal["", "active", "inactive", "expired", "revoked", "deleted"]
 
 # "" is a key before it was made. "expired" is never stored: an active key is expired from `expires_at` on.
@@ -109,7 +110,7 @@ class Expiry:
 class Change:
     """What to update: None leaves a thing as it is, `action` "" leaves the state."""
 
-    action: Literal["", "activate", "deactivate"] = ""
+    action: Action = ""
     description: str | None = None
     expiry: Expiry | None = None
 

@@ -15,6 +15,7 @@ from gateway.neutral.request import Requirements as Requirements
 from gateway.neutral.usage import NOTHING, Usage
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "stop_sequence"]
+ToolMode = Literal["auto", "none", "required", "tool", "web_search"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -67,7 +68,7 @@ Tool = FunctionTool | CustomTool | WebSearch | VendorTool
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    mode: Literal["auto", "none", "required", "tool", "web_search"]
+    mode: ToolMode
     name: str = ""
 
 

@@ -1,7 +1,7 @@
 """Replies and errors of every surface: headers that all answers carry, and the format of errors."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
@@ -49,7 +49,7 @@ def stream_reply(frames: Iterator[bytes], request_id: str = "", headers: list | 
 
 
 def write_frames(
-    batches: Iterator[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
+    batches: Iterable[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
 ) -> Iterator[bytes]:
     """What `write` makes of each batch, one item a batch (none where it makes nothing), or `fail` of an error. The
     batches are closed whatever ends it, also before anything was read."""
@@ -59,7 +59,7 @@ def write_frames(
 
 
 def _write_frames(
-    batches: Iterator[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
+    batches: Iterable[Batch], write: Callable[[Batch], bytes], fail: Callable[[GatewayError], bytes]
 ) -> Iterator[bytes]:
     try:
         yield b""  # taken at once: from here on what closes this runs its end

@@ -1,6 +1,6 @@
 """A neutral stream as the events of a streamed message (Anthropic documentation, "Streaming messages")."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gateway.dialects.anthropic import NAME as SURFACE
@@ -18,7 +18,7 @@ PING = frame({"type": "ping"})
 STOP = frame({"type": "message_stop"})
 
 
-def frames(batches: Iterator[Batch], facts: Facts) -> Iterator[bytes]:
+def frames(batches: Iterable[Batch], facts: Facts) -> Iterator[bytes]:
     """Server-sent events, one item a batch. A whole answer ends in message_stop; a broken one in an `error` event
     with nothing behind it, so that no client takes it for whole."""
     stream = _Stream(facts)

@@ -1,5 +1,7 @@
 """POST /v1/messages and POST /v1/messages/count_tokens."""
 
+from typing import TypeVar
+
 from gateway.billing.context import RequestContext
 from gateway.clock import SECOND_US, Clock, to_iso
 from gateway.dialects import anthropic as dialect
@@ -17,6 +19,7 @@ from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbou
 DIALECT = "anthropic"
 ID_PREFIX = "msg_"
 BETA_HEADER = "anthropic-beta"
+P = TypeVar("P", bound=schema.Prompt)
 
 
 def create(services: Services, inbound: Inbound) -> Outbound:
@@ -49,7 +52,7 @@ def _read(limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
     return request
 
 
-def _check(limits: LimitSettings, raw: bytes, body: schema.Prompt) -> schema.Prompt:
+def _check(limits: LimitSettings, raw: bytes, body: P) -> P:
     caps.check(limits, raw, body.messages, body.tools, body.output_config, body.output_format)
     return body
 

@@ -1,6 +1,6 @@
 """The messages, tools and settings of a chat completions body, decoded."""
 
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from msgspec import Raw, UnsetType
@@ -8,6 +8,7 @@ from msgspec import Raw, UnsetType
 from gateway.neutral.chat import (
     Conversation,
     CustomTool,
+    Effort,
     FunctionTool,
     ReasoningOptions,
     ResponseFormat,
@@ -26,6 +27,7 @@ from gateway.neutral.parts import (
     Message,
     Part,
     Refusal,
+    Role,
     Text,
     ToolCall,
     ToolResult,
@@ -33,8 +35,14 @@ from gateway.neutral.parts import (
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.reasoning_details import ReasoningMarks, read_details
 
+ROLES: dict[type[schema.AnyMessage], Role] = {
+    schema.SystemMessage: "system",
+    schema.DeveloperMessage: "developer",
+    schema.UserMessage: "user",
+}
 
-def decode_conversation(body: schema.ChatBody, effort: str) -> Conversation:
+
+def decode_conversation(body: schema.ChatBody, effort: Effort | Literal[""]) -> Conversation:
     """All that the model reads. InvalidRequest with the dotted path of what cannot be understood."""
     names: dict[str, str] = {}
     messages = tuple(_message(message, place, names) for place, message in enumerate(body.messages))
@@ -53,7 +61,7 @@ def decode_conversation(body: schema.ChatBody, effort: str) -> Conversation:
     )
 
 
-def _message(message: schema.Message, place: int, names: dict[str, str]) -> Message:
+def _message(message: schema.AnyMessage, place: int, names: dict[str, str]) -> Message:
     """One message; `names` remembers the tool of each call id, so that results can name theirs."""
     if isinstance(message, schema.ToolMessage):
         parts = _parts(message, place)
@@ -62,8 +70,7 @@ def _message(message: schema.Message, place: int, names: dict[str, str]) -> Mess
         return Message("tool", (ToolResult(message.tool_call_id, parts, name=name, cache=mark),))
     if isinstance(message, schema.AssistantMessage):
         return _assistant(message, place, names)
-    role = message.__struct_config__.tag
-    return Message(role, _parts(message, place), message.name or "")
+    return Message(ROLES[type(message)], _parts(message, place), message.name or "")
 
 
 def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, str]) -> Message:
@@ -77,8 +84,10 @@ def _assistant(message: schema.AssistantMessage, place: int, names: dict[str, st
         parts.append(Refusal(message.refusal))
     for call in calls:
         custom = isinstance(call, schema.CustomCall)
-        name = call.custom.name if custom else call.function.name
-        text = call.custom.input if custom else call.function.arguments
+        if isinstance(call, schema.CustomCall):
+            name, text = call.custom.name, call.custom.input
+        else:
+            name, text = call.function.name, call.function.arguments
         signature, vendor = marks.of_call(call.id)
         parts.append(ToolCall(call.id, name, text, signature=signature, vendor=vendor, custom=custom))
         names[call.id] = name
@@ -93,7 +102,7 @@ def _signed(parts: tuple[Part, ...], marks: ReasoningMarks) -> tuple[Part, ...]:
     return (*parts[:-1], Text(last.text, last.cache, last.sources, *marks.text))
 
 
-def _parts(message: schema.Message, place: int) -> tuple[Part, ...]:
+def _parts(message: schema.AnyMessage, place: int) -> tuple[Part, ...]:
     content = message.content
     if isinstance(content, str):
         return (Text(content),) if content else ()
@@ -102,7 +111,7 @@ def _parts(message: schema.Message, place: int) -> tuple[Part, ...]:
     return tuple(_part(part, f"messages.{place}.content.{number}") for number, part in enumerate(content))
 
 
-def _part(part: schema.Part, path: str) -> Part:
+def _part(part: schema.AnyPart, path: str) -> Part:
     match part:
         case schema.TextPart():
             return Text(part.text, cache=_mark(part.cache_control))
@@ -190,7 +199,7 @@ def _object(raw: Raw | UnsetType, path: str) -> dict[str, Any] | None:
         raise schema.invalid(path, f"not valid JSON ({error})") from None
 
 
-def _choice(choice: object) -> ToolChoice | None:
+def _choice(choice: Literal["auto", "none", "required"] | schema.ChoiceObject | None) -> ToolChoice | None:
     match choice:
         case None:
             return None
@@ -228,7 +237,7 @@ def _format(chosen: object) -> ResponseFormat | None:
             return None
 
 
-def _reasoning(body: schema.ChatBody, effort: str) -> ReasoningOptions:
+def _reasoning(body: schema.ChatBody, effort: Effort | Literal[""]) -> ReasoningOptions:
     asked = body.reasoning or schema.Reasoning()
     enabled = None if not effort and not asked.max_tokens else effort != "none" or bool(asked.max_tokens)
     return ReasoningOptions(effort=effort, budget=asked.max_tokens, enabled=enabled, mode=asked.mode or "")

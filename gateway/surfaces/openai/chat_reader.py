@@ -117,7 +117,7 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
     return ChatRequest(body.model, needs, decode, NO_OPTIONS, Native(dialect.NAME, native))
 
 
-def _only_says(message: schema.Message) -> bool:
+def _only_says(message: schema.AnyMessage) -> bool:
     """Whether it is the assistant's and has no member beside its text."""
     return type(message) is schema.AssistantMessage and READ_ACTS(message) == NO_ACTS
 
@@ -137,7 +137,7 @@ def _survey(messages: schema.Messages) -> "_Survey":
     return survey
 
 
-def _settle(message: schema.Message) -> None:
+def _settle(message: schema.AnyMessage) -> None:
     """Spellings of one meaning as one: an empty list is an absent one, a null content of plain text is empty."""
     if type(message) is schema.AssistantMessage:
         if not message.tool_calls:
@@ -162,9 +162,9 @@ class _Survey:
     def media(self) -> int:
         return self.images + self.audio + self.files
 
-    def add(self, message: schema.Message) -> None:
+    def add(self, message: schema.AnyMessage) -> None:
         content = message.content
-        if type(content) is str:
+        if isinstance(content, str):
             self.text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
         elif content:
             media = self.media
@@ -174,9 +174,9 @@ class _Survey:
                 self.moved = True
         if type(message) is schema.AssistantMessage:
             for call in message.tool_calls or ():
-                self.text += len(call.function.arguments if type(call) is schema.FunctionCall else call.custom.input)
+                self.text += len(call.custom.input if isinstance(call, schema.CustomCall) else call.function.arguments)
 
-    def _add_part(self, part: schema.Part) -> None:
+    def _add_part(self, part: schema.AnyPart) -> None:
         if type(part) is schema.TextPart:
             self.text += len(part.text) if part.text.isascii() else len(part.text.encode("utf-8", "replace"))
         elif type(part) is schema.ImagePart:
@@ -310,7 +310,7 @@ def _foreign(body: schema.ChatBody) -> bool:
         return True
     if reasoning and (reasoning.max_tokens or reasoning.mode):
         return True
-    return bool(body.tools) and not all(_plain_tool(tool) for tool in body.tools)
+    return not all(_plain_tool(tool) for tool in body.tools or ())
 
 
 def _plain_tool(tool: object) -> bool:
@@ -320,7 +320,7 @@ def _plain_tool(tool: object) -> bool:
     return False  # tools of free text are known to few vendors: written anew for those, and never sent to others
 
 
-def _extended(message: schema.Message) -> bool:
+def _extended(message: schema.AnyMessage) -> bool:
     """Whether a message holds a member that only a gateway takes."""
     if type(message) is schema.AssistantMessage and (
         message.reasoning or message.reasoning_content or message.reasoning_details

@@ -79,7 +79,8 @@ class FilePart(Part, tag="file"):
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-Parts = list[TextPart | RefusalPart | ImagePart | AudioPart | FilePart]
+AnyPart = TextPart | RefusalPart | ImagePart | AudioPart | FilePart
+Parts = list[AnyPart]
 
 
 class Function(Struct, gc=False):
@@ -140,7 +141,8 @@ class ToolMessage(Message, tag="tool", kw_only=True):
     tool_result_cache_control: CacheControl | None = None
 
 
-Messages = list[SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage]
+AnyMessage = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+Messages = list[AnyMessage]
 
 
 class FunctionSpec(Shape):

@@ -1,6 +1,6 @@
 """A neutral answer as a chat completion: one body, or the frames of a stream."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from typing import Protocol as Interface
 
@@ -163,7 +163,7 @@ def _annotation(source: Source) -> dict[str, Any]:
     return {"type": "url_citation", "url_citation": citation}
 
 
-def frames(batches: Iterator[Batch], facts: ChatFacts) -> Iterator[bytes]:
+def frames(batches: Iterable[Batch], facts: ChatFacts) -> Iterator[bytes]:
     """Server-sent events, one item a batch. A whole answer ends in usage, metadata and [DONE]; a broken one in an
     `error` event and no [DONE], so that no client takes it for whole."""
     stream = _Stream(facts)

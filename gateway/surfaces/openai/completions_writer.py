@@ -1,7 +1,7 @@
 """A neutral answer as a text completion: one body, or the frames of a stream."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -61,7 +61,7 @@ def _tail(facts: Facts, warnings: list[str]) -> dict[str, Any]:
     return tail | ({"service_tier": facts.service_tier} if facts.service_tier else {})
 
 
-def frames(batches: Iterator[Batch], facts: Facts, echoed: str, *, unfence: bool) -> Iterator[bytes]:
+def frames(batches: Iterable[Batch], facts: Facts, echoed: str, *, unfence: bool) -> Iterator[bytes]:
     """Server-sent events, one item a batch; the last has usage and metadata, then comes [DONE]. A broken one ends in
     an `error` event."""
     return write_frames(batches, _Stream(facts, echoed, unfence).write, error_frame)

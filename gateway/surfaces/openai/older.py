@@ -40,7 +40,9 @@ class _Frames:
         return END.join(map(_frame, next(self._frames).split(END)))
 
     def close(self) -> None:
-        self._frames.close()
+        close = getattr(self._frames, "close", None)
+        if close is not None:
+            close()
 
 
 def _frame(frame: bytes) -> bytes:

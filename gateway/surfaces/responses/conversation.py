@@ -1,7 +1,7 @@
 """Items, tools and settings of a request, decoded into the neutral form."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from gateway.dialects import responses as dialect
 from gateway.neutral.chat import (
@@ -13,6 +13,7 @@ from gateway.neutral.chat import (
     Sampling,
     Tool,
     ToolChoice,
+    ToolMode,
     VendorTool,
     WebSearch,
 )
@@ -114,10 +115,10 @@ class _Messages:
             self._made = []
 
     def _call(self, item: schema.FunctionCall | schema.CustomCall) -> ToolCall:
-        custom = type(item) is schema.CustomCall
+        custom = isinstance(item, schema.CustomCall)
         name = self._names[item.call_id] = flat_name(item.namespace, item.name)
         signature, vendor = self._marks.get(item.call_id, ("", ""))
-        text = item.input if custom else item.arguments
+        text = item.input if isinstance(item, schema.CustomCall) else item.arguments
         return ToolCall(item.call_id, name, text, signature=signature, vendor=vendor, custom=custom)
 
     def _result(self, item: schema.FunctionOutput | schema.CustomOutput, path: str) -> ToolResult:
@@ -237,7 +238,7 @@ def _tools(tool: shapes.Tool, most: int | None) -> tuple[Tool, ...]:
 
 def _named(tool: schema.FunctionTool | schema.CustomTool, namespace: str | None) -> Tool:
     name = flat_name(namespace, tool.name)
-    if type(tool) is schema.CustomTool:
+    if isinstance(tool, schema.CustomTool):
         return CustomTool(name, tool.description or "", _nest_grammar(tool.format))
     deferred = bool(tool.defer_loading)
     return FunctionTool(name, tool.description or "", tool.parameters, tool.strict, deferred=deferred)
@@ -269,7 +270,7 @@ def _choice(choice: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> tup
     if choice is None:
         return None, tools
     if isinstance(choice, str):
-        return ToolChoice(choice), tools
+        return ToolChoice(cast("ToolMode", choice)), tools
     kind = choice["type"]
     if kind == "allowed_tools":
         names = {entry.get("name") for entry in choice["tools"] if isinstance(entry, dict)}

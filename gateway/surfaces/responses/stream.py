@@ -1,6 +1,6 @@
 """The frames of a streamed response: every event with its number, in the order that clients rely on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 def frames(
-    batches: Iterator[Batch], turn: ResponseTurn, facts: writer.ResponseFacts, keep: writer.Keep
+    batches: Iterable[Batch], turn: ResponseTurn, facts: writer.ResponseFacts, keep: writer.Keep
 ) -> Iterator[bytes]:
     """Server-sent events, one item a batch. A whole answer ends in response.completed or response.incomplete; a broken
     one in response.failed and an `error` event, on which SDKs raise, so that no client takes it for whole."""
