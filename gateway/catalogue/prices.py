@@ -138,41 +138,6 @@ def reduced(nusd: int, ppm: int) -> int:
     return (nusd * (MILLION - ppm) + MILLION // 2) // MILLION
 
 
-def upper_bound(
-    mapping: Mapping,
-    input_tokens: int,
-    output_tokens: int,
-    *,
-    at_us: int,
-    service_tier: str = "",
-    media: bool = True,
-    searches: int = 0,
-    images: int = 0,
-    pages: int = 0,
-    characters: int = 0,
-    audio_ms: int = 0,
-    video_ms: int = 0,
-    image_key: str = "",
-    video_key: str = "",
-) -> int:
-    """The most that a request within these counts can cost, in nano-dollars; no real cost within them is higher.
-
-    It takes the dearest bucket of the dearest reachable tier, peak and price list. `media` False leaves sound and
-    image rates out, for requests known to be text in and text out; the caches always count.
-    """
-    numerator, denominator = multiplier(mapping, service_tier)
-    units = Usage(
-        searches=searches, images=images, pages=pages, characters=characters, audio_ms=audio_ms, video_ms=video_ms
-    )
-    highest = 0
-    for rates in reachable_rates(mapping, at_us, input_tokens):
-        tokens = input_tokens * _dearest_input(rates, media) + output_tokens * _dearest_output(rates, media)
-        # A served tier below the asked one is never dearer, so the ordinary price is a floor of the bound.
-        scaled = max(-(-tokens * numerator // (MILLION * denominator)), -(-tokens // MILLION))
-        highest = max(highest, scaled + sum(_unit_parts(units, rates, image_key, video_key).values()))
-    return highest + ROUNDING_ROOM if highest else 0
-
-
 @dataclass(frozen=True, slots=True)
 class Dearest:
     """The most that anything costs at a mapping: n$ per request, and per million tokens in and out."""
@@ -182,16 +147,34 @@ class Dearest:
     output: int
 
 
-def dearest(mapping: Mapping, at_us: int, service_tier: str = "", media: bool = True, searches: int = 0) -> Dearest:
-    """Straight lines above every tier, peak and bucket that a request beginning at `at_us` may be billed at.
+def dearest(
+    mapping: Mapping,
+    at_us: int,
+    service_tier: str = "",
+    media: bool = True,
+    searches: int = 0,
+    *,
+    images: int = 0,
+    pages: int = 0,
+    characters: int = 0,
+    audio_ms: int = 0,
+    video_ms: int = 0,
+    image_key: str = "",
+    video_key: str = "",
+) -> Dearest:
+    """Straight lines above every tier, peak and bucket that a request beginning at `at_us` may be billed at: no real
+    cost within the counts is higher.
 
-    `fixed` holds the price of a request, of `searches` look-ups and room for rounding.
+    `fixed` holds the price of a request, of all its units and room for rounding. `media` False leaves sound and image
+    rates out, for requests known to be text in and text out; the caches always count.
     """
     numerator, denominator = multiplier(mapping, service_tier)
-    units = Usage(searches=searches)
+    units = Usage(
+        searches=searches, images=images, pages=pages, characters=characters, audio_ms=audio_ms, video_ms=video_ms
+    )
     fixed = into = out = 0
     for rates in reachable_rates(mapping, at_us, ANY_TOKENS):
-        fixed = max(fixed, sum(_unit_parts(units, rates, "", "").values()))
+        fixed = max(fixed, sum(_unit_parts(units, rates, image_key, video_key).values()))
         into = max(into, _dearest_input(rates, media))
         out = max(out, _dearest_output(rates, media))
     # A served tier below the asked one is never dearer, so the ordinary price is a floor of the bound.

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.fields import read_prices
-from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, reduced, upper_bound
+from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, dearest, discounted, reduced
 from gateway.clock import from_datetime
+from gateway.money import MILLION
 from gateway.neutral.usage import Usage
 
 
@@ -184,6 +185,12 @@ def mappings(draw):
     return priced(prices, service_tiers={"flex": "0.5", "priority": "1.75"})
 
 
+def bound_of(mapping, input_tokens, output_tokens, **facts):
+    """The most that admission takes such a request to cost."""
+    most = dearest(mapping, NOON, **facts)
+    return most.fixed - (-input_tokens * most.input // MILLION) - (-output_tokens * most.output // MILLION)
+
+
 @settings(max_examples=150, deadline=None)
 @given(mappings(), st.lists(COUNTS, min_size=5, max_size=5), COUNTS, COUNTS, st.sampled_from(["", "flex", "priority"]))
 def test_no_real_cost_is_above_the_bound(mapping, parts, output, reasoning, tier):
@@ -197,28 +204,45 @@ def test_no_real_cost_is_above_the_bound(mapping, parts, output, reasoning, tier
         reasoning=min(reasoning, output),
         searches=2,
     )
-    bound = upper_bound(mapping, sum(parts), output, at_us=NOON, service_tier=tier, searches=2)
+    bound = bound_of(mapping, sum(parts), output, service_tier=tier, searches=2)
     for hour in range(0, 24, 2):
         assert cost_of(usage, mapping, NOON + hour * 3_600_000_000 // 24, service_tier=tier).total <= bound
 
 
 def test_the_bound_of_a_text_request_leaves_sound_out():
     mapping = priced({"prompt": "0.000001", "input_audio": "0.00004"})
-    assert upper_bound(mapping, 1000, 0, at_us=NOON, media=False) < upper_bound(mapping, 1000, 0, at_us=NOON) // 10
+    assert bound_of(mapping, 1000, 0, media=False) < bound_of(mapping, 1000, 0) // 10
 
 
-def test_the_bound_takes_only_tiers_that_the_input_can_reach():
-    assert upper_bound(TIERED, 1000, 0, at_us=NOON) < 1_100_000
-    assert upper_bound(TIERED, 200_001, 0, at_us=NOON) >= 200_001 * 4000
+def test_the_bound_takes_the_dearest_tier():
+    assert bound_of(TIERED, 200_001, 0) >= 200_001 * 4000
+
+
+@pytest.mark.parametrize(
+    ("prices", "units", "keys"),
+    [
+        ({"web_search": "0.01"}, {"searches": 3}, {}),
+        ({"ocr_page": "0.001"}, {"pages": 70}, {}),
+        ({"character": "0.000015"}, {"characters": 4096}, {}),
+        ({"input_audio_hour": "0.36"}, {"audio_ms": 90_000}, {}),
+        ({"per_image": {"1024x1024": "0.04", "default": "0.08"}}, {"images": 4}, {"image_key": "1024x1024"}),
+        ({"per_image": {"1024x1024": "0.04"}}, {"images": 4}, {"image_key": "unknown"}),
+        ({"per_second": {"720p": "0.1"}}, {"video_ms": 8000}, {"video_key": "720p"}),
+    ],
+)
+def test_every_unit_counts_in_the_bound(prices, units, keys):
+    mapping = priced(prices)
+    real = cost_of(Usage(**units), mapping, NOON, **keys).total
+    assert 0 < real <= bound_of(mapping, 0, 0, **units, **keys) <= real + 16
 
 
 def test_the_bound_counts_a_price_that_begins_tomorrow():
     mapping = priced([{"prompt": "0.000001"}, {"prompt": "0.000009", "from": "2026-06-02"}])
-    assert upper_bound(mapping, 1000, 0, at_us=NOON) >= 9_000_000
+    assert bound_of(mapping, 1000, 0) >= 9_000_000
 
 
 def test_the_bound_of_a_free_model_is_nothing():
-    assert upper_bound(priced({"prompt": "0", "completion": "0"}), 10**6, 10**6, at_us=NOON) == 0
+    assert bound_of(priced({"prompt": "0", "completion": "0"}), 10**6, 10**6) == 0
 
 
 def test_a_discount_by_hand():
