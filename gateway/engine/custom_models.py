@@ -22,7 +22,7 @@ REMEMBERED = 4_000
 UNBILLED = (Prices(TokenRates(prompt=0, completion=0)),)
 NAMED = 8  # models that a refusal lists
 # Nothing is known of these servers, so nothing is held against them: they refuse what they cannot do.
-ABLE = {
+ABLE: dict[str, Any] = {
     "vision": True, "audio": True, "documents": True, "tools": True, "parallel_tool_calls": True, "reasoning": True,
     "json_output": True, "json_output_schema": True, "web_search": True, "verbosity": True, "supports_n": True,
     "operations": OPERATIONS,

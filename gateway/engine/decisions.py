@@ -1,7 +1,6 @@
 """The routing decision of each request, kept small, so that any of the last days can be explained."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -21,7 +20,6 @@ PURGE_ROWS = 2_000
 PURGE_ROUNDS = 200
 REMEMBERED = 64
 UNKNOWN = (None, b"")
-NOBODY = SimpleNamespace(api_key=b"", member=b"")  # whose an attempt is that has no row
 RECORD = Statement(
     "decision", "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
 )
@@ -78,8 +76,10 @@ class Decisions:
         except ValueError:
             raise missing from None
         attempts = find(self._database, request_id)
-        for column, ident in (("api_key", key_id), ("member", member_id)):
-            if ident and not all(getattr(one, column) == raw_id(ident) for one in attempts[:1] or [NOBODY]):
+        # Without an attempt there is no row that tells whose request it was.
+        owners = (attempts[0].api_key, attempts[0].member) if attempts else (b"", b"")
+        for owner, ident in zip(owners, (key_id, member_id), strict=True):
+            if ident and owner != raw_id(ident):
                 raise missing
         return {**record, "attempts": [_write_attempt(one) for one in attempts]}
 

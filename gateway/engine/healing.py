@@ -4,7 +4,7 @@ The answer is read in its neutral form, never relayed, so that there is one plac
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from msgspec import structs
 
@@ -82,13 +82,15 @@ def _loosen(source: Source) -> Source:
     return dataclasses.replace(source, start=-1, end=-1)
 
 
-def heal_stream(run: Run, batches: Iterator[Batch]) -> Iterator[Batch]:
+def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
     """The batches, with the text as one delta before the end. Closing it closes them."""
     wanted = wanted_of(run.request)
     return batches if wanted is None else _heal_batches(run, batches, wanted)
 
 
-def _heal_batches(run: Run, batches: Iterator[Batch], wanted: ResponseFormat) -> Iterator[Batch]:
+def _heal_batches(
+    run: Run, batches: Generator[Batch, None, None], wanted: ResponseFormat
+) -> Generator[Batch, None, None]:
     """From the first text on everything is held, so that blocks stay in their order."""
     held: Batch = []
     size = 0

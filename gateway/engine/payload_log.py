@@ -181,6 +181,8 @@ class Payload:
 
     def _write(self) -> Ticket | None:
         post, self._post = self._post, None
+        if post is None:
+            return None
         # A caller who hangs up while a large payload is packed must not take the settlement along.
         ticket = Job(self._bring, post).result() if self._is_large else self._bring(post)
         if isinstance(ticket, GatewayError):

@@ -1,6 +1,8 @@
 """Whether an answer made before may be given to this caller now: by the rules in force now, not by those of then."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from gateway.accounts import access
 from gateway.accounts.authentication import Caller
@@ -39,10 +41,12 @@ class Replays:
         for start in range(0, len(keys), AT_ONCE):
             part = keys[start : start + AT_ONCE]
             marks = ", ".join("?" * len(part))
-            sql = SERVED.format(marks=marks)
-            rows = self._database.read(lambda sql=sql, part=part: self._database.execute(sql, part).fetchall())
+            rows = self._database.read(partial(self._rows, SERVED.format(marks=marks), part))
             found |= {(provider, served) for provider, served in rows}
         return found
+
+    def _rows(self, sql: str, keys: list[bytes]) -> list[Any]:
+        return self._database.execute(sql, keys).fetchall()
 
     def _find(self, provider_id: str, model_id: str) -> tuple[Mapping, Provider]:
         """What the catalogue says of them now; the names alone of what it has no more, or what is an organization's."""

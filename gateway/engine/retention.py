@@ -79,7 +79,7 @@ class Retention:
 
     def posted(self, ticket: Ticket, row: Row) -> None:
         """Count a packed payload until it is written."""
-        size = row[1].size
+        size = payload_table.PayloadRow(*row[1]).size
         self._waiting.append((ticket, size))
         self._waiting_bytes += size
 
@@ -93,7 +93,7 @@ class Retention:
         if packed is None:
             raise NotFound(f"There is no log {info.request_id}.")
         sent, answer, raw = (
-            None if one is None else self._threads.run(payload_table.unpack, self._vault, one) for one in packed
+            b"" if one is None else self._threads.run(payload_table.unpack, self._vault, one) for one in packed
         )
         return PayloadBodies(sent, answer, orjson.loads(raw) if raw else [])
 

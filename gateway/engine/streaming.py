@@ -1,6 +1,6 @@
 """Streamed answers: events held back until the first content, so that failures before it stay invisible."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from msgspec import structs
 
@@ -28,7 +28,7 @@ MUTE = "The provider said nothing while another one waited."
 TRUNCATED = "The provider's answer ended before it was complete."
 
 
-def events(run: Run) -> Iterator[Batch]:
+def events(run: Run) -> Generator[Batch, None, None]:
     """Batches for the caller. Every end of this generator, close() included, settles the request.
 
     Errors before the first batch are raised, later ones are a Failed event.
@@ -63,7 +63,8 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
         if run.drains(target):
             answering.batches = Pump(answering.batches)
         for batch in _hold(run, attempt, answering.batches):
-            if type(batch[-1]) not in ENDS:
+            last = batch[-1]
+            if not isinstance(last, ENDS):
                 if attempt.output_bytes > run.settlement.output_bytes_foreseen:
                     # The answer outgrew what is surely paid for: more is reserved, or there is an end of it.
                     run.settlement.foresee(attempt)
@@ -72,7 +73,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
             if len(batch) > 1:
                 yield batch[:-1]
             ended = True
-            yield [_end(run, attempt, batch[-1])]
+            yield [_end(run, attempt, last)]
             return
     except GatewayError as error:
         ended = True
@@ -132,21 +133,20 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
     """Note what a batch tells of the attempt; whether it has content."""
     content, size = False, 0
     for event in batch:
-        kind = type(event)
-        if kind is NativeChunk:  # most events of most streams
+        if type(event) is NativeChunk:  # most events of most streams
             if event.content:
                 content = True
                 size += event.size
-        elif kind is Started:
-            attempt.model, attempt.upstream_id = event.model, event.upstream_id
-            attempt.usage = event.usage or attempt.usage
-        elif kind is Progress:
-            attempt.usage = event.usage
-        elif kind is Notice:
-            warnings.append(event.message)
         elif has_content(event):
             content = True
             size += text_size(event)
+        elif type(event) is Started:
+            attempt.model, attempt.upstream_id = event.model, event.upstream_id
+            attempt.usage = event.usage or attempt.usage
+        elif type(event) is Progress:
+            attempt.usage = event.usage
+        elif type(event) is Notice:
+            warnings.append(event.message)
     attempt.output_bytes += size
     return content
 
@@ -168,7 +168,7 @@ def _drain(run: Run, attempt: Attempt, answering: Answering, batches: Pump[Batch
         for batch in batches:
             observe(attempt, batch, run.outcome.warnings)
             last = batch[-1]
-            if type(last) in ENDS:
+            if isinstance(last, ENDS):
                 attempt.usage = last.usage and structs.replace(last.usage, basis="drained")
                 break
             if run.clock.monotonic() > until:

@@ -166,7 +166,7 @@ class Upstreams:
         # The one place that decides between the relay lane and a rebuild.
         relayed = native is not None and native.dialect == codec.dialect and not served.tagged
         try:
-            if relayed:
+            if native is not None and relayed:
                 call = apart.relay(codec, native, request, target)
             else:
                 served, call = self._write(served, request, target)
@@ -225,7 +225,7 @@ class Upstreams:
 
     def _serve(self, target: Target, operation: str) -> CallPath:
         wire = self._wires.get(target.protocol)
-        codec = None if wire is None else wire.codecs.get(operation)
+        codec: Any = None if wire is None else wire.codecs.get(operation)  # of a streamed operation one that streams
         if wire is None or codec is None:
             raise NotSupported(f"The protocol of provider {target.provider.id} does not carry {operation}.")
         opener = self._openers.get(target.protocol, self._network)
@@ -233,7 +233,8 @@ class Upstreams:
         served = target.memo[self, operation] = CallPath(codec, wire.failure, opener, tagged)
         other = self._wires.get(target.second) if target.second else None
         if other is not None and operation in other.codecs:
-            served.second = CallPath(other.codecs[operation], other.failure, self._network, tagged)
+            codec = other.codecs[operation]
+            served.second = CallPath(codec, other.failure, self._network, tagged)
             served.reasons = target.mapping.reasoning
             served.tools_reason = bool(target.mapping.extra.get(TOOLS_REASON))
         return served
