@@ -273,3 +273,65 @@ def test_no_condition_names_a_provider(path: Path) -> None:
     own = {*path.relative_to(GATEWAY).parts, path.stem}
     named = [one for one in conditions_of(path) if "protocol ==" not in one and not own & PROVIDER_NAMES]
     assert named == []
+
+
+WIRE = "what this wire calls it; each surface has its own shape of it"
+TWICE = {
+    "Meta": "the inner class in which peewee and marshmallow look for options",
+    **dict.fromkeys(
+        [
+            "AssistantMessage",
+            "AudioPart",
+            "CacheControl",
+            "CustomCall",
+            "DeveloperMessage",
+            "FilePart",
+            "FunctionCall",
+            "ImagePart",
+            "InputAudio",
+            "JsonObjectFormat",
+            "JsonSchemaFormat",
+            "Location",
+            "Named",
+            "PromptCacheOptions",
+            "RefusalPart",
+            "Shape",
+            "SystemMessage",
+            "TextFormat",
+            "TextPart",
+            "ToolMessage",
+            "UserMessage",
+            "WebSearchTool",
+        ],
+        WIRE,
+    ),
+    **dict.fromkeys(
+        ["CustomTool", "FunctionTool", "Message", "Reasoning", "ToolChoice"],
+        "the neutral form of what surfaces read in their own shapes",
+    ),
+    **dict.fromkeys(
+        ["CustomModel", "NewInvitation", "NewKey"], "the body of a management route, and what is made of it"
+    ),
+    "Answer": "what a fetch must bring, and the transport's, which has it",
+    "AutoChoice": "the field of the Messages wire, and the router's choice for `auto`",
+    "Pending": "a sign-in that waits for its second factor, and a request that waits for its answer",
+    "Prompt": "the sandbox's view of a request, and the Messages body that tokens are counted of",
+    "Scope": "who does a job, and AWS's word for what a signature is good for",
+    "Usage": "the table, and what one answer used",
+}
+
+
+def test_no_class_name_stands_twice_without_a_reason() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: where for name, where in places.items() if len(where) > 1 and name not in TWICE} == {}
+    assert {name for name in TWICE if len(places.get(name, ())) < 2} == set()
+
+
+@pytest.mark.parametrize("name", sorted(name for name, reason in TWICE.items() if reason == WIRE))
+def test_names_of_the_wire_are_of_different_surface_modules(name: str) -> None:
+    modules = [path for path in FILES if re.search(rf"^class {name}\b", path.read_text(), re.M)]
+    assert len(modules) > 1 and all(path.is_relative_to(GATEWAY / "surfaces") for path in modules)

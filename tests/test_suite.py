@@ -1,6 +1,7 @@
 """What holds of the tests themselves."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
@@ -16,3 +17,72 @@ def test_what_tests_share_is_imported_from_neither_a_conftest_nor_another_test()
     for path in TESTS.rglob("*.py"):
         last = {name.rpartition(".")[2] for name in imports_of(path)}
         assert not {name for name in last if name == "conftest" or name.startswith("test_")}, path
+
+
+ROOT = TESTS.parent
+
+# Modules (by the beginning of their path in gateway/) that no test of their package imports by name, and the tests that
+# go through them, from the surface above.
+TRIED_THROUGH = {
+    "accounts/second_factor.py": ("unit/surfaces/management/test_doors.py",),
+    "admin/funding.py": ("unit/surfaces/management", "unit/operator/test_money.py"),
+    "admin/limit_setters.py": ("unit/surfaces/management/test_organizations.py",),
+    "admin/": ("unit/surfaces/management",),
+    "billing/": ("unit/billing/test_settlement.py", "unit/billing/test_rerating.py"),
+    "catalogue/": ("unit/catalogue/test_loader.py", "unit/catalogue/test_prices.py"),
+    "console/": ("unit/surfaces/management/test_access_table.py", "flows/test_management.py"),
+    "dialects/": ("contract/test_every_way.py", "contract/test_losses.py"),
+    "engine/coalescing.py": ("unit/engine/test_shared_call.py", "flows/test_cache.py"),
+    "engine/run.py": ("contract/test_lanes.py", "flows/test_routing.py", "flows/test_overspend.py"),
+    "engine/streaming.py": ("contract/test_cuts.py", "flows/test_heartbeats.py"),
+    "engine/unary.py": ("contract/test_every_way.py", "flows/test_chat.py"),
+    "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
+    "limits/": ("unit/limits/test_spending.py",),
+    "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_way.py"),
+    "operator/": ("unit/test_manage.py", "unit/operator/test_money.py"),
+    "providers/": ("contract/test_every_way.py", "contract/test_cuts.py", "unit/providers"),
+    "routing/": ("unit/routing/test_plan.py", "unit/routing/test_health.py"),
+    "server/": ("unit/server/test_worker.py", "unit/server/test_express.py"),
+    "store/": ("unit/store/test_database.py", "unit/store/test_outage.py"),
+    "surfaces/management/": ("unit/surfaces/management",),
+    "surfaces/": ("contract/test_every_way.py", "contract/test_lanes.py", "flows/test_surfaces.py"),
+    "transport/": ("unit/transport/test_replies.py",),
+    "clock.py": ("unit/limits/test_spending.py",),
+    "ids.py": ("unit/store/test_database.py",),
+    "lazy_import.py": ("unit/test_footprint.py",),
+    "wiring.py": ("flows/test_chat.py", "unit/test_footprint.py"),
+}
+
+
+def find_tests(module: Path) -> list[Path]:
+    """The unit tests of the module's own package that bear its name or import it."""
+    inner = module.relative_to(ROOT / "gateway")
+    folder = TESTS / "unit" / inner.parts[0] if len(inner.parts) > 1 else TESTS / "unit"
+    dotted = ".".join(("gateway", *inner.with_suffix("").parts))
+    tests = folder.rglob("test_*.py") if len(inner.parts) > 1 else folder.glob("test_*.py")
+    return [test for test in tests if test.name == f"test_{module.stem}.py" or dotted in names_in(test)]
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """Modules that a file imports, `from package import module` included."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    inner = {f"{node.module}.{one.name}" for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
+    return frozenset(imports_of(path) | inner)
+
+
+def test_each_module_has_its_test_or_a_line_that_says_which_tests_go_through_it() -> None:
+    used = set()
+    for module in sorted((ROOT / "gateway").rglob("*.py")):
+        if module.name == "__init__.py" or find_tests(module):
+            continue
+        inner = str(module.relative_to(ROOT / "gateway"))
+        found = max((start for start in TRIED_THROUGH if inner.startswith(start)), key=len, default=None)
+        assert found is not None, f"{inner} has no test: write one, or say in TRIED_THROUGH what tries it"
+        used.add(found)
+    assert set(TRIED_THROUGH) == used
+
+
+def test_the_tests_that_modules_are_tried_through_exist() -> None:
+    for tests in TRIED_THROUGH.values():
+        assert [name for name in tests if not (TESTS / name).exists()] == []
