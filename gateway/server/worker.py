@@ -227,6 +227,7 @@ class GatewayWorker(GeventWorker):
     def _serve_connection(self, connection: CallerConnection, base: dict[str, Any]) -> None:
         served = 0
         while True:
+            head = None
             try:
                 taken = self._heads.take(connection)
                 if taken is None:
@@ -242,8 +243,7 @@ class GatewayWorker(GeventWorker):
                 else:
                     body = b""
             except GatewayError as error:
-                connection.send(write_refusal(error, self._pulse.date))
-                connection.linger()
+                self._refuse(connection, base, head, error)
                 return
             if not self._answer(connection, base, head, body, length):
                 return
@@ -279,12 +279,12 @@ class GatewayWorker(GeventWorker):
         return self._owner_of(head.headers, head.sender) if self._owner_of is not None else ""
 
     def _refuse(
-        self, connection: CallerConnection, base: dict[str, Any], head: RequestHead, error: GatewayError
+        self, connection: CallerConnection, base: dict[str, Any], head: RequestHead | None, error: GatewayError
     ) -> None:
-        """Answer a request whose body stays unread, in the dialect of its path where the application knows it; then
-        let the caller finish, for it may read no answer before it has sent all."""
-        if self._owner_of is None:
-            connection.send(write_refusal(error, self._pulse.date, head.bare))
+        """Answer a request whose head (None) or body stays unread, in the dialect of its path where the application
+        knows it; then let the caller finish, for it may read no answer before it has sent all."""
+        if head is None or self._owner_of is None:
+            connection.send(write_refusal(error, self._pulse.date, head is not None and head.bare))
         else:
             connection.answer()
             reply = ReplyWriter(connection, False, head.modern, head.bare, base[ENDS][head.secure])

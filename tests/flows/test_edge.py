@@ -139,6 +139,27 @@ def test_a_request_that_trickles_is_answered_408(running, connect, begun) -> Non
     raise AssertionError("a byte now and then kept the request alive")
 
 
+@pytest.mark.parametrize(
+    ("length", "keyed", "status", "kind"),
+    [
+        (9000, True, 408, "timeout_error"),
+        (9000, False, 408, "timeout_error"),
+        (4 * LONG, True, 413, "request_too_large"),
+        (LONG, False, 401, "authentication_error"),
+    ],
+)
+def test_a_refusal_before_the_body_speaks_the_dialect_of_its_path_to_any_page(
+    running, connect, length, keyed, status, kind
+) -> None:
+    key = [f"Authorization: Bearer {running.key}"] if keyed else []
+    caller = connect()
+    caller.sendall(head("/v1/messages", length, "Origin: https://page.example", *key))
+    found, headers, body = reply(caller)
+    told = json.loads(body)
+    assert (found, told["type"], told["error"]["type"]) == (status, "error", kind)
+    assert headers["access-control-allow-origin"] == "*" and headers["x-request-id"]
+
+
 def test_callers_without_a_key_hold_no_memory(running, connect) -> None:
     before = figure(running, "resident_bytes")
     callers = [connect() for _ in range(20)]
