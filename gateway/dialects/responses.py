@@ -1,4 +1,4 @@
-"""OpenAI's Responses vocabulary: statuses, usage names, error codes, ids, and seals around opaque content.
+"""OpenAI's Responses vocabulary: statuses, usage names, error codes, ids, and opaque tokens around opaque content.
 
 Wire facts: OpenAI API reference, "Responses", as published in the types of the `openai` package
 (openai/types/responses).
@@ -111,7 +111,7 @@ KEPT_CODES = CALLERS_CODES | REFUSED_CODES | {"insufficient_quota"}
 
 TIERS = frozenset(("auto", "default", "flex", "scale", "priority", "fast", "ultrafast"))
 
-SEAL = "gw1"
+TOKEN_PREFIX = "gw1"
 COMPACTOR = "gateway"  # stands for the vendor of compactions made here
 
 
@@ -124,15 +124,15 @@ class SealedContent:
     payload: str
 
 
-def write_seal(vendor: str, origin: str, payload: str) -> str:
+def write_token(vendor: str, origin: str, payload: str) -> str:
     """The text that stands for the content on the wire; `payload` is in it byte for byte."""
-    return f"{SEAL}.{vendor}.{origin}.{payload}"
+    return f"{TOKEN_PREFIX}.{vendor}.{origin}.{payload}"
 
 
-def read_seal(text: Any) -> SealedContent | None:
-    """The seal in a wire text, None when it is none of ours."""
+def read_token(text: Any) -> SealedContent | None:
+    """The opaque token in a wire text, None when it is none of ours."""
     pieces = text.split(".", 3) if isinstance(text, str) else ()
-    if len(pieces) != 4 or pieces[0] != SEAL or not pieces[1]:
+    if len(pieces) != 4 or pieces[0] != TOKEN_PREFIX or not pieces[1]:
         return None
     return SealedContent(*pieces[1:])
 

@@ -28,7 +28,12 @@ class AutoChoice:
 
 
 def choose(
-    tables: Tables, sieve: CandidateFilter, listed: tuple[str, ...], options: Options, pin: str | None, strict: bool
+    tables: Tables,
+    candidate_filter: CandidateFilter,
+    listed: tuple[str, ...],
+    options: Options,
+    pin: str | None,
+    strict: bool,
 ) -> AutoChoice:
     """The cheapest models of `listed` with a candidate that passes; then of the whole catalogue unless `strict`;
     the built-in provider only when no other has a credential. Models of which everything rests come last.
@@ -38,17 +43,17 @@ def choose(
     """
     resting: list[list[ScoreEntry]] = []
     for whole in (True, False):  # a model that fulfils every wish, wherever it is, before one that does not
-        for number, candidates in enumerate(_stages(tables, sieve, listed, options, strict)):
+        for number, candidates in enumerate(_stages(tables, candidate_filter, listed, options, strict)):
             late_keys = {entry.candidate.key for entries in resting for entry in entries}
-            seen = {one.key for one in sieve.excluded} | late_keys
+            seen = {one.key for one in candidate_filter.excluded} | late_keys
             fresh = (one for one in candidates if one.key not in seen)
-            models, late = _cheapest(tables, sieve, _prefer(fresh, pin), options, whole)
+            models, late = _cheapest(tables, candidate_filter, _prefer(fresh, pin), options, whole)
             resting += late
             if models:
                 return AutoChoice([*models, *resting], number > 0)
     if resting:
         return AutoChoice(resting, False)
-    raise _refusal(sieve, options)
+    raise _refusal(candidate_filter, options)
 
 
 def effort_of(mapping: Mapping, needs: Requirements) -> str:
@@ -61,12 +66,12 @@ def effort_of(mapping: Mapping, needs: Requirements) -> str:
 
 
 def _stages(
-    tables: Tables, sieve: CandidateFilter, listed: tuple[str, ...], options: Options, strict: bool
+    tables: Tables, candidate_filter: CandidateFilter, listed: tuple[str, ...], options: Options, strict: bool
 ) -> list[Iterable[Candidate]]:
     if strict:
         return [tables.of_models(listed)]
     every = tables.of_all()
-    built_in = not any(sieve.has_credential(one) for one in every if not _is_built_in(one))
+    built_in = not any(candidate_filter.has_credential(one) for one in every if not _is_built_in(one))
     chosen, others = (
         (one for one in rows if _is_built_in(one) is built_in) for rows in (tables.of_models(listed), every)
     )
@@ -74,7 +79,7 @@ def _stages(
 
 
 def _cheapest(
-    tables: Tables, sieve: CandidateFilter, candidates: Iterable[Candidate], options: Options, whole: bool
+    tables: Tables, candidate_filter: CandidateFilter, candidates: Iterable[Candidate], options: Options, whole: bool
 ) -> tuple[list[list[ScoreEntry]], list[list[ScoreEntry]]]:
     """Entries of at most MODELS models that may serve now, cheapest first, and of those before them that rest;
     `whole`: of models only that fulfil every wish."""
@@ -85,16 +90,17 @@ def _cheapest(
     for candidate in candidates:
         if candidate.model.id in found:
             continue
-        known = len(sieve.excluded)
-        entries = _examine(tables, sieve, candidate, options, whole)
+        known = len(candidate_filter.excluded)
+        entries = _examine(tables, candidate_filter, candidate, options, whole)
         if entries:
             found.add(candidate.model.id)
             cooldowns = all(
-                one.candidate.key in sieve.resting and sieve.resting[one.candidate.key].whole for one in entries
+                one.candidate.key in candidate_filter.resting and candidate_filter.resting[one.candidate.key].whole
+                for one in entries
             )
             (resting if cooldowns else models).append(entries)
         elif models:
-            del sieve.excluded[known:]  # why a model does not follow the chosen one explains nothing
+            del candidate_filter.excluded[known:]  # why a model does not follow the chosen one explains nothing
         looked_on += bool(models)
         if len(models) >= MODELS or looked_on > LOOK_ON:
             break
@@ -102,19 +108,21 @@ def _cheapest(
 
 
 def _examine(
-    tables: Tables, sieve: CandidateFilter, candidate: Candidate, options: Options, whole: bool
+    tables: Tables, candidate_filter: CandidateFilter, candidate: Candidate, options: Options, whole: bool
 ) -> list[ScoreEntry]:
     """Entries of the candidate's model, if it passes; else none, with the reason in the filter's exclusions."""
     unwanted = _unwanted(candidate, options)
     if unwanted:
-        sieve.exclude_for(candidate, unwanted)
+        candidate_filter.exclude_for(candidate, unwanted)
         return []
-    entry = sieve.examine(candidate)
+    entry = candidate_filter.examine(candidate)
     if entry is None or (whole and entry.lacking):
         return []
     # The model is found; which of its providers serves is decided by score.
-    sieve.excluded = [one for one in sieve.excluded if one.candidate.model.id != candidate.model.id]
-    return sieve.sift(one for one in tables.of_model(candidate.model) if not _unwanted(one, options))
+    candidate_filter.excluded = [
+        one for one in candidate_filter.excluded if one.candidate.model.id != candidate.model.id
+    ]
+    return candidate_filter.sift(one for one in tables.of_model(candidate.model) if not _unwanted(one, options))
 
 
 def _unwanted(candidate: Candidate, options: Options) -> str:
@@ -140,8 +148,8 @@ def _is_built_in(candidate: Candidate) -> bool:
     return (candidate.mapping.protocol or candidate.provider.protocol) == SANDBOX
 
 
-def _refusal(sieve: CandidateFilter, options: Options) -> GatewayError:
-    error = sieve.refusal("auto")
+def _refusal(candidate_filter: CandidateFilter, options: Options) -> GatewayError:
+    error = candidate_filter.refusal("auto")
     wishes = [name for name in ("free_models_only", "no_reasoning") if getattr(options, name)]
     if not wishes or not isinstance(error, NotSupported):
         return error

@@ -102,11 +102,11 @@ class Router:
         if kind in CHOOSING:
             return self._plan_choice(ask, table)
         _check_options(options, kind)
-        sieve = self._sieve(ask, 0)
-        entries = sieve.sift(table.candidates)
+        candidate_filter = self._make_filter(ask, 0)
+        entries = candidate_filter.sift(table.candidates)
         if kind == "canonical":
-            return self._finish(ask, table, sieve, entries)
-        return self._plan_pinned(ask, table, sieve, entries)
+            return self._finish(ask, table, candidate_filter, entries)
+        return self._plan_pinned(ask, table, candidate_filter, entries)
 
     def explores(self, chance: float) -> bool:
         """Whether a request that has this chance (`chance_of`) is sent elsewhere, to learn."""
@@ -123,7 +123,7 @@ class Router:
         elif remembers(plan):
             self._sticky.prefer(ask.scope, ask.requested_model, chosen.key)
 
-    def _sieve(self, ask: RouteRequest, default_output: int) -> CandidateFilter:
+    def _make_filter(self, ask: RouteRequest, default_output: int) -> CandidateFilter:
         demand = read_demand(ask.requirements, ask.options, default_output)
         blended = bool(ask.session) or demand.tokens >= LARGE_PROMPT_TOKENS
         return CandidateFilter(
@@ -139,40 +139,44 @@ class Router:
         )
 
     def _plan_choice(self, ask: RouteRequest, table: CandidateTable) -> Plan:
-        sieve = self._sieve(ask, DEFAULT_OUTPUT)
+        candidate_filter = self._make_filter(ask, DEFAULT_OUTPUT)
         smart = table.resolution.kind == "smart"
         listed = table.resolution.listed if smart else self._auto_models
         pin = self._sticky.pin_of(ask.scope, ask.session, ask.requested_model) if ask.session else None
-        choice = choose(self._tables, sieve, listed, ask.options, pin, strict=smart)
+        choice = choose(self._tables, candidate_filter, listed, ask.options, pin, strict=smart)
         first, *following = choice.models
-        return self._finish(ask, table, sieve, first, FIRST if choice.fallback else "", following)
+        return self._finish(ask, table, candidate_filter, first, FIRST if choice.fallback else "", following)
 
     def _plan_pinned(
-        self, ask: RouteRequest, table: CandidateTable, sieve: CandidateFilter, entries: list[ScoreEntry]
+        self, ask: RouteRequest, table: CandidateTable, candidate_filter: CandidateFilter, entries: list[ScoreEntry]
     ) -> Plan:
         """A named provider is taken as it is, unless it does badly and others serve the model (5.3)."""
         weights = _weights(ask)
-        failing, unanswered = self._is_failing(sieve, entries), _is_unanswered(sieve, entries)
+        failing, unanswered = self._is_failing(candidate_filter, entries), _is_unanswered(candidate_filter, entries)
         if not ask.no_fallback and (failing or unanswered):
             own = {candidate.key for candidate in table.candidates}
-            ranked = rank([*entries, *sieve.sift(table.others)], weights)
+            ranked = rank([*entries, *candidate_filter.sift(table.others)], weights)
             # One request a second tries where nothing answers; then the others serve it all the same.
-            order = sorted(ranked, key=lambda one: (failing and _rests(one, sieve), (one.key in own) is failing))
+            order = sorted(
+                ranked, key=lambda one: (failing and _rests(one, candidate_filter), (one.key in own) is failing)
+            )
             if len(order) > len(entries) and (order[0].key in own) is not failing:
                 reason = LOW_UPTIME if failing else PINNED
-                return self._make(ask, table, sieve, _spread(order[0], order), reason, ranked, weights)
+                return self._make(ask, table, candidate_filter, _spread(order[0], order), reason, ranked, weights)
         if not entries:
-            raise _only(sieve, table.candidates).refusal(ask.requested_model)
+            raise _only(candidate_filter, table.candidates).refusal(ask.requested_model)
         ranked = rank(entries, weights)
-        ready, late = _divide(ranked, sieve) if sieve.resting else (ranked, [])
+        ready, late = _divide(ranked, candidate_filter) if candidate_filter.resting else (ranked, [])
         places = (*ready, *late)
         reason = SINGLE if table.resolution.kind == "custom" else PINNED
-        return self._make(ask, table, sieve, places[:1] if ask.no_fallback else places, reason, ranked, weights)
+        return self._make(
+            ask, table, candidate_filter, places[:1] if ask.no_fallback else places, reason, ranked, weights
+        )
 
-    def _is_failing(self, sieve: CandidateFilter, entries: list[ScoreEntry]) -> bool:
+    def _is_failing(self, candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> bool:
         """Whether a named provider fails too often by faults of its own, or nothing answers there at present."""
         if not entries:
-            return any(one.stage == REST for one in sieve.excluded)
+            return any(one.stage == REST for one in candidate_filter.excluded)
         if min(entry.uptime for entry in entries) >= DEFAULT_UPTIME:
             return False
         _, tick = self.health.tick()
@@ -183,27 +187,29 @@ class Router:
         self,
         ask: RouteRequest,
         table: CandidateTable,
-        sieve: CandidateFilter,
+        candidate_filter: CandidateFilter,
         entries: list[ScoreEntry],
         reason: str = "",
         following: Sequence[list[ScoreEntry]] = (),
     ) -> Plan:
         """The plan of `entries`, and of the models that follow when they fail."""
         if not entries:
-            raise sieve.refusal(ask.requested_model)
+            raise candidate_filter.refusal(ask.requested_model)
         weights = _weights(ask)
         ranked = rank(entries, weights)
-        ready, late = _divide(ranked, sieve) if sieve.resting else (ranked, [])
+        ready, late = _divide(ranked, candidate_filter) if candidate_filter.resting else (ranked, [])
         first, why = self._select(ask, ready) if ready else (late[0], SINGLE if len(late) == 1 else WEIGHTED)
         order = _spread(first, ready) if ready else ()
         for others in following:
             scored = rank(others, weights)
             ranked = [*ranked, *scored]
-            awake, asleep = _divide(scored, sieve)
+            awake, asleep = _divide(scored, candidate_filter)
             order += _spread(awake[0], awake) if awake else ()
             late = [*late, *asleep]
         order = (first,) if ask.no_fallback else (*order, *late) if late else order
-        return self._make(ask, table, sieve, order, reason if reason and why == WEIGHTED else why, ranked, weights)
+        return self._make(
+            ask, table, candidate_filter, order, reason if reason and why == WEIGHTED else why, ranked, weights
+        )
 
     def _select(self, ask: RouteRequest, ranked: list[Scored]) -> tuple[Scored, str]:
         best = ranked[0]
@@ -229,14 +235,24 @@ class Router:
         self,
         ask: RouteRequest,
         table: CandidateTable,
-        sieve: CandidateFilter,
+        candidate_filter: CandidateFilter,
         order: tuple[Scored, ...],
         reason: str,
         ranked: list[Scored],
         weights: Weights,
     ) -> Plan:
         lacking = order[0].entry.lacking
-        return Plan(ask, table.resolution, order, reason, ranked, sieve.excluded, weights, lacking, sieve.resting)
+        return Plan(
+            ask,
+            table.resolution,
+            order,
+            reason,
+            ranked,
+            candidate_filter.excluded,
+            weights,
+            lacking,
+            candidate_filter.resting,
+        )
 
 
 def remembers(plan: Plan) -> bool:
@@ -278,21 +294,23 @@ def _find(ranked: list[Scored], key: str | None) -> Scored | None:
     return next((one for one in ranked if one.key == key), None)
 
 
-def _is_unanswered(sieve: CandidateFilter, entries: list[ScoreEntry]) -> bool:
-    resting = [sieve.resting.get(entry.candidate.key) for entry in entries] if sieve.resting else []
+def _is_unanswered(candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> bool:
+    resting = (
+        [candidate_filter.resting.get(entry.candidate.key) for entry in entries] if candidate_filter.resting else []
+    )
     return bool(resting) and all(one is not None and one.whole and one.unanswered for one in resting)
 
 
-def _rests(scored: Scored, sieve: CandidateFilter) -> bool:
-    resting = sieve.resting.get(scored.key)
+def _rests(scored: Scored, candidate_filter: CandidateFilter) -> bool:
+    resting = candidate_filter.resting.get(scored.key)
     return resting is not None and resting.whole
 
 
-def _divide(ranked: list[Scored], sieve: CandidateFilter) -> tuple[list[Scored], list[Scored]]:
+def _divide(ranked: list[Scored], candidate_filter: CandidateFilter) -> tuple[list[Scored], list[Scored]]:
     """Those that do not rest, as ranked, and those that do, as they return."""
-    late = [one for one in ranked if _rests(one, sieve)]
-    late.sort(key=lambda one: sieve.resting[one.key].until)
-    return [one for one in ranked if not _rests(one, sieve)], late
+    late = [one for one in ranked if _rests(one, candidate_filter)]
+    late.sort(key=lambda one: candidate_filter.resting[one.key].until)
+    return [one for one in ranked if not _rests(one, candidate_filter)], late
 
 
 def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:
@@ -316,8 +334,8 @@ def _still_good(preferred: Scored, best: Scored) -> bool:
     return preferred.entry.uptime >= UPTIME_FLOOR and preferred.score - best.score <= SCORE_MARGIN
 
 
-def _only(sieve: CandidateFilter, candidates: tuple[Candidate, ...]) -> CandidateFilter:
+def _only(candidate_filter: CandidateFilter, candidates: tuple[Candidate, ...]) -> CandidateFilter:
     # A pinned request is refused for what its own provider lacks, whatever the others do.
     own = {candidate.key for candidate in candidates}
-    sieve.excluded = [one for one in sieve.excluded if one.key in own]
-    return sieve
+    candidate_filter.excluded = [one for one in candidate_filter.excluded if one.key in own]
+    return candidate_filter

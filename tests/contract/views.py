@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from gateway.surfaces.anthropic.opaque_tokens import NEXT, TEXT, read_seal
+from gateway.surfaces.anthropic.opaque_tokens import NEXT, TEXT, read_token
 
 Json = dict[str, Any]
 
@@ -215,8 +215,8 @@ def unsigned(value: Any) -> Any:
 
 
 def _is_text_mark(block: Any) -> bool:
-    seal = read_seal(block.get("signature") or "") if isinstance(block, dict) else None
-    return seal is not None and seal.what in (TEXT, NEXT)
+    token = read_token(block.get("signature") or "") if isinstance(block, dict) else None
+    return token is not None and token.what in (TEXT, NEXT)
 
 
 VIEWS = {"chat": _view_chat, "messages": _view_messages, "responses": _view_responses}

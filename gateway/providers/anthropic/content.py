@@ -42,7 +42,7 @@ ID_LENGTH = 64
 
 def write_part(part: Part, *, addresses: bool = True) -> Block | None:
     """The block of a part; None for what is left out on purpose: blank text, reasoning of another vendor or without
-    its seal. NotSupported for what the format has no word for, or an address where the host takes none."""
+    its opaque token. NotSupported for what the format has no word for, or an address where the host takes none."""
     match part:
         case Text() | Refusal():
             return _marked({"type": "text", "text": part.text}, getattr(part, "cache", None)) if _said(part) else None

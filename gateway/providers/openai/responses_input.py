@@ -113,15 +113,15 @@ class InputWriter:
 
 
 def open_seal(text: str, origin: str) -> str:
-    """The content of a seal as the account `origin` wrote it, "" when another one did; other text as it is."""
-    seal = dialect.read_seal(text)
-    if seal is None:
+    """The content of an opaque token as the account `origin` wrote it, "" when another one did; other text as it is."""
+    token = dialect.read_token(text)
+    if token is None:
         return text
-    return seal.payload if seal.vendor == dialect.NAME and seal.origin == origin else ""
+    return token.payload if token.vendor == dialect.NAME and token.origin == origin else ""
 
 
 def retarget(items: Any, origin: str) -> Any:
-    """A relayed `input` for the account `origin`: its own seals opened, reasoning that others sealed left out.
+    """A relayed `input` for the account `origin`: its own opaque tokens opened, reasoning that others sealed left out.
 
     NotSupported when a compaction can be read by another account only: it stands for all that was said before.
     """
@@ -129,7 +129,7 @@ def retarget(items: Any, origin: str) -> Any:
         return items
     kept = []
     for item in items:
-        if type(item) is not dict or dialect.read_seal(item.get("encrypted_content")) is None:
+        if type(item) is not dict or dialect.read_token(item.get("encrypted_content")) is None:
             kept.append(item)
             continue
         opened = open_seal(item["encrypted_content"], origin)

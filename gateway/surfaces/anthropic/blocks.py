@@ -82,7 +82,7 @@ class RedactedThinkingBlock(Block, tag="redacted_thinking"):
 
 
 class ToolUseBlock(Block, tag="tool_use"):
-    """`input` is the JSON text of the arguments, byte for byte; `signature` the seal of its mark, where we set one."""
+    """`input` is the JSON text of the arguments, byte for byte; `signature` the token of its mark, where we set one."""
 
     id: Name
     name: Name

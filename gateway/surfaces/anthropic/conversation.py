@@ -20,7 +20,7 @@ from gateway.neutral.chat import (
 from gateway.neutral.parts import CacheMark, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
-from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, read_seal
+from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, read_token
 from gateway.surfaces.anthropic.parts import read_blocks, read_mark, read_thinking
 
 SHOWN = {"summarized": "summary", "omitted": "omitted"}
@@ -118,42 +118,44 @@ def _assistant(content: wire.Blocks, names: dict[str, str]) -> tuple[Part, ...]:
             continue
         if isinstance(block, wire.ToolUseBlock | wire.ServerToolUseBlock):
             names[block.id] = block.name
-            seal = read_seal(getattr(block, "signature", ""))
-            if seal is not None:
-                calls[block.id] = seal
+            token = read_token(getattr(block, "signature", ""))
+            if token is not None:
+                calls[block.id] = token
         for part in read_blocks([block]):
             signed = _sign(part, waiting.pop()) if waiting and isinstance(part, Text) else part
             parts.append(signed)
     return tuple(_sign_call(part, calls) for part in parts)
 
 
-def _keep_mark(seal: OpaqueToken, parts: list[Part], calls: dict[str, OpaqueToken], waiting: list[OpaqueToken]) -> None:
-    if seal.what.startswith(CALL):
-        calls[seal.what.removeprefix(CALL)] = seal
-    elif seal.what == NEXT:
-        waiting[:] = [seal]
-    elif seal.what == TEXT:
-        _sign_last(parts, seal)
+def _keep_mark(
+    token: OpaqueToken, parts: list[Part], calls: dict[str, OpaqueToken], waiting: list[OpaqueToken]
+) -> None:
+    if token.what.startswith(CALL):
+        calls[token.what.removeprefix(CALL)] = token
+    elif token.what == NEXT:
+        waiting[:] = [token]
+    elif token.what == TEXT:
+        _sign_last(parts, token)
 
 
-def _sign(part: Text, seal: OpaqueToken) -> Text:
-    return Text(part.text, part.cache, part.sources, seal.signature, seal.vendor)
+def _sign(part: Text, token: OpaqueToken) -> Text:
+    return Text(part.text, part.cache, part.sources, token.signature, token.vendor)
 
 
-def _sign_last(parts: list[Part], seal: OpaqueToken) -> None:
+def _sign_last(parts: list[Part], token: OpaqueToken) -> None:
     """Sign the last text; a mark that came without any has one of its own."""
     for place in range(len(parts) - 1, -1, -1):
         part = parts[place]
         if isinstance(part, Text):
-            parts[place] = _sign(part, seal)
+            parts[place] = _sign(part, token)
             return
-    parts.append(Text("", signature=seal.signature, vendor=seal.vendor))
+    parts.append(Text("", signature=token.signature, vendor=token.vendor))
 
 
 def _sign_call(part: Part, calls: dict[str, OpaqueToken]) -> Part:
-    if not isinstance(part, ToolCall) or (seal := calls.get(part.id)) is None:
+    if not isinstance(part, ToolCall) or (token := calls.get(part.id)) is None:
         return part
-    return replace(part, signature=seal.signature, vendor=seal.vendor)
+    return replace(part, signature=token.signature, vendor=token.vendor)
 
 
 def _mark_last(message: Message, mark: CacheMark | None) -> Message:

@@ -1,6 +1,6 @@
 """Reasoning and marks of other vendors in the one opaque member that every client of the format sends back.
 
-A seal is the `signature` of a thinking block: "gw1." and the base64 of a JSON list [what, vendor, signature, sealed,
+A token is the `signature` of a thinking block: "gw1." and the base64 of a JSON list [what, vendor, signature, sealed,
 ident, summary]. `what` tells whose it is: "" reasoning; "call:<id>" the mark of a tool call; "text" that of the text
 before it, "next" that of the text behind it.
 """
@@ -26,13 +26,13 @@ class OpaqueToken:
     summary: bool = False
 
 
-def write_seal(seal: OpaqueToken) -> str:
-    """The signature that stands for `seal`."""
-    values = [seal.what, seal.vendor, seal.signature, seal.sealed, seal.ident, seal.summary]
+def write_token(token: OpaqueToken) -> str:
+    """The signature that stands for `token`."""
+    values = [token.what, token.vendor, token.signature, token.sealed, token.ident, token.summary]
     return PREFIX + urlsafe_b64encode(orjson.dumps(values)).decode().rstrip("=")
 
 
-def read_seal(signature: str) -> OpaqueToken | None:
+def read_token(signature: str) -> OpaqueToken | None:
     """What a signature of ours holds; None when it is none, or was changed."""
     if not signature.startswith(PREFIX):
         return None

@@ -21,7 +21,7 @@ from gateway.neutral.parts import (
     VendorPart,
 )
 from gateway.surfaces.anthropic import blocks as wire
-from gateway.surfaces.anthropic.opaque_tokens import REASONING, OpaqueToken, is_ours, read_seal
+from gateway.surfaces.anthropic.opaque_tokens import REASONING, OpaqueToken, is_ours, read_token
 
 
 def read_mark(control: wire.CacheControl | None) -> CacheMark | None:
@@ -79,14 +79,14 @@ def _text_of(raw: Raw) -> str:
 
 
 def read_thinking(block: wire.ThinkingBlock) -> Reasoning | OpaqueToken | None:
-    """The reasoning, as its own vendor signed it; a seal of ours that stands for a mark of another part; None for
+    """The reasoning, as its own vendor signed it; a token of ours that stands for a mark of another part; None for
     one of ours that was changed on the way."""
     if not is_ours(block.signature):
         return Reasoning(block.thinking, block.signature, vendor=NAME if block.signature else "")
-    seal = read_seal(block.signature)
-    if seal is None or seal.what != REASONING:
-        return seal
-    return Reasoning(block.thinking, seal.signature, seal.sealed, seal.vendor, seal.ident, seal.summary)
+    token = read_token(block.signature)
+    if token is None or token.what != REASONING:
+        return token
+    return Reasoning(block.thinking, token.signature, token.sealed, token.vendor, token.ident, token.summary)
 
 
 def _read_media(source: wire.Base64Source | wire.UrlSource | wire.FileSource) -> Media:

@@ -23,7 +23,7 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Reasoning
-from gateway.surfaces.anthropic.opaque_tokens import CALL, TEXT, OpaqueToken, write_seal
+from gateway.surfaces.anthropic.opaque_tokens import CALL, TEXT, OpaqueToken, write_token
 from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
 
 
@@ -112,7 +112,7 @@ class _TextWriter:
 
 
 class _ThoughtWriter:
-    """Reasoning: text as it comes; signature and seal in one delta at the end, for clients keep only the last."""
+    """Reasoning: text as it comes; signature and token in one delta at the end, for clients keep only the last."""
 
     whole = True
 
@@ -236,7 +236,7 @@ class _SilentCallWriter(_CallWriter):
 
     def _mark(self, sheet: Sheet) -> bytes:
         signature, self._signatures = "".join(self._signatures), []
-        self._kept = write_seal(OpaqueToken(CALL + self._id, self._maker, signature))
+        self._kept = write_token(OpaqueToken(CALL + self._id, self._maker, signature))
         return b""
 
 

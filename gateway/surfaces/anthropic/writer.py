@@ -9,7 +9,7 @@ from gateway.dialects.anthropic import NAME, STOP_WRITE, write_usage
 from gateway.dialects.anthropic_citations import write_citation
 from gateway.neutral.chat import ChatResult, FinishReason
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
-from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_seal
+from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_token
 from gateway.surfaces.facts import Facts
 
 Block = dict[str, Any]
@@ -76,7 +76,7 @@ def write_silent(part: Part) -> list[Block]:
     if isinstance(part, Text):
         return _write_text(replace(part, signature=""))
     if isinstance(part, ToolCall) and part.signature:
-        marked = {"signature": write_seal(OpaqueToken(CALL + part.id, part.vendor, part.signature))}
+        marked = {"signature": write_token(OpaqueToken(CALL + part.id, part.vendor, part.signature))}
         return [block | marked for block in _write_call(replace(part, signature=""))]
     return write_part(part)
 
@@ -101,15 +101,15 @@ def sign(part: Reasoning) -> str:
     """The signature of a block of reasoning, as a client has to send it back."""
     if part.vendor == NAME:
         return part.signature
-    seal = OpaqueToken(
+    token = OpaqueToken(
         vendor=part.vendor, signature=part.signature, sealed=part.sealed, ident=part.ident, summary=part.summary
     )
-    return write_seal(seal)
+    return write_token(token)
 
 
 def mark(what: str, vendor: str, signature: str) -> Block:
     """An empty thinking block that brings another part's mark back to its vendor."""
-    return {"type": "thinking", "thinking": "", "signature": write_seal(OpaqueToken(what, vendor, signature))}
+    return {"type": "thinking", "thinking": "", "signature": write_token(OpaqueToken(what, vendor, signature))}
 
 
 def _write_call(part: ToolCall) -> list[Block]:

@@ -26,7 +26,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
-from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_seal
+from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_token
 from gateway.surfaces.replies import write_frames
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -146,7 +146,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _text(event: TextDelta) -> dict[str, Any]:
     delta: dict[str, Any] = {"content": event.text}
     if event.signature:
-        delta["reasoning_details"] = [write_seal(event.signature, event.vendor, CONTENT_ID)]
+        delta["reasoning_details"] = [write_token(event.signature, event.vendor, CONTENT_ID)]
     return delta
 
 
@@ -289,7 +289,7 @@ class _Stream:
             self._bare.discard(key)
         delta: dict[str, Any] = {"tool_calls": [call]}
         if event.signature:
-            delta["reasoning_details"] = [write_seal(event.signature, event.vendor, event.id)]
+            delta["reasoning_details"] = [write_token(event.signature, event.vendor, event.id)]
         return self._chunk(event.choice, delta)
 
     def _reason(self, event: ReasoningDelta) -> bytes:

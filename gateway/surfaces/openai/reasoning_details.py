@@ -1,8 +1,8 @@
-"""`reasoning_details`: the wire form in which reasoning and its seals leave and come back unchanged.
+"""`reasoning_details`: the wire form in which reasoning and its opaque tokens leave and come back unchanged.
 
 Items: {type: reasoning.text, text, signature}, {type: reasoning.summary, summary}, {type: reasoning.encrypted, data},
 each with `format` (who made it), `id` (the vendor's, optional) and `index` (items of one index are one block, also
-across the chunks of a stream). A seal of a tool call is an encrypted item whose `id` is the call's; one of the text
+across the chunks of a stream). a token of a tool call is an encrypted item whose `id` is the call's; one of the text
 has the id `content`.
 """
 
@@ -35,7 +35,7 @@ class _Block:
     kind: str = TEXT
     texts: list[str] = field(default_factory=list)
     signatures: list[str] = field(default_factory=list)
-    seals: list[str] = field(default_factory=list)
+    opaque: list[str] = field(default_factory=list)
     vendor: str = ""
     ident: str = ""
     index: Any = None
@@ -48,7 +48,7 @@ class _Block:
         return Reasoning(
             "".join(self.texts),
             "".join(self.signatures),
-            "".join(self.seals),
+            "".join(self.opaque),
             self.vendor,
             self.ident,
             self.kind == SUMMARY,
@@ -67,7 +67,7 @@ def format_of(vendor: str) -> str:
 def read_details(
     items: list[dict[str, Any]] | None, said: str, call_ids: Collection[str], path: str
 ) -> tuple[list[Reasoning], ReasoningMarks]:
-    """Reasoning blocks and other parts' seals of one message. `said` is its plain reasoning text, used when no item
+    """Reasoning blocks and other parts' tokens of one message. `said` is its plain reasoning text, used when no item
     has any: a stream whose vendor shows itself at the end alone tells the text there only, and the signature is of it.
     InvalidRequest for an item that is not one of the three types."""
     if not items:
@@ -106,7 +106,7 @@ def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) 
     for told, pieces in (
         (_word(item, "summary") or _word(item, "text"), last.texts),
         (_word(item, "signature"), last.signatures),
-        (_word(item, "data"), last.seals),
+        (_word(item, "data"), last.opaque),
     ):
         if told:
             pieces.append(told)
@@ -127,9 +127,9 @@ def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:
             items += write_block(part, index)
             index += 1
         elif isinstance(part, Text) and part.signature:
-            items.append(write_seal(part.signature, part.vendor, CONTENT_ID))
+            items.append(write_token(part.signature, part.vendor, CONTENT_ID))
         elif isinstance(part, ToolCall) and part.signature:
-            items.append(write_seal(part.signature, part.vendor, part.id))
+            items.append(write_token(part.signature, part.vendor, part.id))
     return items
 
 
@@ -150,6 +150,6 @@ def write_block(part: Reasoning, index: int) -> list[dict[str, Any]]:
     return items
 
 
-def write_seal(signature: str, vendor: str, ident: str) -> dict[str, Any]:
-    """The seal of a text (`ident` CONTENT_ID) or of a tool call (its id)."""
+def write_token(signature: str, vendor: str, ident: str) -> dict[str, Any]:
+    """The opaque token of a text (`ident` CONTENT_ID) or of a tool call (its id)."""
     return {"type": SEALED, "data": signature, "format": format_of(vendor), "id": ident}

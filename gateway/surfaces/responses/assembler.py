@@ -37,7 +37,7 @@ class _Open:
     item: Json
     block: int = -1
     pieces: list[str] = field(default_factory=list)
-    seals: list[ReasoningDelta] = field(default_factory=list)
+    opaque: list[ReasoningDelta] = field(default_factory=list)
     custom: bool = False
     summary: bool = False
 
@@ -177,8 +177,8 @@ class Assembler:
             thought = self._thought = self._begin({"type": "reasoning", "summary": []})
             thought.block = event.block
             events.append(_added(thought, {**thought.item, "summary": []}))
-        if event.signature or event.sealed or event.vendor or event.ident or not thought.seals:
-            thought.seals.append(event)
+        if event.signature or event.sealed or event.vendor or event.ident or not thought.opaque:
+            thought.opaque.append(event)
         thought.summary = event.summary
         return events + self._think(thought, event.text) if event.text else events
 
@@ -204,10 +204,10 @@ class Assembler:
             events.append({"type": "response.reasoning_summary_part.done", **place, "part": part})
         whole = Reasoning(
             text,
-            "".join([seal.signature for seal in thought.seals]),
-            "".join([seal.sealed for seal in thought.seals]),
-            next((seal.vendor for seal in reversed(thought.seals) if seal.vendor), ""),
-            next((seal.ident for seal in reversed(thought.seals) if seal.ident), ""),
+            "".join([token.signature for token in thought.opaque]),
+            "".join([token.sealed for token in thought.opaque]),
+            next((token.vendor for token in reversed(thought.opaque) if token.vendor), ""),
+            next((token.ident for token in reversed(thought.opaque) if token.ident), ""),
             thought.summary,
         )
         sealed = seal_reasoning(whole, self._origin)

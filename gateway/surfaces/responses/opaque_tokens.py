@@ -33,55 +33,55 @@ class SealedMarks:
 
 
 def seal_reasoning(part: Reasoning, origin: str) -> str:
-    """The seal of a reasoning block, "" when nothing of it means anything to its vendor."""
+    """The opaque token of a reasoning block, "" when nothing of it means anything to its vendor."""
     if part.vendor == dialect.NAME:
-        return dialect.write_seal(dialect.NAME, origin, part.sealed) if part.sealed else ""
+        return dialect.write_token(dialect.NAME, origin, part.sealed) if part.sealed else ""
     if not part.vendor or not (part.signature or part.sealed):
         return ""
     packed = {"text": part.text, "signature": part.signature, "sealed": part.sealed, "id": part.ident}
-    return dialect.write_seal(part.vendor, "", _pack({key: value for key, value in packed.items() if value}))
+    return dialect.write_token(part.vendor, "", _pack({key: value for key, value in packed.items() if value}))
 
 
 def seal_marks(marks: SealedMarks) -> str:
-    return dialect.write_seal(marks.vendor, MARKS, _pack({"text": marks.text, "calls": marks.calls}))
+    return dialect.write_token(marks.vendor, MARKS, _pack({"text": marks.text, "calls": marks.calls}))
 
 
 def seal_summary(text: str) -> str:
-    """The seal of a compaction made here."""
-    return dialect.write_seal(dialect.COMPACTOR, "", _pack({"text": text}))
+    """The opaque token of a compaction made here."""
+    return dialect.write_token(dialect.COMPACTOR, "", _pack({"text": text}))
 
 
 def wrap(item: dict[str, Any], origin: str) -> dict[str, Any]:
     """An upstream's item with its sealed content wrapped; the item itself when it has none."""
     sealed = item.get("encrypted_content")
-    if not isinstance(sealed, str) or not sealed or dialect.read_seal(sealed) is not None:
+    if not isinstance(sealed, str) or not sealed or dialect.read_token(sealed) is not None:
         return item
-    return {**item, "encrypted_content": dialect.write_seal(dialect.NAME, origin, sealed)}
+    return {**item, "encrypted_content": dialect.write_token(dialect.NAME, origin, sealed)}
 
 
 def open_reasoning(item: schema.Reasoning, path: str) -> Reasoning | SealedMarks:
-    """What a reasoning item stands for. A seal of this dialect stays closed: only its account can open it."""
+    """What a reasoning item stands for. an opaque token of this dialect stays closed: only its account can open it."""
     summary = PARAGRAPH.join(part.text for part in item.summary or ())
     text = summary or PARAGRAPH.join(part.text for part in item.content or ())
-    seal = dialect.read_seal(item.encrypted_content)
-    if seal is None or seal.vendor == dialect.NAME:
+    token = dialect.read_token(item.encrypted_content)
+    if token is None or token.vendor == dialect.NAME:
         sealed = item.encrypted_content or ""
         return Reasoning(text, sealed=sealed, vendor=dialect.NAME if sealed else "", summary=bool(summary))
-    packed = _unpack(seal.payload, path)
-    if seal.origin == MARKS:
+    packed = _unpack(token.payload, path)
+    if token.origin == MARKS:
         calls = packed.get("calls")
-        return SealedMarks(seal.vendor, _word(packed, "text"), calls if isinstance(calls, dict) else {})
+        return SealedMarks(token.vendor, _word(packed, "text"), calls if isinstance(calls, dict) else {})
     return Reasoning(
-        _word(packed, "text"), _word(packed, "signature"), _word(packed, "sealed"), seal.vendor, _word(packed, "id")
+        _word(packed, "text"), _word(packed, "signature"), _word(packed, "sealed"), token.vendor, _word(packed, "id")
     )
 
 
 def open_summary(item: schema.Compaction, path: str) -> str | None:
     """The summary of a compaction made here, None for another's."""
-    seal = dialect.read_seal(item.encrypted_content)
-    if seal is None or seal.vendor != dialect.COMPACTOR:
+    token = dialect.read_token(item.encrypted_content)
+    if token is None or token.vendor != dialect.COMPACTOR:
         return None
-    return _word(_unpack(seal.payload, path), "text")
+    return _word(_unpack(token.payload, path), "text")
 
 
 def _pack(value: dict[str, Any]) -> str:

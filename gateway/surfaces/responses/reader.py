@@ -305,8 +305,8 @@ def _native(body: schema.ResponsesBody, found: Found) -> Native:
 def _native_item(item: shapes.Item, path: str) -> list[Any]:
     match item:
         case schema.Reasoning():
-            seal = dialect.read_seal(item.encrypted_content)
-            if not item.encrypted_content or (seal is not None and seal.vendor != dialect.NAME):
+            token = dialect.read_token(item.encrypted_content)
+            if not item.encrypted_content or (token is not None and token.vendor != dialect.NAME):
                 return []
             return [{"summary": [], **to_builtins(item)}]
         case schema.Compaction():

@@ -118,7 +118,7 @@ def conceal(item: Json) -> Json:
 
 
 def show(response: Json, *, sealed: bool, reasoned: bool) -> Json:
-    """A stored response as its caller sees it: reasoning only where they asked for it (`reasoned`), and its seals, with
+    """A stored response as the caller sees it: reasoning only where they asked for it (`reasoned`), and tokens, with
     the marks of other parts, only where they asked for those."""
     if sealed:
         return response
@@ -138,8 +138,8 @@ def is_reasoning(item: Json) -> bool:
 
 def is_mark(item: Json) -> bool:
     """Whether a reasoning item holds nothing but marks of other parts."""
-    seal = dialect.read_seal(item.get("encrypted_content")) if item.get("type") == "reasoning" else None
-    return seal is not None and seal.origin == MARKS
+    token = dialect.read_token(item.get("encrypted_content")) if item.get("type") == "reasoning" else None
+    return token is not None and token.origin == MARKS
 
 
 def list_items(found: StoredResponse, arguments: dict[str, str], *, sealed: bool) -> Json:

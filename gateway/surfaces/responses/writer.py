@@ -147,7 +147,7 @@ def status_of(finish: FinishReason) -> str:
 
 
 def origin(facts: ResponseFacts) -> str:
-    """The account that answered, by the name that seals carry."""
+    """The account that answered, by the name that opaque tokens carry."""
     target = facts.serving.target
     return dialect.origin_of(target.provider.id, target.credential.ident)
 

@@ -67,7 +67,7 @@ def sent(call: Call, sealed: frozenset[str] = frozenset((SEALED,))) -> dict:
 
 
 def seal(ident: str = "a") -> str:
-    return dialect.write_seal("responses", dialect.origin_of("acme", ident), SEALED)
+    return dialect.write_token("responses", dialect.origin_of("acme", ident), SEALED)
 
 
 def test_everything_that_a_conversation_may_hold_is_taken_by_the_strict_service() -> None:

@@ -9,7 +9,7 @@ from gateway.dialects.anthropic import BETAS
 from gateway.neutral.chat import ChatRequest, FunctionTool, ReasoningOptions, ToolChoice, VendorTool, WebSearch
 from gateway.neutral.parts import CacheMark, File, Image, Media, Reasoning, Source, Text, ToolResult, VendorPart
 from gateway.surfaces.anthropic import reader, schema
-from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_seal
+from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_token
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "anthropic"
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
@@ -49,7 +49,7 @@ def result(ident: str = "t1", content="done", **more) -> dict:
 
 
 def sealed(what: str, maker: str = "google", signature: str = "sig") -> dict:
-    return {"type": "thinking", "thinking": "", "signature": write_seal(OpaqueToken(what, maker, signature))}
+    return {"type": "thinking", "thinking": "", "signature": write_token(OpaqueToken(what, maker, signature))}
 
 
 def parts_of(*messages: dict) -> list:
@@ -151,8 +151,8 @@ def test_blocks_of_server_tools_stay_whole_for_their_maker():
 
 
 def test_reasoning_of_other_makers_is_unpacked():
-    seal = OpaqueToken("", "responses", "s", "gAAA", "rs_1", True)
-    block = {"type": "thinking", "thinking": "brief", "signature": write_seal(seal)}
+    token = OpaqueToken("", "responses", "s", "gAAA", "rs_1", True)
+    block = {"type": "thinking", "thinking": "brief", "signature": write_token(token)}
     parts = parts_of(user(text("y")), assistant(block, text("z")))[1]
     assert parts[0] == Reasoning("brief", "s", "gAAA", "responses", "rs_1", True)
 

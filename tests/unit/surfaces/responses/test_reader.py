@@ -143,7 +143,7 @@ def test_a_compaction_of_a_server_is_for_its_dialect_only() -> None:
 
 
 def test_a_seal_that_was_changed_on_its_way_is_refused_by_place() -> None:
-    item = {"type": "reasoning", "summary": [], "encrypted_content": dialect.write_seal("anthropic", "", "!!")}
+    item = {"type": "reasoning", "summary": [], "encrypted_content": dialect.write_token("anthropic", "", "!!")}
     with pytest.raises(InvalidRequest) as caught:
         talk(item)
     assert caught.value.param == "input.0.encrypted_content"

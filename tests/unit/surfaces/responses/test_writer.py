@@ -103,8 +103,8 @@ def test_reasoning_then_calls_side_by_side_in_the_order_that_clients_rely_on() -
     ]  # fmt: skip
     thought, first, second = got[-1]["response"]["output"]
     assert (first["arguments"], second["arguments"]) == ('{"x":1}', "{}")
-    seal = dialect.read_seal(thought["encrypted_content"])
-    assert seal.vendor == "anthropic"
+    token = dialect.read_token(thought["encrypted_content"])
+    assert token.vendor == "anthropic"
 
 
 def test_a_call_without_arguments_gets_an_empty_object() -> None:
@@ -233,8 +233,8 @@ def test_relayed_events_come_under_our_ids_numbers_and_seals() -> None:
         FINISHED,
     )
     assert got[3]["item_id"] == got[2]["item"]["id"] == f"rs_{HEX}_0"
-    seal = dialect.read_seal(got[-1]["response"]["output"][0]["encrypted_content"])
-    assert (seal.payload, seal.origin) == ("gAAAA", dialect.origin_of("acme", "k"))
+    token = dialect.read_token(got[-1]["response"]["output"][0]["encrypted_content"])
+    assert (token.payload, token.origin) == ("gAAAA", dialect.origin_of("acme", "k"))
 
 
 PARTS = (
