@@ -11,6 +11,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.vault import Vault
+from gateway.admin.funding import Funding
 from gateway.admin.management import Management
 from gateway.admin.provider_check import ProviderCheck
 from gateway.billing.ledger_close import LedgerClose
@@ -33,8 +34,6 @@ from gateway.engine.planning import Planner
 from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
-from gateway.limits.budgets import Budgets
-from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.limits.rates import RateLimiter, RateLimits
 from gateway.limits.spending import Spending
@@ -73,6 +72,7 @@ class StoreParts:
     threads: Threads
     database: Database
     secrets: Secrets
+    vault: Vault
     control: Control
     journal: Journal
     documents: Documents
@@ -98,7 +98,7 @@ class AccountParts:
     custom_providers: CustomProviders
     discounts: Discounts
     offers: CustomModels
-    budgets: Budgets
+    funding: Funding
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,6 @@ def build(settings: Settings) -> Services:
     retention = _open_retention(base)
     responses, idempotency = _open_responses(base), _open_idempotency(base, money)
     cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
-    ledger = LedgerBook(base.database, base.control)
     return Services(
         settings=settings,
         clock=base.clock,
@@ -157,10 +156,10 @@ def build(settings: Settings) -> Services:
         counters=routing.counters,
         spending=money.spending,
         settlements=money.settlements,
-        ledger=ledger,
-        hours=LedgerClose(base.database, base.documents, ledger),
+        ledger=accounts.funding.ledger,
+        hours=LedgerClose(base.database, base.documents, accounts.funding.ledger),
         drift=ReconciliationGauge(base.database, base.documents, base.clock),
-        budgets=accounts.budgets,
+        budgets=accounts.funding.budgets,
         chat=_open_chat(base, routing, money, cache),
         idempotency=idempotency,
         replays=Replays(base.database, routing.catalogue, base.clock),
@@ -182,12 +181,14 @@ def _open_base(settings: Settings) -> StoreParts:
         raise SettingsError(
             "The database does not fit this code; run: python -m gateway.manage migrate\n" + problems[0]
         )
+    secrets = load_secrets(settings, database)
     return StoreParts(
         settings=settings,
         clock=clock,
         threads=threads,
         database=database,
-        secrets=load_secrets(settings, database),
+        secrets=secrets,
+        vault=Vault(secrets.encryption_keys),
         control=Control(database, clock),
         journal=Journal(database, clock),
         documents=Documents(database),
@@ -198,15 +199,15 @@ def _open_base(settings: Settings) -> StoreParts:
 
 def _open_accounts(base: StoreParts) -> AccountParts:
     database, control = base.database, base.control
-    budgets = Budgets(database, control)
-    provider_keys = ProviderKeys(database, control, base.secrets, budgets.write_bound)
+    funding = Funding(database, control)
+    provider_keys = ProviderKeys(database, control, base.secrets, funding.budgets.write_bound)
     custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
     return AccountParts(
         authentication=Authentication(database, control, base.secrets, base.clock),
         provider_keys=provider_keys,
         custom_providers=custom_providers,
         discounts=Discounts(database, control),
-        budgets=budgets,
+        funding=funding,
         offers=CustomModels(custom_providers, provider_keys),
     )
 
@@ -216,7 +217,7 @@ def _open_routing(base: StoreParts, accounts: AccountParts) -> RoutingParts:
     catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
     health, counters = Health(clock), Counters(base.data / "metrics")
-    bounds = KeyBounds(accounts.budgets, settings.limits.default_max_output)
+    bounds = KeyBounds(accounts.funding.budgets, settings.limits.default_max_output)
     protocols = make_protocols(base.transport, clock)
     router = Router(
         catalogue.current,
@@ -275,19 +276,18 @@ def _open_idempotency(base: StoreParts, money: BillingParts) -> Idempotency:
         base.control,
         base.clock,
         base.hash_key,
-        Vault(base.secrets.encryption_keys),
+        base.vault,
         base.threads,
     )
 
 
 def _open_retention(base: StoreParts) -> Retention:
-    return Retention(base.database, base.journal, Vault(base.secrets.encryption_keys), base.threads, SETTLE_S)
+    return Retention(base.database, base.journal, base.vault, base.threads, SETTLE_S)
 
 
 def _open_responses(base: StoreParts) -> StoredResponses:
-    vault = Vault(base.secrets.encryption_keys)
     return StoredResponses(
-        Turns(base.database), base.documents, vault, base.hash_key, base.threads, base.settings.responses
+        Turns(base.database), base.documents, base.vault, base.hash_key, base.threads, base.settings.responses
     )
 
 
@@ -309,6 +309,8 @@ def _open_management(base: StoreParts, accounts: AccountParts, routing: RoutingP
         accounts.custom_providers,
         check,
         accounts.discounts,
+        accounts.funding,
+        base.vault,
         base.settings.limits,
     )
 
@@ -325,7 +327,7 @@ def _open_shelf(base: StoreParts) -> Shelf:
     shelf: Shelf = DocumentShelf(base.documents, base.database, base.settings.cache.max_bytes)
     if base.redis is not None:
         shelf = RedisShelf(base.redis)
-    return SealedShelf(shelf, Vault(base.secrets.encryption_keys))
+    return SealedShelf(shelf, base.vault)
 
 
 def _find_board(base: StoreParts) -> Board | None:

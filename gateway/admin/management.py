@@ -44,6 +44,8 @@ class Management:
         custom_providers: CustomProviders,
         provider_check: ProviderCheck,
         discounts: Discounts,
+        funding: Funding,
+        vault: Vault,
         limits: settings.LimitSettings,
     ) -> None:
         self._database = database
@@ -59,9 +61,9 @@ class Management:
         self.custom_providers = custom_providers
         self.provider_check = provider_check
         self.discounts = discounts
-        self._funding = Funding(database, control)
-        self.budgets, self.ledger = self._funding.budgets, self._funding.ledger
-        self.vault = Vault(secrets.encryption_keys)
+        self._funding = funding
+        self.budgets, self.ledger = funding.budgets, funding.ledger
+        self.vault = vault
         self.second_factors = SecondFactors(database, self.vault, secrets.hash_keys)
         self.sign_in = SignInService(
             database, threads, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0]
