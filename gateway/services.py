@@ -17,6 +17,7 @@ from gateway.engine.cache import ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.decisions import Decisions
+from gateway.engine.executor import Executor
 from gateway.engine.gossip import Gossip
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.planning import Planner
@@ -49,7 +50,8 @@ FLUSH_S = 5.0
 
 @dataclass(slots=True)
 class Services:
-    """All that operations need. `chat` and the rest of the engine are used by surfaces, the stores by the engine."""
+    """All that operations need. Surfaces use the engine (`executor` carries any operation, `chat` its own), the engine
+    the stores."""
 
     settings: Settings
     clock: Clock
@@ -81,6 +83,7 @@ class Services:
     ledger: LedgerBook
     budgets: Budgets
     chat: ChatEngine
+    executor: Executor
     counters: Counters
     management: Management
     sources: Sources

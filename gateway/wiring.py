@@ -27,6 +27,7 @@ from gateway.engine.chat import ChatEngine
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.custom_models import CustomModels
 from gateway.engine.decisions import Decisions
+from gateway.engine.executor import Executor
 from gateway.engine.gossip import Board, Gossip, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
@@ -161,6 +162,7 @@ def build(settings: Settings) -> Services:
         drift=ReconciliationGauge(base.database, base.documents, base.clock),
         budgets=accounts.funding.budgets,
         chat=_open_chat(base, routing, money, cache),
+        executor=_open_executor(base, routing, money, cache),
         idempotency=idempotency,
         replays=Replays(base.database, routing.catalogue, base.clock),
         retention=retention,
@@ -252,6 +254,18 @@ def _open_money(base: StoreParts, accounts: AccountParts) -> BillingParts:
     rates = RateLimiter(RateLimits(database, control), clock, base.redis)
     settlements = Settlements(spending, rates, journal, intents, clock, accounts.discounts, SETTLE_S)
     return BillingParts(spending, settlements, recovery)
+
+
+def _open_executor(base: StoreParts, routing: RoutingParts, money: BillingParts, cache: ResponseCache) -> Executor:
+    return Executor(
+        routing.planner,
+        money.settlements,
+        routing.upstreams,
+        base.clock,
+        base.settings,
+        routing.decisions,
+        cache,
+    )
 
 
 def _open_chat(base: StoreParts, routing: RoutingParts, money: BillingParts, cache: ResponseCache) -> ChatEngine:

@@ -28,6 +28,7 @@ RANKS = {
     "gateway.neutral": 1,
     "gateway.catalogue": 2,
     "gateway.dialects": 2,
+    "gateway.operations": 2,
     "gateway.accounts": 3,
     "gateway.routing": 4,
     "gateway.limits": 4,

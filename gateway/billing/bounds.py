@@ -7,10 +7,9 @@ from gateway.catalogue.prices import Dearest, dearest
 from gateway.clock import HOUR_US
 from gateway.limits.cost_bound import CostBound
 from gateway.money import MILLION
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.request import Request
+from gateway.operations import OPERATIONS
 
-MESSAGE_TOKENS = 8  # roles and separators around each message
-MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
 SEARCHES = 5  # what one answer may look up where the caller sets no number
 REMEMBERED = 8192
 
@@ -18,7 +17,7 @@ REMEMBERED = 8192
 Terms = tuple[int, str, bool, int]
 
 
-def ask_for(request: ChatRequest, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> CostBound:
+def ask_for(request: Request, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> CostBound:
     """The dearest of what any of `mappings` may cost."""
     return Bounds(mappings).ask(request, default_output, at_us)
 
@@ -35,8 +34,8 @@ class Bounds:
         self._most = self._longest if limits and all(limits) else None  # what none of them gives more than
         self._known: dict[Terms, tuple[list[tuple[int, int]], int]] = {}
 
-    def ask(self, request: ChatRequest, default_output: int, at_us: int) -> CostBound:
-        """The dearest of what any of the mappings may cost. A token is at least one byte, so bytes bound tokens."""
+    def ask(self, request: Request, default_output: int, at_us: int) -> CostBound:
+        """The dearest of what any of the mappings may cost, with the tokens of the operation's own rule."""
         needs = request.requirements
         media = needs.media > 0 or needs.audio or needs.image_output
         terms = (at_us // HOUR_US, request.options.service_tier, media, SEARCHES if needs.web_search else 0)
@@ -44,7 +43,7 @@ class Bounds:
         if known is None:
             known = self._known[terms] = self._price(terms)
         prices, rate = known
-        tokens = needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1) + MEDIA_TOKENS * needs.media
+        tokens = OPERATIONS[request.operation].prompt_tokens(request)
         fixed = 0
         for each, per_million in prices:
             prompt = each - (-tokens * per_million // MILLION)

@@ -14,7 +14,7 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.limits.rates import RateLimitStatus
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
@@ -71,7 +71,7 @@ class Outcome(Struct, eq=False):
     where the caller stands with its rate limits.
     """
 
-    request: ChatRequest
+    request: Request
     requested_provider: str | None = None
     attempts: list[Attempt] = []
     warnings: list[str] = []

@@ -12,8 +12,9 @@ from gateway.accounts.vault import Vault, is_sealed
 from gateway.billing.context import RequestContext
 from gateway.engine.codec import build, flatten
 from gateway.errors import GatewayError
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage
+from gateway.operations import OPERATIONS
 from gateway.routing.decision import Plan
 from gateway.settings import Cache
 from gateway.store import redis as store
@@ -72,14 +73,14 @@ class ResponseCache:
         self._secret = secret
         self._most_bytes = settings.max_entry_bytes
 
-    def key_of(self, context: RequestContext, request: ChatRequest, plan: Plan) -> str:
+    def key_of(self, context: RequestContext, request: Request, plan: Plan) -> str:
         """The key of what would answer this request; "" when it may neither be read from the cache nor kept.
 
         An HMAC under a key that only this project has, over what was resolved (the model, and the provider where the
         caller named one) and everything that shapes the answer (HTTP reference, 6.5): two projects can never meet.
         Raises InvalidRequest for what is wrong inside the conversation.
         """
-        if not is_cacheable(context):
+        if not is_cacheable(context) or not OPERATIONS[request.operation].cacheable:
             return ""
         options, resolution = request.options, plan.resolution
         model = plan.first.candidate.model.id
@@ -88,7 +89,7 @@ class ResponseCache:
             (context.surface, context.operation, request.native.dialect if request.native else ""),
             (model, resolution.provider, resolution.region),
             request.requirements.stream,
-            flatten(request.conversation()),
+            flatten(request.content()),
             (options.service_tier, options.prompt_cache_key, options.prompt_cache_retention, options.heal),
             (options.image_config, options.extra),
         )

@@ -19,8 +19,8 @@ from gateway.errors import GatewayError
 from gateway.limits.rates import Slot
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import write_row
-from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch, Failed, Finished
+from gateway.neutral.request import Request, Result
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.candidate_filter import ACCESS
 from gateway.threads import pause
@@ -39,7 +39,7 @@ class SharedRequest:
     """One request that may be answered by an answer made for another. `key` is the cache's, `deadline` monotonic."""
 
     context: RequestContext
-    request: ChatRequest
+    request: Request
     route_plan: RoutePlan
     key: str
     deadline: float
@@ -50,7 +50,7 @@ class AnswerSource:
     """How an answer is made where there is none: `admit` begins the run, `whole` and `stream` carry it out."""
 
     admit: Callable[[], Run]
-    unary: Callable[[Run], ChatResult]
+    unary: Callable[[Run], Result]
     stream: Callable[[Run], Iterator[Batch]]
 
 
@@ -72,7 +72,7 @@ class RequestCoalescing:
         self._heartbeat_s = heartbeat_s
         self._shared_calls: dict[str, SharedCall] = {}
 
-    def generate(self, asking: SharedRequest, source: AnswerSource) -> tuple[ChatResult, Outcome]:
+    def generate(self, asking: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
         """A whole answer: kept, on its way for somebody else, or made now. Raises what making it raises."""
         entry = self._find(asking)
         shared_call = self._shared_calls.get(asking.key)
@@ -113,14 +113,14 @@ class RequestCoalescing:
 
     # Making an answer that others may join.
 
-    def _alone(self, source: AnswerSource) -> tuple[ChatResult, Outcome]:
+    def _alone(self, source: AnswerSource) -> tuple[Result, Outcome]:
         run = source.admit()
         try:
             return source.unary(run), run.outcome
         finally:
             run.settlement.close()
 
-    def _lead(self, asking: SharedRequest, source: AnswerSource) -> tuple[ChatResult, Outcome]:
+    def _lead(self, asking: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
         shared_call = self._open(asking)
         try:
             entry = self._await_elsewhere(asking, shared_call)
@@ -234,7 +234,7 @@ class RequestCoalescing:
         entry = shared_call.entry
         return entry if entry and self._target_of(asking, entry.origin.mapping) is not None else None
 
-    def _replay(self, asking: SharedRequest, entry: CachedAnswer) -> tuple[ChatResult, Outcome]:
+    def _replay(self, asking: SharedRequest, entry: CachedAnswer) -> tuple[Result, Outcome]:
         origin = entry.origin
         outcome = self._outcome(asking, self._target_of(asking, origin.mapping), origin.request)
         slot = self._enter(asking)
@@ -369,7 +369,7 @@ def _entry_of(shared_call: SharedCall) -> CachedAnswer:
     return CachedAnswer(_origin_of(shared_call), frames)
 
 
-def _entry_of_result(shared_call: SharedCall, result: ChatResult) -> CachedAnswer | None:
+def _entry_of_result(shared_call: SharedCall, result: Result) -> CachedAnswer | None:
     try:
         return CachedAnswer(_origin_of(shared_call), [(0, write_result(result))])
     except TypeError:

@@ -8,9 +8,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import orjson
 from msgspec import NODEFAULT, Struct, structs
 
-from gateway.neutral import chat, events, parts, usage
-from gateway.neutral.chat import ChatResult
+from gateway.neutral import chat, embeddings, events, parts, request, usage
 from gateway.neutral.events import Batch
+from gateway.neutral.request import Result
 
 KIND = "$"
 # What answers are made of. An error is never kept: it is not among them.
@@ -28,7 +28,8 @@ KINDS: dict[str, type] = {
             parts.Audio,
         ),
         *(parts.Video, parts.File, parts.Reasoning, parts.ToolCall, parts.ToolResult, parts.VendorPart, usage.Usage),
-        *(chat.Native, chat.Choice, chat.ChatResult),
+        *(request.Native, chat.Choice, chat.ChatResult),
+        *(embeddings.EmbeddingsInput, embeddings.EmbeddingsResult),
         *(events.Started, events.TextDelta, events.RefusalDelta, events.ReasoningDelta, events.ToolCallDelta),
         *(events.BlockDone, events.SourceFound, events.PartFound, events.Notice, events.NativeChunk, events.Progress),
         *(events.Finished,),
@@ -48,12 +49,12 @@ class Field:
     texts: bool = False
 
 
-def write_result(result: ChatResult) -> bytes:
+def write_result(result: Result) -> bytes:
     """A whole answer as JSON. TypeError for one that holds what JSON cannot."""
     return orjson.dumps(flatten(result))
 
 
-def read_result(payload: bytes) -> ChatResult:
+def read_result(payload: bytes) -> Any:
     return build(orjson.loads(payload))
 
 

@@ -21,6 +21,7 @@ from gateway.neutral.chat import (
     WebSearch,
 )
 from gateway.neutral.efforts import nearest
+from gateway.neutral.request import Request
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import (
     EFFORT,
@@ -63,7 +64,7 @@ class Fitting:
         self._lacking = frozenset(lacking)
         self._effort = effort
 
-    def limit(self, request: ChatRequest) -> int | None:
+    def limit(self, request: Request) -> int | None:
         """The output limit to send instead of a higher one of the caller; None where theirs will do."""
         wanted = request.requirements.max_tokens
         if wanted is None or not (OUTPUT in self._lacking or ROOM in self._lacking):
@@ -74,10 +75,10 @@ class Fitting:
             limit = min(limit, max(room, LEAST_ROOM))
         return limit if limit < wanted else None
 
-    def fit(self, request: ChatRequest) -> ChatRequest:
+    def fit(self, request: Request) -> Request:
         """The request as the mapping gets it, with a warning for each wish that is not fulfilled."""
         warnings = tuple(self._warn(request))
-        if self._lacking <= LIMITS and not self._effort:
+        if not isinstance(request, ChatRequest) or (self._lacking <= LIMITS and not self._effort):
             return replace(request, warnings=warnings) if warnings else request
         read = request.conversation
         options = replace(request.options, service_tier="") if TIER in self._lacking else request.options

@@ -8,7 +8,7 @@ from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.cost_bound import Shortage, fit
 from gateway.limits.models import PROVIDER_KEY, TOTAL
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.request import Request
 from gateway.routing.candidate_filter import BUDGET, Excluded
 from gateway.routing.decision import Plan
 from gateway.routing.score import Scored
@@ -28,7 +28,7 @@ class KeyBounds:
     def __init__(self, budgets: Budgets, default_output: int) -> None:
         self._budgets, self._default_output = budgets, default_output
 
-    def sift(self, plan: Plan, request: ChatRequest, at_us: int) -> Plan:
+    def sift(self, plan: Plan, request: Request, at_us: int) -> Plan:
         """The plan without the keys whose bound has no room for the request; the refusal of the last of them when
         nothing else is left. Without any bounded key nothing is read."""
         bounded = {one.ident for scored in plan.order for one in scored.credentials if one.bounded}

@@ -19,7 +19,7 @@ from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.recent import Recent, key_of
 from gateway.errors import GatewayError
 from gateway.metering.counters import Count, Counters, Durations, provider_label
-from gateway.neutral.chat import ChatRequest
+from gateway.neutral.request import Request
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.auto import SANDBOX
@@ -72,13 +72,13 @@ class RoutePlan:
         resting = self.plan.resting.get(target.mapping.key)
         return resting is not None and (resting.whole or target.credential in resting.credentials)
 
-    def adapt(self, request: ChatRequest, mapping: Mapping) -> ChatRequest:
+    def adapt(self, request: Request, mapping: Mapping) -> Request:
         """The request as `mapping` gets it: without the wishes that it lacks, and with the effort that an automatic
         choice sends. Mostly the request itself."""
         fitting = self.fittings.get(mapping.key)
         return request if fitting is None else fitting.fit(request)
 
-    def limit(self, request: ChatRequest, mapping: Mapping) -> int | None:
+    def limit(self, request: Request, mapping: Mapping) -> int | None:
         """The output limit that `mapping` gets instead of the caller's; None where that will do."""
         fitting = self.fittings.get(mapping.key)
         return None if fitting is None else fitting.limit(request)
@@ -107,7 +107,7 @@ class _Books(Struct, eq=False):
 STRATEGY = "routing"  # of a project's settings
 
 
-def with_defaults(caller: Caller, request: ChatRequest) -> ChatRequest:
+def with_defaults(caller: Caller, request: Request) -> Request:
     """The request with its project's strategy, where it names none itself and leaves the provider open."""
     strategy = caller.settings.get(STRATEGY)
     if not strategy or request.options.routing or "/" in request.requested_model:
@@ -138,7 +138,7 @@ class Planner:
         self._tolls: dict[str, _Toll] = {}
         self._recent: Recent[RoutePlan] = Recent()
 
-    def plan(self, context: RequestContext, request: ChatRequest) -> RoutePlan:
+    def plan(self, context: RequestContext, request: Request) -> RoutePlan:
         """Raises what Router.plan raises, and Forbidden for a client address that a rule keeps out."""
         if STRATEGY in context.caller.settings:
             request = with_defaults(context.caller, request)
@@ -156,7 +156,7 @@ class Planner:
             self._recent.keep(key, route_plan, route_plan.plan, catalogue, size, context.started)
         return route_plan
 
-    def explain(self, context: RequestContext, request: ChatRequest) -> dict:
+    def explain(self, context: RequestContext, request: Request) -> dict:
         """The decision as data, without the random choice and without calling anybody. SpendingLimitReached when the
         provider keys that remain may spend no more."""
         request = with_defaults(context.caller, request)
@@ -223,7 +223,7 @@ class Planner:
         if target.protocol != SANDBOX:
             self._health.sample(target.mapping, target.credential, error=error, organization=organization)
 
-    def _plan(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> RoutePlan:
+    def _plan(self, context: RequestContext, request: Request, explore: float | None = None) -> RoutePlan:
         plan = self._decide(context, request, explore)
         groups = tuple([self._targets(plan, place) for place in range(len(plan.order))])
         return RoutePlan(plan, _rested_last(groups, plan) if plan.resting else groups)
@@ -237,7 +237,7 @@ class Planner:
         groups = (plan.ranked, plan.excluded)
         return any(cooldowns.concern(one.candidate.provider.id) for group in groups for one in group)
 
-    def _decide(self, context: RequestContext, request: ChatRequest, explore: float | None = None) -> Plan:
+    def _decide(self, context: RequestContext, request: Request, explore: float | None = None) -> Plan:
         caller = context.caller
         if caller.rules:
             check_address(caller.rules, context.ip)

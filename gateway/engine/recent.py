@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from gateway.billing.context import RequestContext
-from gateway.neutral.chat import NO_OPTIONS, ChatRequest
+from gateway.neutral.request import NO_OPTIONS, Request
 from gateway.providers.credentials import CREDITS
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import CHARACTERS_PER_TOKEN
@@ -72,7 +72,7 @@ class Recent(Generic[T]):
         self._kept.clear()
 
 
-def key_of(context: RequestContext, request: ChatRequest) -> Hashable | None:
+def key_of(context: RequestContext, request: Request) -> Hashable | None:
     """What a plan depends on beside catalogue, health and size; None where more than that has a say."""
     caller, options = context.caller, request.options
     if caller.rules or caller.mode != CREDITS or context.session or options.session:

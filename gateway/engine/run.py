@@ -18,6 +18,7 @@ from gateway.errors import Cancelled, GatewayError, NotSupported, SpendingLimitR
 from gateway.limits.cost_bound import CostBound
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest
+from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
@@ -34,7 +35,7 @@ class Run(Struct, eq=False):
     `default_output` the output tokens of a model whose limit is unknown. `passed` are provider keys left out."""
 
     context: RequestContext
-    request: ChatRequest
+    request: Request
     outcome: Outcome
     route_plan: RoutePlan
     walk: Walk
@@ -49,12 +50,12 @@ class Run(Struct, eq=False):
     default_output: int
     passed: tuple[Passed, ...] = ()
 
-    def request_for(self, target: Target) -> ChatRequest:
+    def request_for(self, target: Target) -> Request:
         """The request as `target` gets it, with cache marks by the project's policy where its format has them."""
         route_plan, request = self.route_plan, self.request
         if route_plan.adapts:
             request = route_plan.adapt(request, target.mapping)
-        if target.protocol not in self.upstreams.marked:
+        if target.protocol not in self.upstreams.marked or not isinstance(request, ChatRequest):
             return request
         return apply_policy(request, self.context.caller.cache_markers)
 

@@ -9,8 +9,8 @@ from gateway.clock import Clock
 from gateway.engine.cache import CachedAnswer
 from gateway.engine.codec import read_batch, write_batch
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamTimeout
-from gateway.neutral.chat import ChatResult
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat
+from gateway.neutral.request import Result
 from gateway.threads import spawn
 
 MOST_BYTES = 4 << 20
@@ -40,7 +40,7 @@ class SharedCall:
         self.outcome: Outcome | None = None
         self.frames: list[tuple[int, bytes | Batch]] = []
         self.entry: CachedAnswer | None = None
-        self.result: ChatResult | None = None
+        self.result: Result | None = None
         self.failed: Failed | None = None
         self.failure: Exception | None = None
         self.landed = self.uncacheable = self.locked = False

@@ -1,16 +1,17 @@
 """Whole answers: one upstream call after the other until one brings a result."""
 
+from typing import Any
+
 from msgspec import structs
 
 from gateway.billing.outcome import Attempt
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
-from gateway.neutral.chat import ChatResult
-from gateway.neutral.events import text_size
+from gateway.neutral.request import Result
 from gateway.threads import Job, spawn
 
 
-def answer(run: Run) -> ChatResult:
+def answer(run: Run) -> Any:
     """The result of the first target that answers, settled. Raises what the caller must be told."""
     target = run.walk.first()
     while True:
@@ -27,16 +28,16 @@ def answer(run: Run) -> ChatResult:
         return result
 
 
-def describe(attempt: Attempt, result: ChatResult) -> None:
+def describe(attempt: Attempt, result: Result) -> None:
     """Note on the attempt what its result tells."""
     attempt.model, attempt.upstream_id = result.model, result.upstream_id
     attempt.usage, attempt.service_tier = result.usage, result.service_tier
     attempt.finish = result.finish
     if result.usage is None:
-        attempt.output_bytes = sum(text_size(part) for choice in result.choices for part in choice.parts)
+        attempt.output_bytes = result.text_bytes()
 
 
-def _send(run: Run, attempt: Attempt) -> ChatResult:
+def _send(run: Run, attempt: Attempt) -> Any:
     """One upstream call. A hang-up kills this greenlet: then the attempt is settled by the policy."""
     target = attempt.target
     drains, until, tap = run.drains(target), run.patience(), run.tap(target)
@@ -56,7 +57,7 @@ def _send(run: Run, attempt: Attempt) -> ChatResult:
         raise
 
 
-def _drain(run: Run, attempt: Attempt, job: Job[ChatResult]) -> None:
+def _drain(run: Run, attempt: Attempt, job: Job[Any]) -> None:
     try:
         result = job.result(run.longest_drain_s())
         describe(attempt, result)

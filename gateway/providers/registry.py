@@ -7,10 +7,13 @@ from gateway.clock import Clock
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.cohere.chat import CohereChat
+from gateway.providers.cohere.embeddings import CohereEmbeddings
 from gateway.providers.google.auth import AccessTokens, fetch_over
+from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.chat import OpenAIChat
+from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openers import Local, Network
 from gateway.providers.protocol import ChatCodec, Codec, Wire
@@ -33,14 +36,18 @@ class Resources:
 # A line for each protocol: the name that catalogue entries use, and how it is made. The sandbox speaks the words of the
 # one that it imitates.
 PROTOCOLS: dict[str, Callable[[Resources], Wire]] = {
-    "openai": lambda given: chat_wire("openai", OpenAIChat(given.token)),
-    "sandbox": lambda given: chat_wire("sandbox", OpenAIChat(given.token)),
+    "openai": lambda given: chat_wire("openai", OpenAIChat(given.token), embeddings=OpenAIEmbeddings(given.token)),
+    "sandbox": lambda given: chat_wire("sandbox", OpenAIChat(), embeddings=OpenAIEmbeddings()),
     "openai-responses": lambda given: chat_wire("openai-responses", OpenAIResponses(given.token)),
     "anthropic": lambda given: chat_wire("anthropic", AnthropicMessages(given.token)),
-    "google": lambda given: chat_wire("google", GoogleGenerate(given.token)),
+    "google": lambda given: _google(GoogleGenerate(given.token)),
     "bedrock": lambda given: chat_wire("bedrock", BedrockConverse(given.clock)),
-    "cohere": lambda given: chat_wire("cohere", CohereChat()),
+    "cohere": lambda given: chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings()),
 }
+
+
+def _google(chat: GoogleGenerate) -> Wire:
+    return chat_wire("google", chat, embeddings=GoogleEmbeddings(chat.authorize))
 
 
 def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:

@@ -35,8 +35,20 @@ class Mint(FakeServer):
     def marks(self) -> list[str]:
         return [call.mark for call in self.calls]
 
+    def _embed(self, start: Any, text: str) -> Iterator[bytes]:
+        """Embeddings count what they read."""
+        words = _words(text)
+        call = Call(words.get("mark", ""), 0, int(words.get("tokens", 100)), told=True)
+        self.calls.append(call)
+        gevent.sleep(float(words.get("wait", 0)))
+        usage = {"prompt_tokens": call.tokens, "total_tokens": call.tokens}
+        row = {"object": "embedding", "index": 0, "embedding": [0.6, 0.8]}
+        return send_json(start, 200, {"object": "list", "data": [row], "model": "leaf", "usage": usage})
+
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         body = json.loads(environ["wsgi.input"].read())
+        if "input" in body:
+            return self._embed(start, body["input"])
         words = _words(body["messages"][-1]["content"])
         cap = body.get("max_tokens") or body.get("max_completion_tokens") or 0
         wanted = int(words.get("tokens", cap or 50))

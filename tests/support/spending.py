@@ -30,8 +30,15 @@ external_id = "coin"
 context_length = 1000000
 max_output = {most}
 prices = {{ prompt = "0", completion = "0.0003" }}
+
+[[mappings]]
+model = "leaf"
+external_id = "leaf"
+operations = ["embeddings"]
+context_length = 1000000
+prices = {{ prompt = "0.0003" }}
 """
-MODEL = '[[models]]\nid = "coin"\nname = "Coin"\nfamily = "test"\n'
+MODEL = "".join(f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n' for one in ("coin", "leaf"))
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
 
 
@@ -55,6 +62,8 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/completions": lambda text: {"prompt": text, "max_tokens": 100},
     "/v1/messages": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/responses": lambda text: {"input": text, "max_output_tokens": 100},
+    # As many bytes as its tokens need for their bound.
+    "/v1/embeddings": lambda text: {"model": "mint/leaf", "input": f"{text:<120}"},
     "/v1/responses/compact": lambda text: {"input": text},
 }
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")

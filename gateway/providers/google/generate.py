@@ -19,6 +19,7 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.tool_names import renamed
 from gateway.threads import compute
 
+WHOLE, STREAMED = "generateContent", "streamGenerateContent"
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
 USUAL_TIERS = ("auto", "default")
@@ -32,6 +33,9 @@ SHARED_HEADER = {"x-vertex-ai-llm-request-type": "shared"}
 UNFILTERED_FROM = 2.5
 FILTERS = ("HARASSMENT", "HATE_SPEECH", "SEXUALLY_EXPLICIT", "DANGEROUS_CONTENT")
 NO_FILTERS = tuple({"category": f"HARM_CATEGORY_{name}", "threshold": "BLOCK_NONE"} for name in FILTERS)
+
+
+Authorize = Callable[[dict[str, str], Target], None]
 
 
 class GoogleGenerate:
@@ -67,8 +71,8 @@ class GoogleGenerate:
             headers |= {TIER_HEADER: tier, **SHARED_HEADER}
         elif tier:
             body["serviceTier"] = tier
-        self._authorize(headers, target)
-        url = _address(target, request.requirements.stream)
+        self.authorize(headers, target)
+        url = address_of(target, STREAMED if request.requirements.stream else WHOLE)
         names = renamed(request.conversation().tools)
         return Call("POST", url, headers, json.encode(body), request.requirements.stream, tuple(warnings), names)
 
@@ -87,7 +91,7 @@ class GoogleGenerate:
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return read_failure(reply, target)
 
-    def _authorize(self, headers: dict[str, str], target: Target) -> None:
+    def authorize(self, headers: dict[str, str], target: Target) -> None:
         """The credential as a header, never in the address."""
         auth, secret = target.provider.auth, target.credential.secret
         if not secret or auth == "none":
@@ -100,13 +104,12 @@ class GoogleGenerate:
             headers[auth.lower()] = secret
 
 
-def _address(target: Target, stream: bool) -> str:
-    """The URL. An external id with a slash is a path of its own (tunedModels/x, endpoints/1)."""
+def address_of(target: Target, method: str) -> str:
+    """The URL of a method. An external id with a slash is a path of its own (tunedModels/x, endpoints/1)."""
     base, _, query = target.address.partition("?")
     name = quote(target.mapping.external_id, safe="/@:-._~")
     path = name if "/" in name else f"models/{name}"
-    method = "streamGenerateContent" if stream else "generateContent"
-    arguments = [part for part in (query, "alt=sse" if stream else "") if part]
+    arguments = [part for part in (query, "alt=sse" if method == STREAMED else "") if part]
     url = f"{base.rstrip('/')}/{path}:{method}"
     return f"{url}?{'&'.join(arguments)}" if arguments else url
 

@@ -1,7 +1,7 @@
 """Every operation in the service's own format, which is OpenAI's where that has one."""
 
 from gateway.surfaces.http import Surface
-from gateway.surfaces.openai import chat, completions, explain, key, models
+from gateway.surfaces.openai import chat, completions, embeddings, explain, key, models
 from gateway.surfaces.replies import OPENAI
 
 SURFACE = Surface(
@@ -10,6 +10,7 @@ SURFACE = Surface(
     (
         *chat.OPERATIONS,
         *completions.OPERATIONS,
+        *embeddings.OPERATIONS,
         *models.OPERATIONS,
         *explain.OPERATIONS,
         *key.OPERATIONS,

@@ -7,7 +7,7 @@ from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.dialects import responses as dialect
 from gateway.dialects.fields import restate
-from gateway.engine.chat import ChatAnswer, ChatStream
+from gateway.engine.executor import Answer, StreamedAnswer
 from gateway.engine.responses import Said, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSupported
 from gateway.services import Services
@@ -73,7 +73,7 @@ def _stream(services: Services, context: RequestContext, turn: reader.ResponseTu
     return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
 
 
-def _facts(context: RequestContext, answer: ChatAnswer | ChatStream) -> Facts:
+def _facts(context: RequestContext, answer: Answer | StreamedAnswer) -> Facts:
     return Facts(context, answer.outcome, store.ID_PREFIX + context.request_id)
 
 

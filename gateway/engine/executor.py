@@ -1,0 +1,164 @@
+"""The executor: plan, admit, then walk the plan for a whole or a streamed answer, whatever the operation."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Outcome
+from gateway.billing.settlement import Settlements
+from gateway.clock import Clock
+from gateway.engine import streaming, unary
+from gateway.engine.attempts import Walk
+from gateway.engine.cache import ResponseCache
+from gateway.engine.coalescing import AnswerSource, RequestCoalescing, SharedRequest
+from gateway.engine.decisions import Decisions
+from gateway.engine.planning import Planner, RoutePlan
+from gateway.engine.run import Run
+from gateway.neutral.events import Batch
+from gateway.neutral.request import Request
+from gateway.providers.upstream import Upstreams
+from gateway.settings import Settings
+
+R = TypeVar("R", bound=Request)
+
+
+class Answer(Struct, frozen=True, eq=False):
+    """A whole answer and what became of the request."""
+
+    result: Any
+    outcome: Outcome
+
+
+class StreamedAnswer:
+    """A streamed answer: iterate over its batches; `close()` ends the upstream call and settles.
+
+    The first batch was already fetched, so that an error before it was raised where it can still be the answer.
+    """
+
+    def __init__(self, first: Batch, rest: Iterator[Batch], outcome: Outcome) -> None:
+        self._batches = chain((first,), rest)
+        self._rest = rest
+        self.outcome = outcome
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._batches
+
+    def close(self) -> None:
+        self._rest.close()
+
+
+class Executor:
+    """One object serves all requests of all operations. Operations that do more (chat) derive from it."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        settlements: Settlements,
+        upstreams: Upstreams,
+        clock: Clock,
+        settings: Settings,
+        decisions: Decisions,
+        cache: ResponseCache,
+    ) -> None:
+        self._planner = planner
+        self._settlements = settlements
+        self._upstreams = upstreams
+        self._clock = clock
+        self._default_output = settings.limits.default_max_output
+        self._max_attempts = settings.routing.max_attempts
+        self._drain_s = settings.metering.drain_s
+        self._timeouts = settings.timeouts
+        self._decisions = decisions
+        self._cache = cache
+        self._sharing = RequestCoalescing(cache, settlements, decisions, clock, settings.timeouts.heartbeat_s)
+
+    def generate(self, context: RequestContext, request: Request) -> Answer:
+        """The whole answer, settled. Raises what the caller must be told."""
+        route_plan, request = self._plan(context, request)
+        deadline = min(context.deadline, context.started + self._timeouts.plain_s)
+        if key := self._cache.key_of(context, request, route_plan.plan):
+            asking = SharedRequest(context, request, route_plan, key, deadline)
+            return Answer(*self._sharing.generate(asking, self._source(asking)))
+        run = self._admit(context, request, route_plan, deadline)
+        try:
+            return Answer(self._unary(run), run.outcome)
+        finally:
+            run.settlement.close()
+
+    def stream(self, context: RequestContext, request: Request) -> StreamedAnswer:
+        """A streamed answer that has begun: providers that failed before the first content were passed over.
+
+        Errors before the first batch are raised here; later ones come as a Failed event. A batch of Heartbeat comes
+        whenever nothing did for the heartbeat time; after one, failures come as events too.
+        """
+        route_plan, request = self._plan(context, request)
+        deadline = min(context.deadline, context.started + self._timeouts.stream_s)
+        if key := self._cache.key_of(context, request, route_plan.plan):
+            asking = SharedRequest(context, request, route_plan, key, deadline)
+            batches, outcome = self._sharing.stream(asking, self._source(asking))
+        else:
+            run = self._admit(context, request, route_plan, deadline)
+            batches, outcome = self._events(run), run.outcome
+        try:
+            first = next(batches)
+        except BaseException:
+            batches.close()
+            raise
+        return StreamedAnswer(first, batches, outcome)
+
+    def _plan(self, context: RequestContext, request: R) -> tuple[RoutePlan, R]:
+        """Where the request may go, and the request as it goes there."""
+        if context.payload is not None:
+            context.payload.asks(request.requested_model, request.requirements.stream)
+        return self._planner.plan(context, request), request
+
+    def _unary(self, run: Run) -> Any:
+        """Carry out a run: its whole answer."""
+        return unary.answer(run)
+
+    def _events(self, run: Run) -> Iterator[Batch]:
+        """Carry out a run: its answer in batches."""
+        return streaming.events(run)
+
+    def _source(self, asking: SharedRequest) -> AnswerSource:
+        return AnswerSource(
+            admit=lambda: self._admit(asking.context, asking.request, asking.route_plan, asking.deadline),
+            unary=self._unary,
+            stream=self._events,
+        )
+
+    def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
+        ask = route_plan.bounds.ask(request, self._default_output, context.at_us)
+        needs = request.requirements
+        settlement = self._settlements.admit(
+            context,
+            ask,
+            route_plan.platform_paid,
+            needs.prompt_bytes,
+            request.requested_model,
+            needs.stream,
+            context.payload,
+        )
+        return Run(
+            context=context,
+            request=request,
+            outcome=Outcome(
+                request,
+                route_plan.plan.resolution.provider or None,
+                rate_limits=settlement.rate_limits,
+            ),
+            route_plan=route_plan,
+            walk=Walk(route_plan.groups, self._max_attempts),
+            settlement=settlement,
+            planner=self._planner,
+            upstreams=self._upstreams,
+            clock=self._clock,
+            deadline=deadline,
+            drain_s=self._drain_s,
+            timeouts=self._timeouts,
+            decisions=self._decisions,
+            default_output=self._default_output,
+        )

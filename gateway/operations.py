@@ -1,0 +1,51 @@
+"""The operations of the product that ask models for something: one entry each.
+
+Surfaces are ways in (chat is asked for by four of them); what stands here holds for an operation by whatever surface.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.neutral.chat import ChatRequest
+from gateway.neutral.embeddings import EmbeddingsRequest
+
+MESSAGE_TOKENS = 8  # roles and separators around each message or input
+MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
+ID_BYTES = 4  # what a token id counts as among the bytes of a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOperation:
+    """`name` is what catalogue entries, usage rows and codecs call it; `request` its neutral form.
+
+    `prompt_tokens` gives the most tokens that a request may count as, from which its upper bound follows. `cacheable`:
+    its answers may be given again; `streams`: they may come in pieces.
+    """
+
+    name: str
+    request: type[Any]
+    prompt_tokens: Callable[[Any], int]
+    streams: bool = False
+    cacheable: bool = True
+
+
+def chat_tokens(request: ChatRequest) -> int:
+    """A token is at least one byte, so bytes bound tokens."""
+    needs = request.requirements
+    return needs.prompt_bytes + MESSAGE_TOKENS * (needs.messages + 1) + MEDIA_TOKENS * needs.media
+
+
+def embeddings_tokens(request: EmbeddingsRequest) -> int:
+    """As of texts; token ids count one each."""
+    needs = request.requirements
+    return needs.prompt_bytes - (ID_BYTES - 1) * request.token_ids + MESSAGE_TOKENS * needs.messages
+
+
+OPERATIONS: dict[str, ModelOperation] = {
+    one.name: one
+    for one in (
+        ModelOperation("chat", ChatRequest, chat_tokens, streams=True),
+        ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens),
+    )
+}

@@ -1,0 +1,85 @@
+"""Embeddings of Google's models: the call and its answer, as AI Studio and as Vertex AI have it.
+
+Facts: Gemini API reference, models.batchEmbedContents; Vertex AI reference, text embeddings (predict).
+"""
+
+from typing import Any
+
+from msgspec import json
+
+from gateway.dialects import google as dialect
+from gateway.errors import NotSupported, UpstreamFailed
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
+from gateway.neutral.request import Native
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.google.generate import Authorize, address_of
+from gateway.providers.google.traits import traits_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+
+BATCH, PREDICT = "batchEmbedContents", "predict"
+
+
+class GoogleEmbeddings:
+    """POST {address}/models/{model}:batchEmbedContents, or :predict at Vertex AI. `authorize` puts the credential into
+    headers."""
+
+    dialect = dialect.NAME
+    waits = True  # for a token
+
+    def __init__(self, authorize: Authorize) -> None:
+        self._authorize = authorize
+
+    def write(self, request: EmbeddingsRequest, target: Target) -> Call:
+        """The call built from the neutral form; NotSupported for token numbers. For a service account a token may be
+        fetched first: then also UpstreamRefused, UpstreamFailed."""
+        wanted: EmbeddingsInput = request.content()
+        if request.token_ids:
+            raise NotSupported("This model takes texts, no token numbers.", param="input", code="unsupported_input")
+        enterprise = traits_of(target).enterprise
+        body = _predict(wanted) if enterprise else _batch(wanted, target.mapping.external_id)
+        headers = {name.lower(): value for name, value in target.provider.headers.items()}
+        headers["content-type"] = headers["accept"] = "application/json"
+        self._authorize(headers, target)
+        return Call("POST", address_of(target, PREDICT if enterprise else BATCH), headers, json.encode(body))
+
+    def relay(self, native: Native, request: EmbeddingsRequest, target: Target) -> Call:
+        """No caller speaks this dialect."""
+        raise NotSupported("A request in this dialect cannot be relayed.")
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
+        """The vectors of either answer. UpstreamFailed when it is no list of them, or is empty."""
+        wire = read_object(reply.read_all())
+        try:
+            vectors, tokens = _read_predictions(wire) if "predictions" in wire else _read_batch(wire)
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+        if not vectors or not all(isinstance(one, list) and one for one in vectors):
+            raise UpstreamFailed(EMPTY, upstream_status=200)
+        return EmbeddingsResult(vectors, None if tokens is None else Usage(input=tokens))
+
+
+def _batch(wanted: EmbeddingsInput, name: str) -> dict[str, Any]:
+    more = {} if wanted.dimensions is None else {"outputDimensionality": wanted.dimensions}
+    model = name if "/" in name else f"models/{name}"
+    return {"requests": [{"model": model, "content": {"parts": [{"text": one}]}, **more} for one in wanted.inputs]}
+
+
+def _predict(wanted: EmbeddingsInput) -> dict[str, Any]:
+    body: dict[str, Any] = {"instances": [{"content": one} for one in wanted.inputs]}
+    if wanted.dimensions is not None:
+        body["parameters"] = {"outputDimensionality": wanted.dimensions}
+    return body
+
+
+def _read_batch(wire: dict[str, Any]) -> tuple[list[Any], int | None]:
+    """The vectors and, where it is told, how many tokens were read."""
+    told = (wire.get("usageMetadata") or {}).get("promptTokenCount")
+    return [one["values"] for one in wire["embeddings"]], None if told is None else read_count(told)
+
+
+def _read_predictions(wire: dict[str, Any]) -> tuple[list[Any], int | None]:
+    rows = [one["embeddings"] for one in wire["predictions"]]
+    counts = [(row.get("statistics") or {}).get("token_count") for row in rows]
+    tokens = None if any(one is None for one in counts) else sum(read_count(one) for one in counts)
+    return [row["values"] for row in rows], tokens

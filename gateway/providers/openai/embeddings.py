@@ -1,0 +1,69 @@
+"""Embeddings in OpenAI's format: the call and its answer.
+
+Facts: Embeddings API reference, "Create embeddings".
+"""
+
+from typing import Any
+
+from msgspec import json
+
+from gateway.dialects import openai as dialect
+from gateway.errors import UpstreamFailed
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
+from gateway.neutral.request import Native
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.openai.address import Tokens, way_of
+from gateway.providers.openai.request import shorten_user
+from gateway.providers.protocol import Call, Target, UpstreamReply
+
+PATH = "/embeddings"
+COMPATIBLE = "compatible"  # the quirk of servers other than the format's own maker: numbers are what they all have
+
+
+class OpenAIEmbeddings:
+    """POST {address}/embeddings. `tokens` as for OpenAIChat."""
+
+    dialect = dialect.NAME
+    waits = False
+
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._tokens = tokens
+
+    def write(self, request: EmbeddingsRequest, target: Target) -> Call:
+        """The call built from the neutral form."""
+        wanted: EmbeddingsInput = request.content()
+        body: dict[str, Any] = {"input": wanted.inputs, "encoding_format": wanted.encoding}
+        if wanted.dimensions is not None:
+            body["dimensions"] = wanted.dimensions
+        if request.user:
+            body["user"] = request.user
+        return self._finish(body, target)
+
+    def relay(self, native: Native, request: EmbeddingsRequest, target: Target) -> Call:
+        """The call with the caller's own body, retargeted."""
+        return self._finish(native.body, target)
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
+        """The vectors, in the order of the inputs. UpstreamFailed when it is no list of them, or is empty."""
+        wire = read_object(reply.read_all())
+        try:
+            rows = sorted(wire["data"], key=lambda row: row.get("index", 0))
+            vectors = [row["embedding"] for row in rows]
+            usage = wire.get("usage")
+            used = Usage(input=read_count(usage.get("prompt_tokens"))) if usage else None
+            model = wire.get("model") or ""
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+        if not vectors or not all(vectors):
+            raise UpstreamFailed(EMPTY, upstream_status=200)
+        return EmbeddingsResult(vectors, used, model if isinstance(model, str) else "")
+
+    def _finish(self, body: dict[str, Any], target: Target) -> Call:
+        body = {"model": target.mapping.external_id, **body}
+        if "user" in body:
+            body["user"] = shorten_user(body["user"])
+        if COMPATIBLE in target.quirks:
+            body.pop("encoding_format", None)
+        way = way_of(target, PATH, False, self._tokens)
+        return Call("POST", way.url, way.headers, json.encode(body), way=way)

@@ -1,0 +1,134 @@
+"""POST /v1/embeddings (HTTP reference, section 3.3)."""
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from msgspec import DecodeError, Meta, Struct, ValidationError
+from msgspec.json import Decoder
+
+from gateway.dialects import openai as dialect
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, Encoding, Input, encode
+from gateway.neutral.request import Native, Options, Requirements
+from gateway.operations import ID_BYTES
+from gateway.services import Services
+from gateway.surfaces import auth, caps, replies
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.loose import decode_again
+from gateway.surfaces.validation_errors import explain, invalid, unreadable
+from gateway.threads import compute
+
+ID_PREFIX = "embd-"
+LARGE = 1 << 14  # numbers of all vectors, from which on they are written in a thread
+CHOICES = {"encoding_format": ("float", "base64"), "routing": ("auto", "price", "throughput", "latency")}
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class EmbeddingsBody(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    model: Name
+    input: str | list[Any]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, Meta(ge=1)] | None = None
+    user: str | None = None
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+
+
+DECODER = Decoder(EmbeddingsBody)
+
+
+def embed(services: Services, inbound: Inbound) -> Outbound:
+    """A vector for each text."""
+    context = auth.admit(services, inbound, "embeddings")
+    raw = inbound.body
+    body, request = caps.read(services.settings.limits, raw, read, raw)
+    answer = services.executor.generate(context, request)
+    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    written = write(answer.result, facts, body.encoding_format or "float")
+    return replies.json_reply(written, context.shown_id, headers=headers)
+
+
+def read(raw: bytes) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
+    """The checked body and the neutral request. InvalidRequest."""
+    body = decode(raw)
+    inputs = inputs_of(body.input)
+    sizes = [len(one.encode("utf-8", "replace")) if isinstance(one, str) else ID_BYTES * len(one) for one in inputs]
+    wanted = EmbeddingsInput(inputs, body.dimensions, body.encoding_format or "float")
+    native: dict[str, Any] = {"input": body.input, "encoding_format": wanted.encoding}
+    if body.dimensions is not None:
+        native["dimensions"] = body.dimensions
+    if body.user:
+        native["user"] = body.user
+    request = EmbeddingsRequest(
+        body.model,
+        # No token of output is asked for; nothing but what it reads bounds its cost.
+        Requirements(max_tokens=0, prompt_bytes=sum(sizes), longest_input=max(sizes), messages=len(inputs)),
+        lambda: wanted,
+        Options(routing=body.routing or ""),
+        Native(dialect.NAME, native),
+        user=body.user or "",
+        large=len(raw) >= caps.LARGE,
+        token_ids=sum(len(one) for one in inputs if not isinstance(one, str)),
+    )
+    return body, request
+
+
+def decode(raw: bytes) -> EmbeddingsBody:
+    """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
+    try:
+        return DECODER.decode(raw)
+    except ValidationError as error:
+        try:
+            return decode_again(DECODER, raw, error)
+        except ValidationError as still:
+            raise explain(str(still), CHOICES) from None
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise unreadable(error) from None
+
+
+def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:
+    """The inputs, each a text or a list of token numbers. InvalidRequest for anything else, and for none."""
+    if isinstance(given, str) or _are_ids(given):
+        inputs: tuple[Input, ...] = (given,)
+    else:
+        inputs = tuple(given)
+    if not inputs or not all(inputs):
+        raise invalid("input", "give at least one text, and none that is empty")
+    if not all(isinstance(one, str) or (isinstance(one, list) and _are_ids(one)) for one in inputs):
+        raise invalid("input", "give a text, a list of texts, a list of token numbers, or a list of such lists")
+    return inputs
+
+
+def _are_ids(given: list[Any]) -> bool:
+    return bool(given) and all(type(one) is int and one >= 0 for one in given)
+
+
+def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:
+    """The body of the answer."""
+    tokens = facts.usage.input_total
+    body: dict[str, Any] = {
+        "object": "list",
+        "data": [],
+        "model": facts.served,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens} | facts.cost(),
+        "metadata": facts.metadata(),
+    }
+    numbers = len(result.vectors) * len(result.vectors[0])
+    if numbers >= LARGE:
+        return compute(_write, body, result.vectors, encoding)
+    return _write(body, result.vectors, encoding)
+
+
+def _write(body: dict[str, Any], vectors: list[Any], encoding: Encoding) -> bytes:
+    body["data"] = [
+        {"object": "embedding", "index": index, "embedding": encode(vector, encoding)}
+        for index, vector in enumerate(vectors)
+    ]
+    return orjson.dumps(body)
+
+
+ABOUT = About("Embeddings of texts", request=EmbeddingsBody)
+
+OPERATIONS = (Operation("POST", "/v1/embeddings", embed, body="json", hot=True, paid=True, about=ABOUT),)

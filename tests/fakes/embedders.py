@@ -1,0 +1,105 @@
+"""A strict stand-in for the embeddings of OpenAI, of the Gemini API and of Cohere.
+
+    with FakeEmbedders() as upstream:
+        upstream.script(500)  # the status of the next answer; after the script's end all are good
+        ... call upstream.url + "/v1/embeddings", "/v1beta/models/x:batchEmbedContents", "/v2/embed" ...
+
+Requests are held to the members that the `openai` and `google-genai` packages publish and Cohere's reference names;
+answers to OpenAI's and Google's published types. The vector of a text is its length and one, so every test can tell
+which text it belongs to; each text counts three tokens, each token id one.
+"""
+
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fakes.server import FakeServer, headers_of, send_json
+from google.genai import types
+from openai.types import CreateEmbeddingResponse, EmbeddingCreateParams
+
+TOKENS = 3
+COHERE_FIELDS = {"model", "texts", "input_type", "embedding_types", "output_dimension", "truncate", "max_tokens"}
+
+
+@dataclass
+class Recorded:
+    """One request as it came; `problem`: why it was refused."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+def vector_of(one: Any, size: int | None = None) -> list[float]:
+    return [float(len(one)), 1.0, *([0.5] * (max(size, 2) - 2) if size else [])]
+
+
+class FakeEmbedders(FakeServer):
+    """The services; `calls` are Recorded. `silent`: answers tell no usage."""
+
+    base = ""
+    silent = False
+
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        call = Recorded(environ["PATH_INFO"], headers_of(environ), json.loads(environ["wsgi.input"].read()))
+        self.calls.append(call)
+        status = self.next_answer(200)
+        if status != 200:
+            return send_json(
+                start, status, {"error": {"message": "no", "code": status, "status": "X"}, "message": "no"}
+            )
+        try:
+            answer = self._answer(call)
+        except AssertionError as error:
+            call.problem = str(error)
+            return send_json(start, 400, {"error": {"message": f"refused: {error}"}, "message": f"refused: {error}"})
+        return send_json(start, 200, answer)
+
+    def _answer(self, call: Recorded) -> dict[str, Any]:
+        if call.path == "/v1/embeddings":
+            return self._openai(call.body)
+        if call.path == "/v2/embed":
+            return self._cohere(call.body)
+        return self._google(call.path, call.body)
+
+    def _openai(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert body.keys() <= EmbeddingCreateParams.__annotations__.keys(), "unknown member"
+        given = body["input"]
+        single = isinstance(given, str) or isinstance(given[0], int)
+        inputs = [given] if single else given
+        rows = []
+        for index, one in enumerate(inputs):
+            vector: Any = vector_of(one, body.get("dimensions"))
+            if body.get("encoding_format") == "base64":
+                vector = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+            rows.append({"object": "embedding", "index": index, "embedding": vector})
+        tokens = sum(TOKENS if isinstance(one, str) else len(one) for one in inputs)
+        answer = {"object": "list", "data": rows[::-1], "model": body["model"]}
+        answer["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+        if body.get("encoding_format") != "base64":
+            CreateEmbeddingResponse.model_validate(answer)
+        return {name: value for name, value in answer.items() if name != "usage"} if self.silent else answer
+
+    def _cohere(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert body.keys() <= COHERE_FIELDS, "unknown member"
+        assert body["input_type"] in ("search_document", "search_query", "classification", "clustering")
+        assert body["embedding_types"] == ["float"] and all(isinstance(one, str) for one in body["texts"])
+        vectors = [vector_of(one, body.get("output_dimension")) for one in body["texts"]]
+        billed = {"input_tokens": float(TOKENS * len(vectors))}
+        return {"id": "e-1", "embeddings": {"float": vectors}, "texts": body["texts"], "meta": {"billed_units": billed}}
+
+    def _google(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert path.startswith("/v1beta/models/") and path.endswith(":batchEmbedContents"), "no such method"
+        assert body.keys() == {"requests"}
+        for one in body["requests"]:
+            assert one.keys() <= {"model", "content", "outputDimensionality", "taskType", "title"}
+            assert f"/v1beta/{one['model']}:batchEmbedContents" == path, "another model"
+            types.Content.model_validate(one["content"])
+        texts = [(one["content"]["parts"][0]["text"], one.get("outputDimensionality")) for one in body["requests"]]
+        answer: dict[str, Any] = {"embeddings": [{"values": vector_of(*one)} for one in texts]}
+        types.EmbedContentResponse.model_validate(answer)
+        return answer if self.silent else answer | {"usageMetadata": {"promptTokenCount": TOKENS * len(texts)}}

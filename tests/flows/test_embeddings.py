@@ -1,0 +1,214 @@
+"""Embeddings through the whole gateway, with the official SDK: one engine, with every promise that chat has."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from fakes.embedders import TOKENS, FakeEmbedders, vector_of
+from fakes.mint import Mint
+from openai import OpenAI
+from support.gateways import LocalGateway, local_gateway
+from support.spending import write_mint
+
+from gateway.accounts.projects import ProjectChange, list_projects, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.limits.budgets import Limits
+from gateway.metering.models import CACHED
+from gateway.metering.usage_table import find
+from gateway.settings import Settings
+
+TEXTS = ["one", "another text", "three of them"]
+# Model, price of a million tokens in nano-dollars.
+MAKERS = {
+    "openai/text-embedding-3-small": 20_000_000,
+    "google-ai-studio/gemini-embedding-2": 200_000_000,
+    "cohere/embed-v4.0": 120_000_000,
+}
+MODEL = "openai/text-embedding-3-small"
+SANDBOX = "sandbox/sandbox-embed"
+
+
+@pytest.fixture
+def upstream() -> Iterator[FakeEmbedders]:
+    with FakeEmbedders() as fake:
+        yield fake
+
+
+@pytest.fixture(params=["true", "false"], ids=["express", "flask"])
+def house(request, settings: Callable[..., Settings], upstream: FakeEmbedders) -> Iterator[LocalGateway]:
+    environment = {
+        "LLM_OPENAI_API_KEY": "sk-upstream",
+        "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1",
+        "LLM_GOOGLE_AI_STUDIO_API_KEY": "google-key",
+        "LLM_GOOGLE_AI_STUDIO_BASE_URL": f"{upstream.address}/v1beta",
+        "LLM_COHERE_API_KEY": "cohere-key",
+        "LLM_COHERE_BASE_URL": f"{upstream.address}/v2",
+        "GATEWAY_SERVER_EXPRESS_LANE": request.param,
+    }
+    with local_gateway(settings, **environment) as running:
+        yield running
+
+
+@pytest.fixture
+def sdk(house: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+
+
+def post(house: LocalGateway, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
+    sent = {"Authorization": f"Bearer {house.key}"} | (headers or {})
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        return http.post(f"{house.url}/embeddings", json={"model": MODEL, "input": TEXTS} | body, headers=sent)
+
+
+def row_of(house: LocalGateway, log_id: str) -> Any:
+    house.services.journal.flush(5)
+    (row,) = find(house.services.database, log_id)
+    return row
+
+
+def change(house: LocalGateway, **changes: Any) -> None:
+    services = house.services
+    project = list_projects(services.database)[0]
+    update_project(services.database, services.control, project.id, ProjectChange(**changes), actor="test")
+
+
+@pytest.mark.parametrize("encoding", [None, "float", "base64"])
+@pytest.mark.parametrize("model", MAKERS)
+def test_every_maker_gives_a_vector_for_each_text(house, sdk, upstream, model: str, encoding: str | None) -> None:
+    more = {} if encoding is None else {"encoding_format": encoding}
+    answer = sdk.embeddings.create(model=model, input=TEXTS, dimensions=4, **more)
+    vectors = [one.embedding for one in answer.data]
+    if encoding == "base64":
+        plain = sdk.embeddings.create(model=model, input=TEXTS, dimensions=4).data
+        assert all(isinstance(one, str) for one in vectors) and len({*vectors}) == len(plain)
+    else:
+        assert vectors == [vector_of(one, 4) for one in TEXTS]
+    assert [one.index for one in answer.data] == [0, 1, 2] and answer.model == model
+    assert upstream.calls[0].problem == ""
+
+
+@pytest.mark.parametrize("model", MAKERS)
+def test_what_was_read_is_billed_and_has_its_row(house, sdk, model: str) -> None:
+    answer = sdk.embeddings.create(model=model, input=TEXTS)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == 3 * TOKENS
+    row = row_of(house, answer.metadata["log_id"])
+    assert (row.operation, row.input, row.output) == ("embeddings", 3 * TOKENS, 0)
+    assert row.cost_nusd == -(-3 * TOKENS * MAKERS[model] // 1_000_000) == round(answer.usage.cost * 1e9)
+
+
+def test_the_sandbox_embeds_without_any_key(house, sdk) -> None:
+    near, far, same = (one.embedding for one in sdk.embeddings.create(model=SANDBOX, input=["a b", "c d", "a b"]).data)
+    assert near == same != far
+
+
+def test_token_numbers_go_where_they_mean_something_and_nowhere_else(house, sdk, upstream) -> None:
+    answer = sdk.embeddings.create(model=MODEL, input=[[1, 2, 3], [4]])
+    assert answer.usage.prompt_tokens == 4 and len(answer.data) == 2
+    with pytest.raises(openai.BadRequestError) as refused:
+        sdk.embeddings.create(model="google-ai-studio/gemini-embedding-2", input=[1, 2])
+    assert refused.value.code == "unsupported_input" and len(upstream.calls) == 1
+
+
+def test_an_answer_without_usage_is_billed_by_estimate(house, sdk, upstream) -> None:
+    upstream.silent = True
+    answer = sdk.embeddings.create(model="google-ai-studio/gemini-embedding-2", input="x" * 400)
+    assert row_of(house, answer.metadata["log_id"]).input == 100
+
+
+def test_a_provider_that_fails_is_passed_over(settings, upstream) -> None:
+    environment = {
+        **{"LLM_OPENAI_API_KEY": "sk-a", "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1"},
+        **{"LLM_AZURE_API_KEY": "k", "LLM_AZURE_RESOURCE": "acme", "LLM_AZURE_BASE_URL": f"{upstream.address}/v1"},
+        "GATEWAY_ROUTING_EXPLORATION_RATE": "0",
+    }
+    with local_gateway(settings, **environment) as house:
+        upstream.script(500)
+        answer = post(house, model="text-embedding-3-small")
+        assert answer.status_code == 200, answer.text
+        assert [one["succeeded"] for one in answer.json()["metadata"]["routing"]] == [False, True]
+        assert answer.headers["x-llmgateway-attempts"] == "2"
+
+
+def test_no_provider_left_is_told_as_for_chat(house, upstream) -> None:
+    upstream.script(500)
+    answer = post(house)
+    assert answer.status_code == 502 and answer.json()["error"]["code"] == "all_providers_failed"
+
+
+def test_a_model_of_another_operation_is_refused_by_name(house, sdk, upstream) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        sdk.embeddings.create(model="openai/gpt-4o-mini", input="x")
+    assert "embeddings" in str(refused.value)
+    with pytest.raises(openai.BadRequestError):
+        sdk.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "x"}])
+    assert upstream.calls == []
+
+
+@pytest.mark.parametrize("wrong", [[], "", ["a", ""], [["a"]], [1, "a"], [-1], 5, None], ids=repr)
+def test_what_is_no_input_is_refused_at_its_field(house, upstream, wrong: Any) -> None:
+    answer = post(house, input=wrong)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "input", answer.text
+    assert upstream.calls == []
+
+
+def test_unknown_fields_are_ignored_and_not_sent(house, upstream) -> None:
+    assert post(house, metadata={"a": 1}, stream=True, nonsense=5, user="u" * 80).status_code == 200
+    assert upstream.calls[0].body.keys() == {"model", "input", "encoding_format", "user"}
+    assert len(upstream.calls[0].body["user"]) == 64
+
+
+def test_a_retry_with_the_same_key_makes_one_call(house, upstream) -> None:
+    first, second = (post(house, {"Idempotency-Key": "abc"}) for _ in range(2))
+    assert first.content == second.content and len(upstream.calls) == 1
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_a_cached_answer_is_given_again_for_nothing(house, upstream, encoding: str) -> None:
+    change(house, cache_enabled=True, cache_ttl_s=60)
+    first, second = (post(house, encoding_format=encoding) for _ in range(2))
+    assert second.headers["x-llmgateway-cache"] == "HIT" and len(upstream.calls) == 1
+    assert first.json()["data"] == second.json()["data"] and second.json()["usage"]["cost"] == 0
+    assert row_of(house, second.json()["metadata"]["log_id"]).flags & CACHED
+    assert "x-llmgateway-cache" not in post(house, encoding_format=encoding, dimensions=3).headers
+
+
+def test_an_own_provider_key_pays_instead_of_the_credits(settings, tmp_path) -> None:
+    with Mint() as mint, local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as house:
+        services = house.services
+        stored = ProviderKeys(services.database, services.control, services.secrets)
+        caller = services.authentication.caller(house.key)
+        stored.add(caller.organization_id, ProviderKeyDraft("mint", "own-key"), actor="test")
+        change(house, mode="api-keys")
+        answer = post(house, model="mint/leaf", input="text")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["metadata"]["routing"][0]["credentialSource"] == "byok"
+        services.journal.flush(5)
+        assert services.ledger.balance(caller.organization_id).spent_nusd == 0
+
+
+def test_a_spent_key_is_refused_before_anything_is_sent(house, upstream) -> None:
+    services = house.services
+    key_id = services.authentication.caller(house.key).key_id
+    services.database.write(lambda: services.budgets.write_limits("key", key_id, Limits(total_nusd=0)))
+    services.control.confirm()
+    answer = post(house)
+    assert answer.status_code == 402 and answer.json()["error"]["code"] == "key_limit_reached"
+    assert upstream.calls == []
+
+
+def test_relayed_is_what_is_built_anew(house, upstream, monkeypatch) -> None:
+    relayed = post(house, dimensions=5, user="me").json()["data"]
+    from gateway.surfaces.openai import embeddings
+
+    read = embeddings.read
+
+    def estranged(raw: bytes) -> Any:
+        body, request = read(raw)
+        request.native = None
+        return body, request
+
+    monkeypatch.setattr(embeddings, "read", estranged)
+    assert post(house, dimensions=5, user="me").json()["data"] == relayed
+    assert upstream.calls[0].body == upstream.calls[1].body
