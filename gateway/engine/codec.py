@@ -71,10 +71,12 @@ def flatten(value: Any) -> Any:
     """Any value of the neutral form as JSON-able data in which every type is named; defaults are left out."""
     if isinstance(value, tuple | list):
         return [flatten(item) for item in value]
-    if KINDS.get(type(value).__name__) is not type(value):
+    name = type(value).__name__
+    kind: Any = KINDS.get(name)
+    if kind is not type(value):
         return value
-    flat: dict[str, Any] = {KIND: type(value).__name__}
-    for field in shape_of(type(value)):
+    flat: dict[str, Any] = {KIND: name}
+    for field in shape_of(kind):
         item = getattr(value, field.name)
         if item is field.default or item == field.default:
             continue
@@ -107,7 +109,7 @@ def _restore(field: Field, item: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def shape_of(kind: type) -> tuple[Field, ...]:
+def shape_of(kind: type[Any]) -> tuple[Field, ...]:
     """The fields of a dataclass or struct that make up its value."""
     hints = get_type_hints(kind)
     if issubclass(kind, Struct):

@@ -6,13 +6,14 @@ the neutral form alone; a lower output limit changes nothing in it, for that goe
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
 
 from gateway.neutral.chat import (
     ChatRequest,
     Conversation,
+    Effort,
     ReasoningOptions,
     Requirements,
     Tool,
@@ -44,6 +45,7 @@ LEAST_ROOM = 1024  # what is asked for where the prompt, by its size, leaves not
 TOOL_SEARCH = "tool_search"  # has a meaning at every vendor: without a search all tools are simply there
 LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS))  # leave the request itself as it is
 INNER = (PENALTIES, HOSTED, OFFERED_SEARCH)
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
 REASONING_FIELDS = ("reasoning_effort", "reasoning")
 
 Change = Callable[[Conversation], Conversation]
@@ -112,7 +114,7 @@ class Fitting:
             talk = dataclasses.replace(talk, reasoning=ReasoningOptions())
             talk = _sampled(talk, output_effort="")
         elif self._effort:
-            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(talk.reasoning, effort=self._effort))
+            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(talk.reasoning, effort=_word(self._effort)))
         elif EFFORT in lacking:
             talk = self._lower_effort(talk)
         for reason, change in CHANGES.items():
@@ -125,7 +127,8 @@ class Fitting:
     def _lower_effort(self, talk: Conversation) -> Conversation:
         ask, sampling = talk.reasoning, talk.sampling
         if ask.effort:
-            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(ask, effort=self._effort_for(ask.effort)))
+            effort = _word(self._effort_for(ask.effort))
+            talk = dataclasses.replace(talk, reasoning=dataclasses.replace(ask, effort=effort))
         if sampling.output_effort:
             talk = _sampled(talk, output_effort=self._effort_for(sampling.output_effort))
         return talk
@@ -201,3 +204,8 @@ TEXTS = {
     PARALLEL: "parallel_tool_calls was left out: {} does not take it.",
     MARKS: "cache_control was left out: {} has no cache marks.",
 }
+
+
+def _word(effort: str) -> Effort | Literal[""]:
+    """An effort of a list as the neutral form names it; "" for one that it has no name for."""
+    return next((word for word in EFFORTS if word == effort), "")
