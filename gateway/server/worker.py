@@ -30,6 +30,7 @@ from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import FREE_BODY, HELD, MAX_BODY, REFUSAL
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+ACCEPTS_PER_TURN = 4  # new connections between two looks at those that are there
 # A keep-alive caller that always has the next request ready never lets go, so after this many the others get a turn.
 REQUESTS_PER_TURN = 64
 TICKS_PER_NOTIFY = 4
@@ -161,9 +162,8 @@ class GatewayWorker(GeventWorker):
         listener.setblocking(True)
         tls = {"ssl_context": ssl_context(self.cfg)} if self.cfg.is_ssl else {}
         server = StreamServer(listener, handle=partial(self.handle, listener), spawn=self._pool, **tls)
-        if self.cfg.workers > 1:
-            # One accept a turn, so that a burst spreads over the workers.
-            server.max_accept = 1
+        # A burst spreads over the workers, and over turns of the loop, so that it delays nobody who is connected.
+        server.max_accept = 1 if self.cfg.workers > 1 else ACCEPTS_PER_TURN
         server.start()
         return server
 

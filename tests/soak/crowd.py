@@ -18,7 +18,7 @@ HEAD = b"POST %b HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n
 LONG = b"Content-Length: 33554432\r\n"
 MEMBERS = gzip.compress(b"") * 5000
 PAUSE_S = 1.0
-AGAIN_S = 3.0  # before the next connection: what is shown is what connections do, not a flood that fills the machine
+AGAIN_S = 1.0  # before the next connection: what is shown is what connections do, not a flood that fills the machine
 
 
 def trickle(sock: socket.socket, data: bytes) -> None:

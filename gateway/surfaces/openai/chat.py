@@ -15,7 +15,8 @@ ID_PREFIX = "chatcmpl-"
 def complete(services: Services, inbound: Inbound) -> Outbound:
     """A chat completion, whole or streamed (HTTP reference, section 2)."""
     context = auth.admit(services, inbound, "chat")
-    body, request = read(services.settings.limits, inbound.body)
+    limits, raw = services.settings.limits, inbound.body
+    body, request = _read(limits, raw) if len(raw) < caps.LARGE else read(limits, raw)
     if type(body) is chat_schema.OlderBody:
         return older.write(_answer(services, context, request))
     return _answer(services, context, request)
