@@ -19,7 +19,7 @@ from fakes.server import FakeServer, send_json
 from openai import OpenAI
 from support.gateways import ROOT, LocalGateway, local_gateway
 
-from gateway import background
+from gateway import background, operations
 from gateway.catalogue import fields
 from gateway.providers import registry
 from gateway.settings import Settings
@@ -135,6 +135,41 @@ def test_a_protocol_is_added_by_its_folder(tmp_path, settings, imported, monkeyp
         with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
             assert ask(gateway, "acme-small", stream) == "Hello? Yes."
     assert service.calls == ["/complete"]
+
+
+class Shortener(FakeServer):
+    """The service of the example's operation."""
+
+    def serve(self, environ, start):
+        self.calls.append(environ["PATH_INFO"])
+        text = orjson.loads(environ["wsgi.input"].read())["text"]
+        return send_json(start, 200, {"digest": text[:5], "tokens_in": 20, "tokens_out": 5})
+
+
+def test_an_operation_is_added_by_its_request_its_codec_and_its_route(tmp_path, settings, imported, monkeypatch):
+    Example("A protocol").write(tmp_path)
+    example = Example("An operation")
+    example.write(tmp_path)
+    module = imported("acme_digest")
+    (entry,) = example.line("gateway/operations.py", **vars(module))
+    monkeypatch.setitem(operations.OPERATIONS, entry.name, entry)
+    monkeypatch.setattr(fields, "OPERATIONS", (*fields.OPERATIONS, *example.line("gateway/catalogue/fields.py")))
+    chat, codec = imported("acme_protocol").AcmeCompletion(), module.DigestCodec()
+    monkeypatch.setattr(fields, "PROTOCOLS", (*fields.PROTOCOLS, "acme"))
+    monkeypatch.setitem(registry.PROTOCOLS, "acme", lambda given: registry.chat_wire("acme", chat, acme_digest=codec))
+    monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, module.SURFACE))
+    with Shortener() as service:
+        environment = {"ACME_DIGEST_KEY": "key", "LLM_ACME_DIGEST_BASE_URL": service.url}
+        with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
+            client = gateway.app.flask.test_client()
+            headers = {"Authorization": f"Bearer {gateway.key}"}
+            body = {"model": "acme-short", "text": "A long text."}
+            good = client.post("/v1/digest", json=body, headers=headers)
+            assert (good.status_code, good.json["digest"]) == (200, "A lon")
+            assert good.json["cost"] == pytest.approx(25 * 0.000001)
+            chat_model = client.post("/v1/digest", json=body | {"model": "gpt-4o-mini"}, headers=headers)
+            assert chat_model.status_code == 400
+    assert service.calls == ["/digest"]
 
 
 def test_a_surface_is_added_by_its_folder_and_a_line(tmp_path, settings, imported, monkeypatch) -> None:
