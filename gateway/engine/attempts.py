@@ -43,8 +43,9 @@ class Walk(Struct, eq=False):
     refusals: list[NotSupported] = []
     gave_up: bool = False
 
-    def first(self) -> Target | None:
-        return self.groups[0][0] if self.groups and self.groups[0] else None
+    def first(self) -> Target:
+        """No plan is without one."""
+        return self.groups[0][0]
 
     @property
     def is_last(self) -> bool:
