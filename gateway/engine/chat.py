@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from msgspec.structs import replace
 
@@ -56,7 +56,7 @@ class ChatEngine(Executor):
         result = unary.answer(run)
         return healing.heal_result(run, result) if run.request.options.heal else result
 
-    def _events(self, run: Run) -> Iterator[Batch]:
+    def _events(self, run: Run) -> Generator[Batch, None, None]:
         return healing.heal_stream(run, streaming.events(run))
 
     def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:

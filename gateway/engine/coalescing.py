@@ -1,6 +1,6 @@
 """Answers that were made once and are given to several requests: kept ones, and those still on their way."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from gateway.billing.context import RequestContext
@@ -15,7 +15,7 @@ from gateway.engine.decisions import Decisions
 from gateway.engine.planning import RoutePlan
 from gateway.engine.run import OK, Run
 from gateway.engine.shared_call import SharedCall, fill
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, Internal
 from gateway.limits.rates import Slot
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import write_row
@@ -32,6 +32,7 @@ POLL_S = 0.05
 ELSEWHERE_S = 30.0
 # How long a free answer waits for its row. It is given all the same.
 ROW_S = 0.25
+Batches = Generator[Batch, None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class AnswerSource:
 
     admit: Callable[[], Run]
     unary: Callable[[Run], Result]
-    stream: Callable[[Run], Iterator[Batch]]
+    stream: Callable[[Run], Batches]
 
 
 class RequestCoalescing:
@@ -84,11 +85,11 @@ class RequestCoalescing:
             return self._replay(asking, entry)
         return self._lead(asking, source)
 
-    def stream(self, asking: SharedRequest, source: AnswerSource) -> tuple[Iterator[Batch], Outcome]:
+    def stream(self, asking: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
         """A streamed answer, likewise; a kept one comes in its own rhythm, one on its way as it comes."""
         entry = self._find(asking)
         if entry is not None:
-            outcome = self._outcome(asking, self._target_of(asking, entry.origin.mapping), entry.origin.request)
+            outcome = self._outcome(asking, self._server_of(asking, entry.origin), entry.origin.request)
             return self._replay_stream(asking, entry, outcome), outcome
         shared_call = self._shared_calls.get(asking.key)
         if shared_call is None:
@@ -135,11 +136,14 @@ class RequestCoalescing:
         shared_call.start(run.outcome, lambda one: self._make(asking, one, run, source))
         try:
             shared_call.wait(None)
-            return shared_call.result, run.outcome
+            result = shared_call.result
+            if result is None:
+                raise Internal("The answer was not kept for who asked for it.")
+            return result, run.outcome
         finally:
             shared_call.leave()
 
-    def _lead_stream(self, asking: SharedRequest, source: AnswerSource) -> tuple[Iterator[Batch], Outcome]:
+    def _lead_stream(self, asking: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
         shared_call = self._open(asking)
         try:
             run = source.admit()
@@ -236,7 +240,7 @@ class RequestCoalescing:
 
     def _replay(self, asking: SharedRequest, entry: CachedAnswer) -> tuple[Result, Outcome]:
         origin = entry.origin
-        outcome = self._outcome(asking, self._target_of(asking, origin.mapping), origin.request)
+        outcome = self._outcome(asking, self._server_of(asking, origin), origin.request)
         slot = self._enter(asking)
         outcome.rate_limits = slot.statuses
         slot.release()
@@ -245,7 +249,7 @@ class RequestCoalescing:
         outcome.warnings.extend(result.warnings)
         return result, outcome
 
-    def _replay_stream(self, asking: SharedRequest, entry: CachedAnswer, outcome: Outcome) -> Iterator[Batch]:
+    def _replay_stream(self, asking: SharedRequest, entry: CachedAnswer, outcome: Outcome) -> Batches:
         slot, done = self._enter(asking), False
         try:
             for gap_ms, frame in entry.frames:
@@ -261,8 +265,8 @@ class RequestCoalescing:
                 self._finish(asking, outcome, entry.origin, HUNG_UP)
 
     def _follow_stream(
-        self, asking: SharedRequest, shared_call: SharedCall, batch: Batch, batches: Iterator[Batch], outcome: Outcome
-    ) -> Iterator[Batch]:
+        self, asking: SharedRequest, shared_call: SharedCall, batch: Batch, batches: Batches, outcome: Outcome
+    ) -> Batches:
         slot, done = None, False
         try:
             slot = self._enter(asking)
@@ -327,6 +331,13 @@ class RequestCoalescing:
         except GatewayError:
             return  # it costs nothing, so the answer does not depend on its row
 
+    def _server_of(self, asking: SharedRequest, origin: AnswerOrigin) -> Target:
+        """As `_target_of`, of an answer that was found to have one."""
+        target = self._target_of(asking, origin.mapping)
+        if target is None:
+            raise Internal("Who served this answer is not known any more.")
+        return target
+
     def _target_of(self, asking: SharedRequest, mapping_key: str) -> Target | None:
         """What served the answer, as this caller's plan knows it; None when the catalogue has it no more."""
         plan = asking.route_plan.plan
@@ -336,7 +347,7 @@ class RequestCoalescing:
         return None
 
 
-def _reading(shared_call: SharedCall, batches: Iterator[Batch]) -> Iterator[Batch]:
+def _reading(shared_call: SharedCall, batches: Batches) -> Batches:
     try:
         yield []
         yield from batches
@@ -352,6 +363,8 @@ def _name_target(outcome: Outcome, shared_call: SharedCall) -> None:
 
 
 def _origin_of(shared_call: SharedCall) -> AnswerOrigin:
+    if shared_call.outcome is None:
+        raise Internal("The answer has no origin yet.")
     serving = shared_call.outcome.serving
     return AnswerOrigin(
         request=shared_call.request_id,

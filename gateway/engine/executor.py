@@ -1,6 +1,6 @@
 """The executor: plan, admit, then walk the plan for a whole or a streamed answer, whatever the operation."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -38,7 +38,7 @@ class StreamedAnswer:
     The first batch was already fetched, so that an error before it was raised where it can still be the answer.
     """
 
-    def __init__(self, first: Batch, rest: Iterator[Batch], outcome: Outcome) -> None:
+    def __init__(self, first: Batch, rest: Generator[Batch, None, None], outcome: Outcome) -> None:
         self._batches = chain((first,), rest)
         self._rest = rest
         self.outcome = outcome
@@ -119,7 +119,7 @@ class Executor:
         """Carry out a run: its whole answer."""
         return unary.answer(run)
 
-    def _events(self, run: Run) -> Iterator[Batch]:
+    def _events(self, run: Run) -> Generator[Batch, None, None]:
         """Carry out a run: its answer in batches."""
         return streaming.events(run)
 

@@ -1,7 +1,7 @@
 """One upstream answer on its way, shared by all of this worker who asked for the same."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from gateway.billing.outcome import Outcome
@@ -118,7 +118,7 @@ class SharedCall:
         if self.failure is not None:
             raise self.failure
 
-    def batches(self, heartbeat_s: float) -> Iterator[Batch]:
+    def batches(self, heartbeat_s: float) -> Generator[Batch, None, None]:
         """The stream from its beginning, then as it comes; Heartbeat whenever nothing came for the heartbeat time.
 
         A failure before the first batch is raised, a later one comes as a Failed event.
@@ -127,7 +127,7 @@ class SharedCall:
         next(batches)  # its place is known from now on, and given up with it
         return batches
 
-    def _batches(self, heartbeat_s: float) -> Iterator[Batch]:
+    def _batches(self, heartbeat_s: float) -> Generator[Batch, None, None]:
         begun, reader = False, object()
         self._places[id(reader)] = self._gone
         try:
@@ -157,7 +157,9 @@ class SharedCall:
         wake.set()
 
 
-def fill(shared_call: SharedCall, batches: Iterator[Batch], entry_of: Callable[[SharedCall], CachedAnswer]) -> None:
+def fill(
+    shared_call: SharedCall, batches: Generator[Batch, None, None], entry_of: Callable[[SharedCall], CachedAnswer]
+) -> None:
     """Fill a shared call from a stream and end it."""
     for batch in batches:
         last = batch[-1]
