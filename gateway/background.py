@@ -11,6 +11,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,24 @@ import orjson
 
 from gateway import errors
 from gateway.clock import DAY_US, Clock
+from gateway.lazy_import import LazyImport
 from gateway.leadership import Leadership
 from gateway.services import Services
 from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
-from gateway.threads import spawn
+from gateway.threads import pause, spawn
+
+# Only the one worker that leads needs it.
+scheduling = LazyImport("apscheduler.schedulers.gevent")
 
 log = logging.getLogger(__name__)
 
 # The first round comes soon, or work slower than the time between restarts would never be done.
 FIRST_S = 10.0
+# How soon a worker that leads begins with the work of the installation, and one that leads no more ends it.
+FOLLOW_S = 0.5
 # How long a worker that leaves waits for the rounds under way.
-STOP_S = 5.0
+STOP_S, POLL_S = 5.0, 0.02
 WRITERS_KEPT_US = 7 * DAY_US
 # Rounds of rarer work are told to the other processes, in documents.
 RARE_S = 60.0
@@ -98,7 +105,8 @@ class NodeLock:
 
 
 class Background:
-    """Runs a table: a greenlet for each job, which asks before each round whether the job is this worker's."""
+    """Runs a table: a greenlet for each job of a worker or a node, APScheduler for those of the installation while this
+    worker leads. Before each round it is asked whether the job is this worker's."""
 
     def __init__(
         self,
@@ -115,12 +123,14 @@ class Background:
         self._reports = {job.name: JobReport(job.name) for job in table}
         self._stopping = threading.Event()
         self._tasks: list[Any] = []
+        self._led = 0  # rounds of the installation's work under way
 
     def start(self) -> None:
         """Run the table from now on."""
         self._stopping.clear()
         self.leadership.start()
-        self._tasks = [spawn(self._repeat, job) for job in self._table.values()]
+        own = [job for job in self._table.values() if job.scope is not Scope.INSTALLATION]
+        self._tasks = [spawn(self._follow), *(spawn(self._repeat, job) for job in own)]
 
     def stop(self) -> None:
         """Begin no round any more, wait a moment for those under way, and leave what this worker led to others."""
@@ -129,6 +139,8 @@ class Background:
         for task in self._tasks:
             task.join(max(0.0, end - self._clock.monotonic()))
         self._tasks = []
+        while self._led and self._clock.monotonic() < end:
+            pause(POLL_S)
         self.leadership.stop()
         self._node_lock.release()
 
@@ -158,10 +170,49 @@ class Background:
             try:
                 if self.is_ours(job):
                     self._round(job)
-                elif job.scope is Scope.INSTALLATION:
-                    wait_s = min(job.every_s, FIRST_S)  # so that rare work goes on soon after a leader left
             except Exception:  # Without its loop a job would stand still until a restart.
                 log.exception("the job %s could not be run", job.name)
+
+    def _follow(self) -> None:
+        """Schedule the work of the installation as long as this worker leads."""
+        scheduler: Any = None
+        while not self._stopping.wait(FOLLOW_S):
+            leading = self.leadership.leading()
+            if leading and scheduler is None:
+                scheduler = self._schedule()
+            elif scheduler is not None and not leading:
+                scheduler.shutdown(wait=False)
+                scheduler = None
+        if scheduler is not None:
+            scheduler.shutdown(wait=False)
+
+    def _schedule(self) -> Any:
+        """A running scheduler. Missed rounds count as one, and a long round delays the next."""
+        scheduler = scheduling.GeventScheduler(timezone="UTC")
+        for job in self._table.values():
+            if job.scope is Scope.INSTALLATION:
+                scheduler.add_job(
+                    self._lead,
+                    "interval",
+                    args=(job,),
+                    id=job.name,
+                    seconds=job.every_s,
+                    next_run_time=self._clock.now()
+                    + timedelta(seconds=random.uniform(0, min(job.every_s, job.first_s))),
+                    coalesce=True,
+                    max_instances=1,
+                    misfire_grace_time=None,
+                )
+        scheduler.start()
+        return scheduler
+
+    def _lead(self, job: RecurringJob) -> None:
+        self._led += 1
+        try:
+            if self.is_ours(job):
+                self._round(job)
+        finally:
+            self._led -= 1
 
     def _round(self, job: RecurringJob) -> None:
         """One round and its report. A trouble that lasts is logged once."""

@@ -125,6 +125,7 @@ LIBRARIES = {
     "cryptography": ("gateway.accounts", "gateway.providers"),
     "joserfc": ("gateway.accounts", "gateway.providers"),
     "argon2": ("gateway.accounts",),
+    "apscheduler": ("gateway.background",),
     "prometheus_client": ("gateway.surfaces.health",),
     "genai_prices": ("gateway.catalogue.build",),
     "gevent": ("gateway.server", "gateway.transport", "gateway.threads", "gateway.manage"),
