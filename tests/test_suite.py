@@ -50,6 +50,7 @@ TRIED_THROUGH = {
     "clock.py": ("unit/limits/test_spending.py",),
     "ids.py": ("unit/store/test_database.py",),
     "lazy_import.py": ("unit/test_footprint.py",),
+    "operations.py": ("flows/test_operations.py",),
     "wiring.py": ("flows/test_chat.py", "unit/test_footprint.py"),
 }
 
