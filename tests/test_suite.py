@@ -51,7 +51,6 @@ TRIED_THROUGH = {
     "ids.py": ("unit/store/test_database.py",),
     "lazy_import.py": ("unit/test_footprint.py",),
     "operations.py": ("flows/test_operations.py",),
-    "wiring.py": ("flows/test_chat.py", "unit/test_footprint.py"),
 }
 
 
