@@ -72,11 +72,10 @@ def flatten(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [flatten(item) for item in value]
     name = type(value).__name__
-    kind: Any = KINDS.get(name)
-    if kind is not type(value):
+    if KINDS.get(name) is not type(value):
         return value
     flat: dict[str, Any] = {KIND: name}
-    for field in shape_of(kind):
+    for field in shape_of(KINDS[name]):
         item = getattr(value, field.name)
         if item is field.default or item == field.default:
             continue
