@@ -12,7 +12,7 @@ serve: .venv/serve.stamp
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
 # The whole truth; `architecture` is among the tests.
-test: lint
+test: lint types
 	$(BIN)/pytest $(PARALLEL)
 
 # Between two edits.

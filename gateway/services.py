@@ -30,6 +30,7 @@ from gateway.limits.ledger import LedgerBook
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.sources import Sources
+from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.routing.health import Health
@@ -83,7 +84,7 @@ class Services:
     ledger: LedgerBook
     budgets: Budgets
     chat: ChatEngine
-    executor: Executor
+    executor: Executor[Request]
     counters: Counters
     management: Management
     sources: Sources

@@ -41,6 +41,7 @@ from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.sources import read_clients
+from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.registry import make_protocols, make_upstreams
@@ -256,7 +257,9 @@ def _open_money(base: StoreParts, accounts: AccountParts) -> BillingParts:
     return BillingParts(spending, settlements, recovery)
 
 
-def _open_executor(base: StoreParts, routing: RoutingParts, money: BillingParts, cache: ResponseCache) -> Executor:
+def _open_executor(
+    base: StoreParts, routing: RoutingParts, money: BillingParts, cache: ResponseCache
+) -> Executor[Request]:
     return Executor(
         routing.planner,
         money.settlements,

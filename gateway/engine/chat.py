@@ -21,7 +21,7 @@ from gateway.providers.upstream import Upstreams
 from gateway.settings import Settings
 
 
-class ChatEngine(Executor):
+class ChatEngine(Executor[ChatRequest]):
     """The executor of chat requests."""
 
     def __init__(

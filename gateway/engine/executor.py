@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -50,7 +50,7 @@ class StreamedAnswer:
         self._rest.close()
 
 
-class Executor:
+class Executor(Generic[R]):
     """One object serves all requests of all operations. Operations that do more (chat) derive from it."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Executor:
         self._cache = cache
         self._sharing = RequestCoalescing(cache, settlements, decisions, clock, settings.timeouts.heartbeat_s)
 
-    def generate(self, context: RequestContext, request: Request) -> Answer:
+    def generate(self, context: RequestContext, request: R) -> Answer:
         """The whole answer, settled. Raises what the caller must be told."""
         route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
@@ -88,7 +88,7 @@ class Executor:
         finally:
             run.settlement.close()
 
-    def stream(self, context: RequestContext, request: Request) -> StreamedAnswer:
+    def stream(self, context: RequestContext, request: R) -> StreamedAnswer:
         """A streamed answer that has begun: providers that failed before the first content were passed over.
 
         Errors before the first batch are raised here; later ones come as a Failed event. A batch of Heartbeat comes

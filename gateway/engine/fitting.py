@@ -148,7 +148,7 @@ class Fitting:
             and tool.vendor not in (self._ability.dialect, self._ability.second)
         )
 
-    def _warn(self, request: ChatRequest) -> Iterator[str]:
+    def _warn(self, request: Request) -> Iterator[str]:
         """A warning begins with the field that it speaks of, in the words of chat completions."""
         lacking, key = self._lacking, self._key
         limit = self.limit(request)
@@ -166,7 +166,7 @@ class Fitting:
         for reason, text in TEXTS.items():
             if reason in lacking:
                 yield text.format(key)
-        if not lacking.isdisjoint(INNER):
+        if not lacking.isdisjoint(INNER) and isinstance(request, ChatRequest):
             yield from self._warn_of(request.conversation())
 
     def _warn_of(self, talk: Conversation) -> Iterator[str]:

@@ -27,16 +27,17 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.healing import MAX_LENGTH, Healed, heal
 from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
+from gateway.neutral.request import Request
 
 QUIET_S = 2.0  # a caller who waits for held text hears of it this often
 REFUSED: tuple[FinishReason, ...] = ("content_filter", "refusal")
 PASSING = (Started, Notice, Progress, Heartbeat)
 
 
-def wanted_of(request: ChatRequest) -> ResponseFormat | None:
+def wanted_of(request: Request) -> ResponseFormat | None:
     """The format to heal answers into; None when that was not asked for, or cannot be done: the text of several
     streamed answers would have to be held back at once. Raises InvalidRequest for what is wrong in the conversation."""
-    if not request.options.heal:
+    if not request.options.heal or not isinstance(request, ChatRequest):
         return None
     needs = request.requirements
     if not (needs.json_object or needs.json_schema) or (needs.stream and needs.n > 1):
