@@ -230,13 +230,6 @@ def test_tier_is_asked_for_where_the_provider_has_it():
     assert "service_tier" not in accepted(PROTOCOL.write(request, target()))
 
 
-def test_forced_choice_is_softened_where_it_cannot_be_honoured():
-    native = Native("openai", {"messages": [], "tools": [1], "tool_choice": "required"})
-    request = ChatRequest("gpt-5", Requirements(forced_tool="required"), lambda: Conversation(()), native=native)
-    call = PROTOCOL.relay(native, request, target(mapped(supported_tool_choices=("auto", "none"))))
-    assert orjson.loads(call.body)["tool_choice"] == "auto" and call.warnings
-
-
 def test_relay_retargets_and_leaves_the_callers_body_alone():
     native = Native("openai", {"messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 9})
     request = ChatRequest("gpt-5", Requirements(stream=True), lambda: Conversation(()), native=native)
