@@ -129,6 +129,8 @@ def test_a_wish_that_a_maker_lacks_is_named_to_the_caller(surface: str, maker: s
     asked = WISHES[name] if not (name == "hot" and surface != "chat") else WISHES[name][:1]
     if name == "search" and surface == "messages" and maker == "anthropic":
         asked = ()
+    if "search" in name and "tools: web_search was left out" in told(golden):
+        asked = ()  # with all that was said of it
     for wire, word in asked:
         assert wire in got(golden) or word in told(golden)
 
