@@ -20,8 +20,8 @@ def conforms(value: Any, schema: Any) -> bool:
     False when the schema itself cannot be followed."""
     try:
         return _Check(schema).fits(value, schema, ())
-    except (Undecided, RecursionError, TypeError, AttributeError, ArithmeticError):
-        return False  # the last three: words of the schema with values of a wrong kind
+    except (Undecided, RecursionError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+        return False  # from the third on: words of the schema with values of a wrong kind
 
 
 class _Check:

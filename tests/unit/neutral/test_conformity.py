@@ -161,3 +161,8 @@ def test_lists_that_multiply_are_counted_and_given_up() -> None:
 def test_true_is_not_one(one: object, other: object) -> None:
     assert not conforms(one, {"enum": [other]}) and conforms([one, other], {"uniqueItems": True})
     assert conforms(one, {"const": one})
+
+
+@pytest.mark.parametrize("schema", [{"prefixItems": {"a": {}}}, {"items": {"$ref": "#/\u00b2"}}, {"anyOf": 3}])
+def test_to_words_with_values_of_a_wrong_kind_nothing_conforms(schema):
+    assert conforms([1], schema) is False
