@@ -2,12 +2,14 @@
 
 from functools import lru_cache
 
+from gateway.billing.units import units_at
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Dearest, dearest
 from gateway.clock import HOUR_US
 from gateway.limits.cost_bound import CostBound
 from gateway.money import MILLION
 from gateway.neutral.request import Request
+from gateway.neutral.usage import NOTHING, Units, Usage
 from gateway.operations import OPERATIONS
 
 SEARCHES = 5  # what one answer may look up where the caller sets no number
@@ -37,6 +39,8 @@ class Bounds:
     def ask(self, request: Request, default_output: int, at_us: int) -> CostBound:
         """The dearest of what any of the mappings may cost, with the tokens of the operation's own rule."""
         needs = request.requirements
+        if needs.units is not None:
+            return self._ask_units(request, needs.units, at_us)
         media = needs.media > 0 or needs.audio or needs.image_output
         terms = (at_us // HOUR_US, request.options.service_tier, media, SEARCHES if needs.web_search else 0)
         known = self._known.get(terms)
@@ -55,6 +59,17 @@ class Bounds:
         else:
             output = limit if self._most is None or limit < self._most else self._most
         return CostBound(fixed, rate, output * needs.n, limit is not None, needs.n, tokens)
+
+    def _ask_units(self, request: Request, units: Units, at_us: int) -> CostBound:
+        """Of an operation that is not priced by its text alone: all that it may use is known before."""
+        text = OPERATIONS[request.operation].prompt_tokens(request)
+        hour, most = at_us // HOUR_US, 0
+        for mapping in self._mappings:
+            used = units_at(mapping, units.most)
+            rates = dearest(mapping, hour * HOUR_US, request.options.service_tier, True, used)
+            into, out = (text + used.input_total) * rates.input, used.output_total * rates.output
+            most = max(most, rates.fixed - (-into // MILLION) - (-out // MILLION))
+        return CostBound(most, 0, 0, True, 1, text)
 
     def _price(self, terms: Terms) -> tuple[list[tuple[int, int]], int]:
         """What counts of the prices: (for each request, per million tokens in) of those that none of the others is
@@ -87,4 +102,5 @@ class _Priced:
 @lru_cache(maxsize=REMEMBERED)
 def _dearest(priced: _Priced, hour: int, tier: str, media: bool, searches: int) -> Dearest:
     """Within an hour: its dearest tier and peak count throughout, so that a bound costs one multiplication."""
-    return dearest(priced.mapping, hour * HOUR_US, tier, media, searches)
+    units = Usage(searches=searches) if searches else NOTHING
+    return dearest(priced.mapping, hour * HOUR_US, tier, media, units)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.accounts.discounts import Discounts
+from gateway.billing.usage_rows import PRICE_KEY
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import cost_of, discounted
@@ -130,7 +131,7 @@ def _reason(row: UsageRecord, details: dict, mapping: Mapping | None, now_us: in
     if now_us is None and mapping.price_version != row.price_version:
         return REPRICED
     units = details.get("units", {})
-    return KEYED if "images" in units or "video_ms" in units else ""
+    return KEYED if ("images" in units or "video_ms" in units) and PRICE_KEY not in details else ""
 
 
 def _usage_of(row: UsageRecord, details: dict) -> Usage:
@@ -142,6 +143,7 @@ def _usage_of(row: UsageRecord, details: dict) -> Usage:
         cache_write=row.cache_write - units.get("cache_write_1h", 0),
         output=row.output,
         reasoning=row.reasoning,
+        price_key=details.get(PRICE_KEY, ""),
         **units,
     )
 

@@ -19,7 +19,7 @@ from gateway.limits.spending import CostBound, Reservation, Spending
 from gateway.metering.models import CREDITS
 from gateway.metering.usage_table import write_row, write_teams
 from gateway.money import MILLION
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Units, Usage
 from gateway.providers.protocol import Target
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal, Row, Ticket
@@ -57,15 +57,17 @@ class Settlements:
         asked: str = "",
         streamed: bool = False,
         payload: PayloadCapture | None = None,
+        units: Units | None = None,
     ) -> "Settlement":
         """The one admission of every paid route: rates, then spending limits, then credits; nothing is held on error.
 
         The limits of key, member and teams count the inference cost of both modes; the organization's credits count
         only what a credential of the platform served (`credits`: some target may), and the fee of a `payload` that
-        is kept (billing/payload_settlement.py). `asked` is the model as the caller wrote it.
+        is kept (billing/payload_settlement.py). `asked` is the model as the caller wrote it; `units` are those of an
+        operation that is not priced by its text alone.
         RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store cannot be asked.
         """
-        terms = terms_of(context, prompt_bytes, asked, streamed)
+        terms = terms_of(context, prompt_bytes, asked, streamed, units)
         payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
         version, slot = self.spending.check(), None
         if self.rates.limited(version):

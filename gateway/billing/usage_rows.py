@@ -1,15 +1,17 @@
 """Usage rows and intents of attempts; counts are estimated where the upstream reports none."""
 
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from msgspec import Struct, structs
 
+from gateway.billing import units
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import RequestContext
 from gateway.billing.identity import BillingIdentity, billing_identity_of
 from gateway.billing.outcome import Attempt
+from gateway.billing.units import BYTES_PER_TOKEN
 from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at
 from gateway.errors import GatewayError
@@ -17,16 +19,15 @@ from gateway.limits.slices import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT, STREAMED
 from gateway.metering.usage_table import PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MOST_CALL_NUSD, cost
-from gateway.neutral.usage import MOST_UNITS, NOTHING, Usage, within_bounds
+from gateway.neutral.usage import MOST_UNITS, NOTHING, Units, Usage, within_bounds
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
-BYTES_PER_TOKEN = 4
 INTERRUPTED = "interrupted"
-PROVIDER_KEY, BOUNDED = "provider_key", "bounded"  # of a row's `extra`
+PROVIDER_KEY, BOUNDED, PRICE_KEY = "provider_key", "bounded", "price_key"  # of a row's `extra`
 HUNG_UP = "client_disconnect"
 BASIS = {name: number for number, name in enumerate(BASES)}
-COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis"}
+COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis", "price_key"}
 RARE_UNITS = tuple(name for name in Usage.__struct_fields__ if name not in COLUMN_UNITS)
 COLUMN_PARTS = {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h"}
 RARE_PARTS = tuple(name for name in COMPONENTS if name not in COLUMN_PARTS)
@@ -42,12 +43,15 @@ class Terms(Struct, frozen=True, eq=False):
     prompt_bytes: int
     requested_model: str
     flags: int
+    units: Units | None = None
 
 
-def terms_of(context: RequestContext, prompt_bytes: int, asked: str, streamed: bool) -> Terms:
+def terms_of(
+    context: RequestContext, prompt_bytes: int, asked: str, streamed: bool, units: Units | None = None
+) -> Terms:
     """Who pays for a request and what it is recorded under; `asked` is the model as the caller wrote it."""
     request, flags = bytes.fromhex(context.request_id), STREAMED if streamed else 0
-    return Terms(context, billing_identity_of(context.caller), request, prompt_bytes, asked, flags)
+    return Terms(context, billing_identity_of(context.caller), request, prompt_bytes, asked, flags, units)
 
 
 class IntentDetails(NamedTuple):
@@ -76,17 +80,21 @@ class IntentDetails(NamedTuple):
     discount_ppm: int = 0
     discount_nusd: int = 0
     provider_key: str = ""  # whose bound is among the leases
+    units: dict[str, int] | None = None  # what is counted but for text, and what each of its parts costs
+    parts: dict[str, int] | None = None
+    price_key: str = ""
 
 
 def estimate(terms: Terms, attempt: Attempt) -> Usage:
-    """Four bytes a token, in and out; what the upstream told of it already counts where it is more.
+    """The units that were asked for, else four bytes a token, in and out; what the upstream told of it already counts
+    where it is more.
 
     After a hang-up its counts of output are those of the beginning, so the larger of both is taken.
     """
     told = attempt.usage
-    output = -(-attempt.output_bytes // BYTES_PER_TOKEN)
     if told is None:
-        return Usage(input=-(-terms.prompt_bytes // BYTES_PER_TOKEN), output=output, basis="estimated")
+        return units.estimate(terms.units, attempt.target.mapping, terms.prompt_bytes, attempt.output_bytes)
+    output = -(-attempt.output_bytes // BYTES_PER_TOKEN)
     if told.output_total >= output:
         return told
     return structs.replace(told, output=told.output + output - told.output_total, basis="estimated")
@@ -207,9 +215,17 @@ def intent_of(terms: Terms, number: int, call: BilledCall, reservation: Reservat
         bound_nusd, leases = call.bound_nusd(reservation), leases + own.leases(False)
     context, mapping, credential = terms.context, target.mapping, target.credential
     caller = context.caller
-    tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
-    rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
-    listed = min(cost(tokens, rates.prompt or 0), bound_nusd, MOST_CALL_NUSD)
+    own_units: tuple[Any, ...] = ()
+    if terms.units is None:
+        tokens = -(-terms.prompt_bytes // BYTES_PER_TOKEN)
+        rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
+        listed = min(cost(tokens, rates.prompt or 0), bound_nusd, MOST_CALL_NUSD)
+    else:
+        usage = units.estimate(terms.units, mapping, terms.prompt_bytes)
+        charge = cost_of(usage, mapping, context.at_us)
+        tokens, listed = usage.input, min(charge.total, bound_nusd, MOST_CALL_NUSD)
+        parts = _named(RARE_PARTS, READ_RARE_PARTS(charge)) if listed == charge.total and not discount_ppm else {}
+        own_units = (_named(RARE_UNITS, READ_RARE_UNITS(usage)), parts, usage.price_key)
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
@@ -233,6 +249,7 @@ def intent_of(terms: Terms, number: int, call: BilledCall, reservation: Reservat
             discount_ppm,
             listed - cost_nusd,
             credential.ident if credential.bounded else "",
+            *own_units,
         )
     )
 
@@ -248,11 +265,15 @@ def read_intent(payload: bytes) -> IntentDetails:
 
 def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:
     """The usage row of an attempt whose worker died before it was settled."""
+    extra: dict[str, object] = {PROVIDER_KEY: intent.provider_key, BOUNDED: True} if intent.provider_key else {}
+    parts = intent.parts or {}
+    if intent.units:
+        extra |= {"units": intent.units, "nusd": parts, PRICE_KEY: intent.price_key}
     return UsageRecord(
         at=intent.at,
         posted_at=now_us,
         cost_nusd=intent.cost_nusd,
-        input_nusd=intent.cost_nusd,
+        input_nusd=intent.cost_nusd - sum(parts.values()),
         output_nusd=0,
         cached_nusd=0,
         cache_write_nusd=0,
@@ -285,7 +306,7 @@ def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int
         label=intent.label or None,
         discount_ppm=intent.discount_ppm or None,
         discount_nusd=intent.discount_nusd if intent.discount_ppm else None,
-        extra=_write({PROVIDER_KEY: intent.provider_key, BOUNDED: True}) if intent.provider_key else None,
+        extra=_write(extra) if extra else None,
     )
 
 
@@ -302,9 +323,11 @@ def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
         return None  # as of nearly all
     found: dict[str, object] = {}
     if any(counts := READ_RARE_UNITS(usage)):
-        found["units"] = {name: count for name, count in zip(RARE_UNITS, counts, strict=True) if count}
+        found["units"] = _named(RARE_UNITS, counts)
     if any(amounts := READ_RARE_PARTS(charge)):
-        found["nusd"] = {name: nusd for name, nusd in zip(RARE_PARTS, amounts, strict=True) if nusd}
+        found["nusd"] = _named(RARE_PARTS, amounts)
+    if usage.images or usage.video_ms:
+        found[PRICE_KEY] = usage.price_key
     if mapping.region:
         found["region"] = mapping.region
     if multiplier(mapping, tier) != (1, 1):
@@ -314,6 +337,10 @@ def _extra(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
         if credential.bounded:
             found[BOUNDED] = True
     return _write(found) if found else None
+
+
+def _named(names: tuple[str, ...], values: tuple[int, ...]) -> dict[str, int]:
+    return {name: value for name, value in zip(names, values, strict=True) if value}
 
 
 def _write(details: dict[str, object]) -> str:

@@ -129,7 +129,9 @@ class Mapping:
     """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or "".
 
     `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices. `responses_api`: it is
-    served by OpenAI's Responses API too, beside the protocol that its entry names. `steady` are the rates
+    served by OpenAI's Responses API too, beside the protocol that its entry names. `formats` are those of the sound
+    that it makes, `image_sizes` those of its images, `image_tokens` the most tokens that one counts as by
+    `quality/size`, `max_inputs` how many texts, images or documents one call takes. `steady` are the rates
     of every request, None where dates, tiers or peaks decide or there is no price at all.
     """
 
@@ -171,6 +173,10 @@ class Mapping:
     video_audio: bool = False
     video_without_audio: bool = False
     voices: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    image_sizes: tuple[str, ...] = ()
+    image_tokens: dict[str, int] = field(default_factory=dict)
+    max_inputs: int = 0
     quirks: tuple[str, ...] = ()
     stability: Stability = "stable"
     deprecated: str = ""

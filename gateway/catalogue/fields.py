@@ -208,6 +208,10 @@ def _data_policy(value: Any) -> DataPolicy:
     return DataPolicy(**ready)
 
 
+def _count_table(value: Any) -> dict[str, int]:
+    return {name: _integer(count) for name, count in _table(value).items()}
+
+
 def _protocol(value: Any) -> str:
     text = _text(value)
     if text and text not in PROTOCOLS:
@@ -239,7 +243,7 @@ def _model_id(value: Any) -> str:
 BY_TYPE: dict[Any, Convert] = {
     str: _text, int: _integer, float: _number, bool: _flag, tuple[str, ...]: _texts, tuple[int, ...]: _integers,
     dict[str, str]: _text_table, dict[str, Any]: _table, bool | None: _flag, int | None: _optional_integer,
-    DataPolicy: _data_policy, Stability: _stability, tuple[Prices, ...]: read_prices,
+    dict[str, int]: _count_table, DataPolicy: _data_policy, Stability: _stability, tuple[Prices, ...]: read_prices,
 }  # fmt: skip
 BY_NAME: dict[str, Convert] = {
     **dict.fromkeys(DATES, _date),

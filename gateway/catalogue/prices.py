@@ -12,7 +12,7 @@ from msgspec import Struct
 from gateway.catalogue.entries import Mapping, TokenRates
 from gateway.catalogue.rates import ORDINARY_TIERS, multiplier, rates_at, reachable_rates
 from gateway.money import MILLION, MOST_CALL_NUSD
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import NOTHING, Usage
 
 HOUR_MS = 3_600_000
 SECOND_MS = 1_000
@@ -60,13 +60,10 @@ FREE = Charge()
 COMPONENTS = tuple(name for name in Charge.__struct_fields__ if name not in ("total", "discount_ppm", "saved", "plain"))
 
 
-def cost_of(
-    usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "", image_key: str = "", video_key: str = ""
-) -> Charge:
+def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") -> Charge:
     """What `usage` costs at `mapping`, billed at the tier that served it, at the time when it was asked for.
 
-    `image_key` is `quality/size` of made images, `video_key` `<resolution>[_audio|_video]` of made video; an unpriced
-    key costs `default`, else the dearest listed. An unpriced mapping costs nothing.
+    An unpriced `price_key` costs `default`, else the dearest listed. An unpriced mapping costs nothing.
     """
     rates = mapping.steady or rates_at(mapping, at_us, usage.input_total)
     numerator, scale = 1, MILLION
@@ -91,7 +88,7 @@ def cost_of(
     if rates.request or _counts_more(usage):
         for name, tokens, rate in _media_buckets(usage, rates, prompt, completion):
             _add(charge, name, (tokens * rate * numerator + half) // scale)
-        for name, nusd in _unit_parts(usage, rates, image_key, video_key).items():
+        for name, nusd in _unit_parts(usage, rates).items():
             _add(charge, name, nusd)
     else:
         charge.plain = not usage.cache_write_1h
@@ -152,29 +149,19 @@ def dearest(
     at_us: int,
     service_tier: str = "",
     media: bool = True,
-    searches: int = 0,
-    *,
-    images: int = 0,
-    pages: int = 0,
-    characters: int = 0,
-    audio_ms: int = 0,
-    video_ms: int = 0,
-    image_key: str = "",
-    video_key: str = "",
+    units: Usage = NOTHING,
 ) -> Dearest:
     """Straight lines above every tier, peak and bucket that a request beginning at `at_us` may be billed at: no real
     cost within the counts is higher.
 
-    `fixed` holds the price of a request, of all its units and room for rounding. `media` False leaves sound and image
-    rates out, for requests known to be text in and text out; the caches always count.
+    `fixed` holds the price of a request, of all that `units` has of what is no token, and room for rounding; a
+    `price_key` that is not listed counts as the dearest that is. `media` False leaves sound and image rates out, for
+    requests known to be text in and text out; the caches always count.
     """
     numerator, denominator = multiplier(mapping, service_tier)
-    units = Usage(
-        searches=searches, images=images, pages=pages, characters=characters, audio_ms=audio_ms, video_ms=video_ms
-    )
     fixed = into = out = 0
     for rates in reachable_rates(mapping, at_us, ANY_TOKENS):
-        fixed = max(fixed, sum(_unit_parts(units, rates, image_key, video_key).values()))
+        fixed = max(fixed, sum(_unit_parts(units, rates, bound=True).values()))
         into = max(into, _dearest_input(rates, media))
         out = max(out, _dearest_output(rates, media))
     # A served tier below the asked one is never dearer, so the ordinary price is a floor of the bound.
@@ -210,8 +197,8 @@ def _media_buckets(usage: Usage, rates: TokenRates, prompt: int, completion: int
     return buckets
 
 
-def _unit_parts(usage: Usage, rates: TokenRates, image_key: str, video_key: str) -> dict[str, int]:
-    """Components priced by units; service tiers leave them alone."""
+def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[str, int]:
+    """Components priced by units; service tiers leave them alone. `bound`: the most that they may come to."""
     parts: dict[str, int] = {}
     if rates.request:
         parts["request"] = _rounded(rates.request, MILLION)
@@ -224,17 +211,19 @@ def _unit_parts(usage: Usage, rates: TokenRates, image_key: str, video_key: str)
     if usage.audio_ms and rates.input_audio_hour and rates.input_audio is None:
         parts["audio_seconds"] = _rounded(usage.audio_ms * rates.input_audio_hour, MILLION * HOUR_MS)
     if usage.images and rates.per_image:
-        parts["images"] = _rounded(usage.images * _keyed(rates.per_image, image_key), MILLION)
+        parts["images"] = _rounded(usage.images * _keyed(rates.per_image, usage.price_key, bound), MILLION)
     if usage.video_ms and rates.per_second:
-        parts["video_output"] = _rounded(usage.video_ms * _keyed(rates.per_second, video_key), MILLION * SECOND_MS)
+        rate = _keyed(rates.per_second, usage.price_key, bound)
+        parts["video_output"] = _rounded(usage.video_ms * rate, MILLION * SECOND_MS)
     return parts
 
 
-def _keyed(table: dict[str, int], key: str) -> int:
-    """The price under `key`, else `default`, else the dearest: an unknown size is never billed too low."""
+def _keyed(table: dict[str, int], key: str, bound: bool) -> int:
+    """The price under `key`, else `default`, else the dearest: an unknown size is never billed too low. A `bound`
+    counts on the dearest, since what is made may be listed."""
     if key in table:
         return table[key]
-    return table["default"] if "default" in table else max(table.values())
+    return table["default"] if "default" in table and not bound else max(table.values())
 
 
 def _dearest_input(rates: TokenRates, media: bool) -> int:

@@ -141,6 +141,7 @@ class Executor(Generic[R]):
             request.requested_model,
             needs.stream,
             context.payload,
+            needs.units,
         )
         return Run(
             context=context,

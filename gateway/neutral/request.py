@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Units, Usage
 from gateway.threads import compute
 
 
@@ -16,7 +16,7 @@ class Requirements(Struct, frozen=True, gc=False):
     `prompt_bytes` is the size of all text in, `longest_input` that of the largest of texts that are read apart (0: all
     are one prompt); `messages` their number; `media` the number of images and files.
     Tools of providers that are offered and not forced can be left out: `search_offered` tells it of web search, and
-    `hosted` names the dialect that alone has the others.
+    `hosted` names the dialect that alone has the others. `units` is None where tokens of text tell the whole cost.
     """
 
     stream: bool = False
@@ -45,6 +45,7 @@ class Requirements(Struct, frozen=True, gc=False):
     hosted: str = ""
     keeps_reasoning: bool = False  # the caller takes reasoning and brings it back, sealed, with the next turn
     longest_input: int = 0
+    units: Units | None = None
 
 
 class Options(Struct, frozen=True):

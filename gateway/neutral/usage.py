@@ -16,7 +16,8 @@ class Usage(Struct, frozen=True, gc=False):
     Tokens in: `input` (text, uncached), `cache_read`, `cache_write` (5 minutes), `cache_write_1h`, `input_audio`,
     `input_audio_cached`, `input_image`. Tokens out: `output` (text and reasoning), `output_audio`, `output_image`.
     Units: `searches`, `pages`, `images` (made), `characters`; `audio_ms` heard, `video_ms` made.
-    `basis` tells where the numbers come from.
+    `basis` tells where the numbers come from; `price_key` which price of a table the images or the video have:
+    `quality/size` or `<resolution>[_audio|_video]`.
     """
 
     input: int = 0
@@ -37,6 +38,7 @@ class Usage(Struct, frozen=True, gc=False):
     audio_ms: int = 0
     video_ms: int = 0
     basis: UsageBasis = "provider"
+    price_key: str = ""
 
     @property
     def input_total(self) -> int:
@@ -57,7 +59,18 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 NOTHING = Usage()
-COUNTS = tuple(name for name in Usage.__struct_fields__ if name != "basis")
+COUNTS = tuple(name for name in Usage.__struct_fields__ if name not in ("basis", "price_key"))
+
+
+class Units(Struct, frozen=True):
+    """What a request asks for beside text, or by which it is priced instead: images, pages, characters, sound.
+
+    `most` bounds it, before the call; `likely` is what is billed where nobody counted: an answer without usage, a
+    caller who hung up, a worker that died.
+    """
+
+    most: Usage
+    likely: Usage
 
 
 def read_count(value: Any) -> int:

@@ -136,7 +136,13 @@ class Facts:
 
 
 def _rare_costs(charge: Charge) -> dict[str, float]:
-    """The members of `cost_details` that most requests have nothing of."""
+    """The members of `cost_details` that most requests have nothing of; the `units` only where they cost."""
+    units = {
+        "ocr_cost": charge.ocr,
+        "character_input_cost": charge.characters,
+        "audio_duration_cost": charge.audio_seconds,
+        "video_output_cost": charge.video_output,
+    }
     return {
         "cache_write_input_cost": usd_number(charge.cache_write + charge.cache_write_1h),
         "request_cost": usd_number(charge.request),
@@ -145,6 +151,7 @@ def _rare_costs(charge: Charge) -> dict[str, float]:
         "image_output_cost": usd_number(charge.image_output + charge.images),
         "audio_input_cost": usd_number(charge.audio_input + charge.audio_cached_input),
         "audio_output_cost": usd_number(charge.audio_output),
+        **{name: usd_number(nusd) for name, nusd in units.items() if nusd},
     }
 
 

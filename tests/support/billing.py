@@ -24,7 +24,7 @@ from gateway.limits.rates import RateLimiter as RequestRates
 from gateway.limits.spending import CostBound, Spending
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Units, Usage
 from gateway.providers.protocol import Credential, Target
 from gateway.store.database import Database
 from gateway.store.intents import Intents
@@ -93,9 +93,10 @@ class House:
         account: BillingIdentity,
         ask: CostBound = CostBound(100_000, 2000 * MILLION, 100, True),
         credits: bool = True,
+        units: Units | None = None,
     ):
         self.context = account.context()
-        return self.settlements.admit(self.context, ask, credits, prompt_bytes=400, asked="m")
+        return self.settlements.admit(self.context, ask, credits, prompt_bytes=400, asked="m", units=units)
 
     def rows(self):
         return find(self.database, self.context.request_id)

@@ -2,13 +2,15 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.billing.bounds import Bounds, ask_for
+from gateway.billing.units import units_at
 from gateway.catalogue.entries import Mapping, Peak, Prices, Tier, TokenRates
 from gateway.catalogue.prices import cost_of
 from gateway.money import MILLION
 from gateway.neutral.chat import ChatRequest, Requirements
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Units, Usage
 
 AT_US = 1_780_000_000_000_000
 RATE = st.integers(0, 10**11) | st.none()
@@ -71,3 +73,43 @@ def test_the_callers_own_limit_counts_for_every_choice() -> None:
 
 def test_an_unpriced_limit_falls_back_to_the_installations_default() -> None:
     assert ask_for(request(10), (Mapping("a", "m", "x"),), 4096, AT_US).max_output == 4096
+
+
+UNIT_PRICES = st.builds(
+    TokenRates,
+    prompt=RATE,
+    completion=RATE,
+    request=RATE,
+    ocr_page=RATE,
+    character=RATE,
+    input_audio=RATE,
+    input_audio_hour=RATE,
+    output_audio=RATE,
+    output_image=RATE,
+    image=RATE,
+    web_search=RATE,
+    per_image=st.dictionaries(st.sampled_from(["low/1x1", "high/2x2", "default"]), st.integers(0, 10**11), min_size=1)
+    | st.just({}),
+)
+COUNTS = st.fixed_dictionaries(
+    {
+        name: st.integers(0, 3000)
+        for name in ("pages", "characters", "audio_ms", "searches", "input_audio", "input_image", "output_audio")
+    }
+    | {"images": st.integers(0, 10), "price_key": st.sampled_from(["low/1x1", "high/2x2", "auto/auto"])}
+)
+
+
+@given(
+    UNIT_PRICES, COUNTS, st.integers(0, 500), st.dictionaries(st.sampled_from(["low/1x1", "x"]), st.integers(1, 9000))
+)
+def test_no_use_of_any_unit_costs_more_than_the_bound_of_its_operation(
+    rates: TokenRates, counts: dict, text: int, tokens: dict
+) -> None:
+    mapping = Mapping("p", "m", "x", prices=(Prices(rates),), image_tokens=tokens)
+    most = Usage(**counts)
+    needs = Requirements(prompt_bytes=text, messages=1, units=Units(most, most))
+    ask = Bounds((mapping,)).ask(ChatRequest("m", needs, lambda: None), 4096, AT_US)
+    used = units_at(mapping, structs.replace(most, input=text))
+    assert cost_of(used, mapping, AT_US).total <= ask.bound_nusd
+    assert ask.bound_nusd == ask.least_nusd

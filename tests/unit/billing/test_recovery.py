@@ -1,11 +1,17 @@
+import dataclasses
+
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
 from gateway import ids
 from gateway.billing.reconciliation import doctor
+from gateway.catalogue.entries import Prices, TokenRates
+from gateway.limits.cost_bound import CostBound
 from gateway.limits.leases import fold
 from gateway.limits.returns import give_up
 from gateway.metering.usage_table import find
+from gateway.money import MILLION
+from gateway.neutral.usage import Units, Usage
 
 
 def query(one, sql, *params):
@@ -37,6 +43,24 @@ def test_a_killed_worker_loses_no_usage_and_strands_no_budget(dead, house):
     assert query(heir, "SELECT count(*) FROM lease") == (0,)
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
     assert query(heir, "SELECT COUNT(*) FROM team_usage") == (2,)
+    assert doctor(heir.database) == []
+
+
+def test_a_killed_call_is_counted_in_the_units_of_its_operation(house, account):
+    prices = (Prices(TokenRates(per_image={"low/1x1": 10**7 * MILLION})),)
+    where = target()
+    where = dataclasses.replace(where, mapping=dataclasses.replace(where.mapping, prices=prices))
+    asked = Usage(images=3, price_key="low/1x1")
+    one = house()
+    one.ledger.grant(account.organization, DOLLAR, "start")
+    one.admit(account, CostBound(30_000_016, 0, 0, True), units=Units(asked, asked)).begin(0, where)
+    request = one.context.request_id
+    one.die()
+    heir = house()
+    heir.recovery.run()
+    (row,) = find(heir.database, request)
+    assert (row.finish, row.cost_nusd, row.input_nusd, row.input) == ("interrupted", 30_000_000, 0, 0)
+    assert row.details == {"units": {"images": 3}, "nusd": {"images": 30_000_000}, "price_key": "low/1x1"}
     assert doctor(heir.database) == []
 
 

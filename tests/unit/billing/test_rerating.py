@@ -93,8 +93,47 @@ def test_what_cannot_be_priced_again_is_told_by_reason(one, account):
     other = dataclasses.replace(where.mapping, price_version="p2")
     left = rerate(one.database, catalogue(other), AT, AT + 1).left
     assert left == {"priced by another version": 2, "nothing was billed": 1}
+    older = """UPDATE usage SET extra = '{"units":{"images":2}}' WHERE extra LIKE ?"""
+    one.database.write(lambda: one.database.execute(older, ("%images%",)))
     report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
     assert report.left == {"nothing was billed": 1, "size not recorded": 1}
+
+
+IN_UNITS = TokenRates(
+    prompt=1000 * MILLION,
+    output_image=9000 * MILLION,
+    ocr_page=10**6 * MILLION,
+    character=15_000 * MILLION,
+    input_audio_hour=360 * 10**6 * MILLION,
+    web_search=10**7 * MILLION,
+    per_image={"low/1024x1024": 11 * 10**6 * MILLION, "high/1024x1024": 167 * 10**6 * MILLION},
+)
+
+
+@pytest.mark.parametrize(
+    ("usage", "nusd"),
+    [
+        (Usage(images=3, price_key="low/1024x1024"), 33_000_000),
+        (Usage(input=7, images=2, price_key="high/1024x1024"), 334_007_000),
+        (Usage(images=1, price_key="odd/1x1"), 167_000_000),
+        (Usage(pages=29), 29_000_000),
+        (Usage(characters=4096), 61_440_000),
+        (Usage(audio_ms=95_500), 9_550_000),
+        (Usage(searches=2), 20_000_000),
+    ],
+)
+def test_every_unit_is_priced_again_to_what_was_billed(one, account, usage, nusd):
+    where = place(prices=(Prices(IN_UNITS),))
+    serve(one, account, where, usage=usage)
+    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
+    assert lines(report) == {("mock/m-1", True): (1, nusd, nusd)} and report.left == {}
+
+
+def test_images_billed_by_tokens_are_priced_again(one, account):
+    where = place(prices=(Prices(TokenRates(prompt=1000 * MILLION, output_image=9000 * MILLION)),))
+    serve(one, account, where, usage=Usage(input=2, output_image=4160, images=1, price_key="high/1024x1024"))
+    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
+    assert lines(report) == {("mock/m-1", True): (1, 37_442_000, 37_442_000)}
 
 
 def test_a_region_has_its_own_prices(one, account):

@@ -1,14 +1,17 @@
+import dataclasses
+
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
 from gateway.billing.reconciliation import doctor
+from gateway.catalogue.entries import Prices, TokenRates
 from gateway.errors import Cancelled, OutOfCredits, SpendingLimitReached, Unavailable, UpstreamFailed
 from gateway.limits.budgets import Limits
 from gateway.limits.spending import CostBound
 from gateway.metering.models import OVERRUN, RETRIED
 from gateway.metering.usage_table import write_row
 from gateway.money import MILLION
-from gateway.neutral.usage import Usage
+from gateway.neutral.usage import Units, Usage
 
 
 @pytest.fixture
@@ -194,6 +197,27 @@ def test_no_byte_goes_upstream_after_the_leases_ran_out(one, account, clock):
         settlement.begin(0, target())
     settlement.close()
     assert one.spending.reserved_nusd() == 0 and one.intents.open_count() == 0
+
+
+@pytest.mark.parametrize(("finish", "error"), [("stop", None), ("client_disconnect", Cancelled("gone"))])
+def test_what_nobody_counted_is_billed_in_the_units_of_its_operation(one, account, finish, error):
+    where = target()
+    prices = (Prices(TokenRates(prompt=1000 * MILLION, character=15_000 * MILLION)),)
+    where = dataclasses.replace(where, mapping=dataclasses.replace(where.mapping, prices=prices))
+    asked = Usage(characters=400)
+    settlement = one.admit(account, CostBound(6_000_016, 0, 0, True), units=Units(asked, asked))
+    settlement.begin(0, where)
+    end = settlement.settle if error is None else settlement.abandon
+    end(attempt_at(where, finish=finish, error=error))
+    settlement.close()
+    one.rest()
+    (row,) = one.rows()
+    assert (row.cost_nusd, row.usage_basis, row.input, row.details["units"]) == (
+        6_000_000,
+        "estimated",
+        0,
+        {"characters": 400},
+    )
 
 
 def test_an_end_that_nobody_told_is_recorded_as_interrupted(one, account):

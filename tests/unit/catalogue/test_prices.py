@@ -135,8 +135,8 @@ def test_sound_by_the_hour_is_charged_by_its_length_and_not_by_tokens_too():
 
 def test_an_image_size_without_a_price_costs_the_dearest_listed():
     mapping = priced({"per_image": {"low/1024x1024": "0.01", "high/1024x1024": "0.04"}})
-    assert cost_of(Usage(images=2), mapping, NOON, image_key="ultra/9x9").images == 80_000_000
-    assert cost_of(Usage(images=2), mapping, NOON, image_key="low/1024x1024").images == 20_000_000
+    assert cost_of(Usage(images=2, price_key="ultra/9x9"), mapping, NOON).images == 80_000_000
+    assert cost_of(Usage(images=2, price_key="low/1024x1024"), mapping, NOON).images == 20_000_000
 
 
 def test_an_image_priced_by_the_piece_is_not_charged_by_tokens_too():
@@ -149,7 +149,7 @@ def test_an_unpriced_mapping_and_no_usage_cost_nothing():
     assert cost_of(Usage(), FULL, NOON) == Charge(plain=True)
 
 
-TEXT = ("input", "cache_read", "cache_write", "output", "reasoning", "basis")
+TEXT = ("input", "cache_read", "cache_write", "output", "reasoning", "basis", "price_key")
 
 
 @pytest.mark.parametrize("name", [name for name in Usage.__struct_fields__ if name not in TEXT])
@@ -185,9 +185,9 @@ def mappings(draw):
     return priced(prices, service_tiers={"flex": "0.5", "priority": "1.75"})
 
 
-def bound_of(mapping, input_tokens, output_tokens, **facts):
+def bound_of(mapping, input_tokens, output_tokens, service_tier="", media=True, **units):
     """The most that admission takes such a request to cost."""
-    most = dearest(mapping, NOON, **facts)
+    most = dearest(mapping, NOON, service_tier, media, Usage(**units))
     return most.fixed - (-input_tokens * most.input // MILLION) - (-output_tokens * most.output // MILLION)
 
 
@@ -219,21 +219,27 @@ def test_the_bound_takes_the_dearest_tier():
 
 
 @pytest.mark.parametrize(
-    ("prices", "units", "keys"),
+    ("prices", "units"),
     [
-        ({"web_search": "0.01"}, {"searches": 3}, {}),
-        ({"ocr_page": "0.001"}, {"pages": 70}, {}),
-        ({"character": "0.000015"}, {"characters": 4096}, {}),
-        ({"input_audio_hour": "0.36"}, {"audio_ms": 90_000}, {}),
-        ({"per_image": {"1024x1024": "0.04", "default": "0.08"}}, {"images": 4}, {"image_key": "1024x1024"}),
-        ({"per_image": {"1024x1024": "0.04"}}, {"images": 4}, {"image_key": "unknown"}),
-        ({"per_second": {"720p": "0.1"}}, {"video_ms": 8000}, {"video_key": "720p"}),
+        ({"web_search": "0.01"}, {"searches": 3}),
+        ({"ocr_page": "0.001"}, {"pages": 70}),
+        ({"character": "0.000015"}, {"characters": 4096}),
+        ({"input_audio_hour": "0.36"}, {"audio_ms": 90_000}),
+        ({"per_image": {"1024x1024": "0.04", "default": "0.08"}}, {"images": 4, "price_key": "1024x1024"}),
+        ({"per_image": {"1024x1024": "0.04"}}, {"images": 4, "price_key": "unknown"}),
+        ({"per_second": {"720p": "0.1"}}, {"video_ms": 8000, "price_key": "720p"}),
     ],
 )
-def test_every_unit_counts_in_the_bound(prices, units, keys):
+def test_every_unit_counts_in_the_bound(prices, units):
     mapping = priced(prices)
-    real = cost_of(Usage(**units), mapping, NOON, **keys).total
-    assert 0 < real <= bound_of(mapping, 0, 0, **units, **keys) <= real + 16
+    real = cost_of(Usage(**units), mapping, NOON).total
+    assert 0 < real <= bound_of(mapping, 0, 0, **units) <= real + 16
+
+
+def test_the_bound_of_an_unnamed_size_is_that_of_the_dearest():
+    mapping = priced({"per_image": {"low/1024x1024": "0.01", "high/1024x1024": "0.20", "default": "0.04"}})
+    assert cost_of(Usage(images=1, price_key="auto/auto"), mapping, NOON).total == 40_000_000
+    assert bound_of(mapping, 0, 0, images=1, price_key="auto/auto") >= 200_000_000
 
 
 def test_the_bound_counts_a_price_that_begins_tomorrow():

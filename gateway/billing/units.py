@@ -1,0 +1,25 @@
+"""What a request uses at a mapping where nobody counts it: in the units of its operation, else in bytes of text."""
+
+from msgspec import structs
+
+from gateway.catalogue.entries import Mapping
+from gateway.neutral.usage import Units, Usage
+
+BYTES_PER_TOKEN = 4
+
+
+def units_at(mapping: Mapping, usage: Usage) -> Usage:
+    """`usage` with the tokens that its images count at this mapping, where those are what is billed."""
+    table = mapping.image_tokens
+    if not usage.images or not table or usage.output_image:
+        return usage
+    tokens = table.get(usage.price_key) or max(table.values())
+    return structs.replace(usage, output_image=usage.images * tokens)
+
+
+def estimate(units: Units | None, mapping: Mapping, prompt_bytes: int, output_bytes: int = 0) -> Usage:
+    """What was used, nobody having told: the units that were asked for, else four bytes of text a token."""
+    if units is not None:
+        return structs.replace(units_at(mapping, units.likely), basis="estimated")
+    text, written = -(-prompt_bytes // BYTES_PER_TOKEN), -(-output_bytes // BYTES_PER_TOKEN)
+    return Usage(input=text, output=written, basis="estimated")
