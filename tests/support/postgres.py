@@ -4,7 +4,8 @@ import itertools
 
 import psycopg
 
-SHAPE = """SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
+SHAPE = """SELECT table_name, relkind, column_name, data_type, is_nullable, column_default
+FROM information_schema.columns JOIN pg_class ON oid = to_regclass(quote_ident(table_name))
 WHERE table_schema = 'public' ORDER BY table_name, ordinal_position"""
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 SEQUENCES = """SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)

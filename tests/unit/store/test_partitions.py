@@ -1,0 +1,145 @@
+"""Tables in partitions by ranges of the request id: conversion under load, ranges ahead, dropping."""
+
+import threading
+
+import pytest
+
+from gateway import ids
+from gateway.clock import DAY_US
+from gateway.errors import Unavailable
+from gateway.store import partitions as module
+from gateway.store.partitions import Partitions, id_at, time_of
+from gateway.threads import spawn
+
+INSERT = "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
+
+
+@pytest.fixture
+def store(postgresql_url, open_store):
+    return open_store(postgresql_url)
+
+
+@pytest.fixture
+def decisions(store):
+    return Partitions(store, "decision", ("request",), 7 * DAY_US)
+
+
+def put(store, *requests):
+    return store.write(lambda: store.execute_many(INSERT, [(one, b"p", b"r") for one in requests]))
+
+
+def count(store, table="decision"):
+    return store.read(lambda: store.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def now(store, days=0.0):
+    return id_at(store.now_us() + round(days * DAY_US))[:6] + bytes.fromhex(ids.new_hex())[6:]
+
+
+def test_a_table_becomes_the_first_of_its_partitions_and_keeps_its_unique_keys(store, decisions):
+    old, new = now(store, -400), now(store)
+    put(store, old, new)
+    decisions.keep_ready()
+    decisions.keep_ready()
+    first, rest = decisions.ranges()
+    assert (first.name, first.low, rest.name, rest.high) == ("decision_first", b"", "decision_rest", None)
+    assert first.high == rest.low and count(store) == count(store, "decision_first") == 2
+    assert put(store, old, new, now(store, 30)) == 1
+    assert count(store, "decision_rest") == 1
+
+
+def test_the_next_range_is_ready_before_it_begins(store, decisions, monkeypatch):
+    decisions.keep_ready()
+    end = time_of(decisions.ranges()[-1].low)
+    real = store.now_us()
+    monkeypatch.setattr(store, "now_us", lambda: end - 2 * DAY_US if end - 2 * DAY_US > real else end - DAY_US - 1)
+    assert len(decisions.ranges()) == 2
+    put(store, now(store, 30))  # a clock that runs ahead
+    monkeypatch.setattr(store, "now_us", lambda: end - DAY_US // 2)
+    decisions.keep_ready()
+    decisions.keep_ready()
+    found = decisions.ranges()
+    assert len(found) == 3 and all(a.high == b.low for a, b in zip(found, found[1:], strict=False))
+    assert count(store, found[1].name) == 1 and time_of(found[2].low) > end + 20 * DAY_US
+
+
+def test_old_ranges_go_whole_and_what_comes_for_them_later_has_a_place(store, decisions, monkeypatch):
+    decisions.keep_ready()
+    end = time_of(decisions.ranges()[-1].low)
+    old, newer = now(store, -20), id_at(end + DAY_US)
+    put(store, old, newer)
+    monkeypatch.setattr(store, "now_us", lambda: end)
+    decisions.keep_ready()
+    monkeypatch.undo()
+    assert decisions.ended(id_at(end - 1)) == []
+    for _ in range(2):
+        for one in decisions.ended(id_at(end + 40 * DAY_US))[:1]:
+            store.write(lambda one=one: decisions.drop(one))
+    assert [one.name for one in decisions.ranges()] == ["decision_past", "decision_rest"]
+    assert decisions.ended(id_at(end + 40 * DAY_US)) == [] and count(store) == 0
+    assert put(store, old, newer, now(store, 60)) == 3 and count(store, "decision_past") == 2
+    assert put(store, old) == 0
+
+
+def test_a_large_table_is_converted_while_rows_come_in(store, decisions, monkeypatch):
+    monkeypatch.setattr(module, "SMALL_ROWS", 10)
+    put(store, *(now(store, -n) for n in range(50)))
+    stop, written = threading.Event(), []
+
+    def write():
+        while not stop.is_set():
+            one = now(store)
+            put(store, one)
+            written.append(one)
+
+    writer = spawn(write)
+    try:
+        for _ in range(20):
+            try:
+                decisions.keep_ready()
+                break
+            except Unavailable:
+                continue
+    finally:
+        stop.set()
+        writer.join()
+    assert decisions.exist() and writer.successful() and count(store) == 50 + len(written)
+    first, _ = decisions.ranges()
+    assert (
+        time_of(first.high) > store.now_us() + 8 * DAY_US
+    )  # a version that knows nothing of it may run alone for days
+
+
+def test_a_conversion_that_was_cut_short_goes_on(store, decisions, monkeypatch):
+    monkeypatch.setattr(module, "SMALL_ROWS", 10)
+    put(store, *(now(store, -n) for n in range(50)))
+    decisions.keep_ready(lambda: False)
+    assert not decisions.exist()
+    put(store, now(store))
+    real = store.now_us()
+    monkeypatch.setattr(store, "now_us", lambda: real + 14 * DAY_US)  # its bound is near: it is put off
+    decisions.keep_ready(lambda: False)
+    put(store, now(store))
+    decisions.keep_ready()
+    assert decisions.exist() and count(store) == 52
+    assert time_of(decisions.ranges()[-1].low) > real + 22 * DAY_US
+
+
+def test_who_holds_the_table_is_not_made_to_wait(store, postgresql_url, open_store, decisions):
+    other = open_store(postgresql_url)
+
+    def hold():
+        other.execute("SELECT count(*) FROM decision")
+        with pytest.raises(Unavailable):
+            decisions.keep_ready()
+
+    other.write(hold)
+    decisions.keep_ready()
+    assert decisions.exist()
+
+
+def test_sqlite_has_none(sqlite_url, open_store):
+    store = open_store(sqlite_url)
+    partitions = Partitions(store, "decision", ("request",), DAY_US)
+    partitions.keep_ready()
+    assert partitions.ranges() == [] and partitions.ended(b"\xff" * 16) == [] and not partitions.exist()
