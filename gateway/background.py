@@ -247,41 +247,39 @@ def read_report(documents: Documents, name: str) -> JobReport | None:
 
 def make_background(services: Services) -> Background:
     """The table of the product over what a worker has."""
-    leadership = Leadership(services.database, services.control, services.clock)
+    leadership = Leadership(services.store.database, services.store.control, services.clock)
     lock = NodeLock(Path(services.settings.database.data_dir) / "background.lock")
-    return Background(TABLE, services, leadership, lock, services.clock, services.documents)
+    return Background(TABLE, services, leadership, lock, services.clock, services.store.documents)
 
 
 def _examine_books(services: Services, wanted: Wanted) -> None:
     """Hours are closed first: until a late row is booked, a closed hour and its rows differ."""
-    services.hours.close(wanted)
-    services.drift.measure(wanted)
+    services.billing.ledger_close.close(wanted)
+    services.billing.reconciliation_gauge.measure(wanted)
 
 
 def _forget_journals(services: Services, wanted: Wanted) -> None:
     """The marks of journals long ended."""
-    forget_writers(services.database, services.database.now_us() - WRITERS_KEPT_US)
+    forget_writers(services.store.database, services.store.database.now_us() - WRITERS_KEPT_US)
 
 
 TABLE = (
     # What a worker knows, holds or tells, so each does its own.
-    RecurringJob("gossip", 0.4, Scope.WORKER, lambda services, wanted: services.exchange.beat()),
-    RecurringJob("budget_leases", 0.4, Scope.WORKER, lambda services, wanted: services.settlements.tend()),
-    RecurringJob("rate_limits", 0.8, Scope.WORKER, lambda services, wanted: services.settlements.rates.exchange()),
-    RecurringJob("metrics", 2.0, Scope.WORKER, lambda services, wanted: services.counters.write()),
-    RecurringJob("local_models", 30.0, Scope.WORKER, lambda services, wanted: services.discovery.refresh(), first_s=0),
-    RecurringJob("response_cache", 600.0, Scope.WORKER, lambda services, wanted: services.cache.trim()),
-    RecurringJob("idempotency", 600.0, Scope.WORKER, lambda services, wanted: services.idempotency.trim()),
+    RecurringJob("gossip", 0.4, Scope.WORKER, lambda at, wanted: at.routing.gossip.beat()),
+    RecurringJob("budget_leases", 0.4, Scope.WORKER, lambda at, wanted: at.billing.settlements.tend()),
+    RecurringJob("rate_limits", 0.8, Scope.WORKER, lambda at, wanted: at.billing.settlements.rates.exchange()),
+    RecurringJob("metrics", 2.0, Scope.WORKER, lambda at, wanted: at.background.counters.write()),
+    RecurringJob("local_models", 30.0, Scope.WORKER, lambda at, wanted: at.routing.discovery.refresh(), first_s=0),
+    RecurringJob("response_cache", 600.0, Scope.WORKER, lambda at, wanted: at.engine.cache.trim()),
+    RecurringJob("idempotency", 600.0, Scope.WORKER, lambda at, wanted: at.engine.idempotency.trim()),
     # Files of the node.
-    RecurringJob("recovery", 0.8, Scope.NODE, lambda services, wanted: services.recovery.run()),
+    RecurringJob("recovery", 0.8, Scope.NODE, lambda at, wanted: at.billing.recovery.run()),
     # Rows of the installation.
-    RecurringJob(
-        "lost_leases", 15.0, Scope.INSTALLATION, lambda services, wanted: services.recovery.sweep_lost(wanted)
-    ),
-    RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda services, wanted: services.documents.sweep({}, wanted)),
-    RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda services, wanted: services.decisions.purge(wanted)),
-    RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda services, wanted: services.retention.purge(wanted)),
-    RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda services, wanted: services.responses.purge(wanted)),
+    RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, lambda at, wanted: at.billing.recovery.sweep_lost(wanted)),
+    RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, wanted: at.store.documents.sweep({}, wanted)),
+    RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, wanted: at.routing.decisions.purge(wanted)),
+    RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.retention.purge(wanted)),
+    RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.responses.purge(wanted)),
     RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),
     RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
 )

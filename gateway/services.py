@@ -5,6 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.accounts.authentication import Authentication
+from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.discounts import Discounts
+from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.vault import Vault
+from gateway.admin.funding import Funding
 from gateway.admin.management import Management
 from gateway.billing.ledger_close import LedgerClose
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
@@ -16,6 +21,7 @@ from gateway.control import Control
 from gateway.engine.cache import ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.custom_catalogue import CustomCatalogue
+from gateway.engine.custom_models import CustomModels
 from gateway.engine.decisions import Decisions
 from gateway.engine.executor import Executor
 from gateway.engine.gossip import Gossip
@@ -33,6 +39,7 @@ from gateway.metering.sources import Sources
 from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
+from gateway.providers.upstream import Upstreams
 from gateway.routing.health import Health
 from gateway.settings import Settings
 from gateway.store import migrations
@@ -50,48 +57,96 @@ FLUSH_S = 5.0
 
 
 @dataclass(slots=True)
-class Services:
-    """All that operations need. Surfaces use the engine (`executor` carries any operation, `chat` its own), the engine
-    the stores."""
+class StoreServices:
+    """What is kept: the database, and what is written and read around it."""
 
-    settings: Settings
-    clock: Clock
-    threads: Threads
     database: Database
     control: Control
     journal: Journal
     documents: Documents
-    responses: StoredResponses
     redis: Redis | None
-    transport: Transport
-    catalogue: Current
+    secrets: Secrets
+    vault: Vault
+
+
+@dataclass(slots=True)
+class AccountServices:
+    """Who calls, from which client, and what organizations brought along."""
+
     authentication: Authentication
+    sources: Sources
+    provider_keys: ProviderKeys
+    custom_providers: CustomProviders
+    custom_models: CustomModels
+    discounts: Discounts
+    funding: Funding
+
+
+@dataclass(slots=True)
+class RoutingServices:
+    """Where a request may go, and how it gets there."""
+
+    catalogue: Current
+    custom_catalogue: CustomCatalogue
+    discovery: Discovery
     credentials: Credentials
     health: Health
+    gossip: Gossip
     planner: Planner
-    custom_catalogue: CustomCatalogue
     decisions: Decisions
-    exchange: Gossip
+    transport: Transport
+    upstreams: Upstreams
+
+
+@dataclass(slots=True)
+class BillingServices:
+    """Budgets and credits: what is reserved of them, spent, booked, and proved."""
+
+    budgets: Budgets
+    ledger: LedgerBook
     spending: Spending
     settlements: Settlements
+    recovery: Recovery
+    ledger_close: LedgerClose
+    reconciliation_gauge: ReconciliationGauge
+
+
+@dataclass(slots=True)
+class EngineServices:
+    """What carries requests out (`executor` any operation, `chat` its own), and what it keeps of answers."""
+
+    executor: Executor[Request]
+    chat: ChatEngine
+    cache: ResponseCache
     idempotency: Idempotency
+    responses: StoredResponses
     replays: Replays
     retention: Retention
-    cache: ResponseCache
-    recovery: Recovery
-    hours: LedgerClose
-    drift: ReconciliationGauge
-    ledger: LedgerBook
-    budgets: Budgets
-    chat: ChatEngine
-    executor: Executor[Request]
+
+
+@dataclass(slots=True)
+class BackgroundServices:
+    """What runs beside the requests: threads for what would hold up the event loop, and counters for all workers."""
+
+    threads: Threads
     counters: Counters
-    management: Management
-    sources: Sources
-    discovery: Discovery
-    secrets: Secrets
     # Apart from `threads`, so that callers who unpack much do not keep commits waiting.
-    unpackers: Threads = field(default_factory=lambda: Threads(2))
+    unpackers: Threads
+
+
+@dataclass(slots=True)
+class Services:
+    """All that operations need, made once in a worker. `management` is what the management API changes."""
+
+    settings: Settings
+    clock: Clock
+    store: StoreServices
+    accounts: AccountServices
+    routing: RoutingServices
+    billing: BillingServices
+    engine: EngineServices
+    background: BackgroundServices
+    management: Management
     leaving: bool = False
     # What the server under the application knows, in the same form as `gauges`.
     server_gauges: Callable[[], dict[str, tuple[str, float]]] = field(default=dict, repr=False)
@@ -99,8 +154,8 @@ class Services:
 
     def start(self) -> None:
         """The worker takes its place among the others; its recurring work is `background`'s."""
-        self.control.start()
-        self.counters.start()
+        self.store.control.start()
+        self.background.counters.start()
 
     def watch(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
         """The server under the application tells its own figures by `gauges`."""
@@ -116,45 +171,45 @@ class Services:
             return
         self._closed = True
         for step in (
-            self.settlements.stop,
-            lambda: self.journal.close(FLUSH_S),
-            self.control.stop,
-            self.counters.stop,
-            self.transport.close,
-            self.database.close,
-            self.threads.close,
-            self.unpackers.close,
+            self.billing.settlements.stop,
+            lambda: self.store.journal.close(FLUSH_S),
+            self.store.control.stop,
+            self.background.counters.stop,
+            self.routing.transport.close,
+            self.store.database.close,
+            self.background.threads.close,
+            self.background.unpackers.close,
         ):
             try:
                 step()
             except GatewayError as error:
                 log.error("while leaving: %s", error)
-        if self.redis is not None:
-            self.redis.close()
+        if self.store.redis is not None:
+            self.store.redis.close()
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Gauges of this worker: name → (help text, value)."""
-        journal = self.journal
+        journal = self.store.journal
         return {
             "journal_pending": ("Records that wait for their commit.", journal.pending),
             "journal_commits": ("Commits of records since the start.", journal.commits),
             "journal_largest_batch": ("Most records in one commit.", journal.largest_batch),
             "journal_failed": ("Records that could not be written.", journal.failed),
-            "control_age_seconds": ("Age of what this worker knows of changes.", self.control.age_s()),
+            "control_age_seconds": ("Age of what this worker knows of changes.", self.store.control.age_s()),
             **self.server_gauges(),
-            **self.spending.gauges(),
-            **self.drift.gauges(),
-            "intents_open": ("Upstream calls without a durable record.", self.settlements.intents.open_count()),
+            **self.billing.spending.gauges(),
+            **self.billing.reconciliation_gauge.gauges(),
+            "intents_open": ("Upstream calls without a durable record.", self.billing.settlements.intents.open_count()),
         }
 
     def redis_connected(self) -> bool:
         """Without a Redis the in-process store stands in for it, which is always there."""
-        return self.redis is None or self.redis.connected()
+        return self.store.redis is None or self.store.redis.connected()
 
     def database_connected(self) -> bool:
         try:
-            self.database.now_us()
-            self.database.read(lambda: self.database.execute("SELECT 1").fetchone())
+            self.store.database.now_us()
+            self.store.database.read(lambda: self.store.database.execute("SELECT 1").fetchone())
         except GatewayError:
             return False
         return True
@@ -164,4 +219,4 @@ class Services:
         reasons = ["draining"] if self.leaving else []
         if not self.database_connected():
             return [*reasons, "the database is away"]
-        return [*reasons, *migrations.verify(self.database)]
+        return [*reasons, *migrations.verify(self.store.database)]

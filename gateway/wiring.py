@@ -24,6 +24,7 @@ from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache, SealedShelf, Shelf
 from gateway.engine.chat import ChatEngine
+from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.custom_models import CustomModels
 from gateway.engine.decisions import Decisions
@@ -41,89 +42,52 @@ from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.sources import read_clients
-from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.registry import make_protocols, make_upstreams
-from gateway.providers.upstream import Upstreams
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
 from gateway.routing.sticky import Sticky
-from gateway.services import Services
+from gateway.services import (
+    AccountServices,
+    BackgroundServices,
+    BillingServices,
+    EngineServices,
+    RoutingServices,
+    Services,
+    StoreServices,
+)
 from gateway.settings import Settings, SettingsError
 from gateway.store import migrations
-from gateway.store.database import Database, open_database
+from gateway.store.database import open_database
 from gateway.store.documents import Documents
-from gateway.store.installation import Secrets, load_secrets
+from gateway.store.installation import load_secrets
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal
-from gateway.store.redis import Redis, open_redis
+from gateway.store.redis import open_redis
 from gateway.store.turns import Turns
 from gateway.threads import Threads
 from gateway.transport import Transport
 
+UNPACKERS = 2
 SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
 
 
 @dataclass(frozen=True, slots=True)
-class StoreParts:
-    """The base of all other parts: the settings, the store and what is kept in it, the way out."""
+class Base:
+    """What every group is made of."""
 
     settings: Settings
+    data: Path  # the folder of the installation
     clock: Clock
-    threads: Threads
-    database: Database
-    secrets: Secrets
-    vault: Vault
-    control: Control
-    journal: Journal
-    documents: Documents
-    redis: Redis | None
+    store: StoreServices
+    background: BackgroundServices
     transport: Transport
-
-    @property
-    def data(self) -> Path:
-        return Path(self.settings.database.data_dir)
 
     @property
     def hash_key(self) -> bytes:
         """The newest key of fingerprints and lookups."""
-        return self.secrets.hash_keys[0]
-
-
-@dataclass(frozen=True, slots=True)
-class AccountParts:
-    """Who calls, and what organizations brought along."""
-
-    authentication: Authentication
-    provider_keys: ProviderKeys
-    custom_providers: CustomProviders
-    discounts: Discounts
-    offers: CustomModels
-    funding: Funding
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingParts:
-    """Where a request may go, and how it gets there."""
-
-    catalogue: Current
-    discovery: Discovery
-    credentials: Credentials
-    health: Health
-    counters: Counters
-    planner: Planner
-    decisions: Decisions
-    upstreams: Upstreams
-
-
-@dataclass(frozen=True, slots=True)
-class BillingParts:
-    """Reservation and settlement of costs."""
-
-    spending: Spending
-    settlements: Settlements
-    recovery: Recovery
+        return self.store.secrets.hash_keys[0]
 
 
 def build(settings: Settings) -> Services:
@@ -131,51 +95,21 @@ def build(settings: Settings) -> Services:
     base = _open_base(settings)
     accounts = _open_accounts(base)
     routing = _open_routing(base, accounts)
-    money = _open_money(base, accounts)
-    retention = _open_retention(base)
-    responses, idempotency = _open_responses(base), _open_idempotency(base, money)
-    cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
+    billing = _open_billing(base, accounts)
     return Services(
         settings=settings,
         clock=base.clock,
-        threads=base.threads,
-        database=base.database,
-        control=base.control,
-        journal=base.journal,
-        documents=base.documents,
-        responses=responses,
-        redis=base.redis,
-        transport=base.transport,
-        secrets=base.secrets,
-        authentication=accounts.authentication,
-        custom_catalogue=CustomCatalogue(accounts.offers, base.threads),
-        catalogue=routing.catalogue,
-        discovery=routing.discovery,
-        credentials=routing.credentials,
-        health=routing.health,
-        planner=routing.planner,
-        decisions=routing.decisions,
-        counters=routing.counters,
-        spending=money.spending,
-        settlements=money.settlements,
-        ledger=accounts.funding.ledger,
-        hours=LedgerClose(base.database, base.documents, accounts.funding.ledger),
-        drift=ReconciliationGauge(base.database, base.documents, base.clock),
-        budgets=accounts.funding.budgets,
-        chat=_open_chat(base, routing, money, cache),
-        executor=_open_executor(base, routing, money, cache),
-        idempotency=idempotency,
-        replays=Replays(base.database, routing.catalogue, base.clock),
-        retention=retention,
-        exchange=Gossip(routing.health, _find_board(base)),
-        cache=cache,
-        recovery=money.recovery,
+        store=base.store,
+        accounts=accounts,
+        routing=routing,
+        billing=billing,
+        engine=_open_engine(base, routing, billing),
+        background=base.background,
         management=_open_management(base, accounts, routing),
-        sources=read_clients(loader.FOLDER / "clients.toml"),
     )
 
 
-def _open_base(settings: Settings) -> StoreParts:
+def _open_base(settings: Settings) -> Base:
     clock, threads = Clock(), Threads()
     database = open_database(settings.database, clock, threads)
     database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
@@ -185,41 +119,42 @@ def _open_base(settings: Settings) -> StoreParts:
             "The database does not fit this code; run: python -m gateway.manage migrate\n" + problems[0]
         )
     secrets = load_secrets(settings, database)
-    return StoreParts(
-        settings=settings,
-        clock=clock,
-        threads=threads,
+    store = StoreServices(
         database=database,
-        secrets=secrets,
-        vault=Vault(secrets.encryption_keys),
         control=Control(database, clock),
         journal=Journal(database, clock),
         documents=Documents(database),
         redis=open_redis(settings.redis, clock),
-        transport=Transport(settings.timeouts, settings.security, clock=clock),
+        secrets=secrets,
+        vault=Vault(secrets.encryption_keys),
     )
+    data = Path(settings.database.data_dir)
+    background = BackgroundServices(threads, Counters(data / "metrics"), unpackers=Threads(UNPACKERS))
+    transport = Transport(settings.timeouts, settings.security, clock=clock)
+    return Base(settings, data, clock, store, background, transport)
 
 
-def _open_accounts(base: StoreParts) -> AccountParts:
-    database, control = base.database, base.control
+def _open_accounts(base: Base) -> AccountServices:
+    database, control = base.store.database, base.store.control
     funding = Funding(database, control)
-    provider_keys = ProviderKeys(database, control, base.secrets, funding.budgets.write_bound)
+    provider_keys = ProviderKeys(database, control, base.store.vault, funding.budgets.write_bound)
     custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
-    return AccountParts(
-        authentication=Authentication(database, control, base.secrets, base.clock),
+    return AccountServices(
+        authentication=Authentication(database, control, base.store.secrets, base.clock),
+        sources=read_clients(loader.FOLDER / "clients.toml"),
         provider_keys=provider_keys,
         custom_providers=custom_providers,
+        custom_models=CustomModels(custom_providers, provider_keys),
         discounts=Discounts(database, control),
         funding=funding,
-        offers=CustomModels(custom_providers, provider_keys),
     )
 
 
-def _open_routing(base: StoreParts, accounts: AccountParts) -> RoutingParts:
-    settings, clock = base.settings, base.clock
+def _open_routing(base: Base, accounts: AccountServices) -> RoutingServices:
+    settings, clock, store = base.settings, base.clock, base.store
     catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
-    health, counters = Health(clock), Counters(base.data / "metrics")
+    health, counters = Health(clock), base.background.counters
     bounds = KeyBounds(accounts.funding.budgets, settings.limits.default_max_output)
     protocols = make_protocols(base.transport, clock)
     router = Router(
@@ -234,122 +169,113 @@ def _open_routing(base: StoreParts, accounts: AccountParts) -> RoutingParts:
         {name: wire.lost for name, wire in protocols.items()},
         {name: frozenset(wire.codecs) for name, wire in protocols.items()},
     )
-    return RoutingParts(
+    return RoutingServices(
         catalogue=catalogue,
+        custom_catalogue=CustomCatalogue(accounts.custom_models, base.background.threads),
         discovery=Discovery(base.transport, catalogue, settings.environment),
         credentials=credentials,
         health=health,
-        counters=counters,
-        planner=Planner(router, credentials, health, counters, accounts.offers, bounds),
-        decisions=Decisions(base.database, base.journal, clock, settings.routing.decision_days),
+        gossip=Gossip(health, _find_board(base)),
+        planner=Planner(router, credentials, health, counters, accounts.custom_models, bounds),
+        decisions=Decisions(store.database, store.journal, clock, settings.routing.decision_days),
+        transport=base.transport,
         upstreams=make_upstreams(protocols, base.transport, clock, settings.timeouts),
     )
 
 
-def _open_money(base: StoreParts, accounts: AccountParts) -> BillingParts:
-    database, control, clock, journal = base.database, base.control, base.clock, base.journal
+def _open_billing(base: Base, accounts: AccountServices) -> BillingServices:
+    store, clock, funding = base.store, base.clock, accounts.funding
+    database, control = store.database, store.control
     folder = base.data / "journal"
     intents = Intents(folder, control.node)
-    recovery = Recovery(database, folder, control, clock, base.settings.timeouts.request_s)
-    spending = Spending(database, journal, control, clock, intents.claim)
-    rates = RateLimiter(RateLimits(database, control), clock, base.redis)
-    settlements = Settlements(spending, rates, journal, intents, clock, accounts.discounts, SETTLE_S)
-    return BillingParts(spending, settlements, recovery)
-
-
-def _open_executor(
-    base: StoreParts, routing: RoutingParts, money: BillingParts, cache: ResponseCache
-) -> Executor[Request]:
-    return Executor(
-        routing.planner,
-        money.settlements,
-        routing.upstreams,
-        base.clock,
-        base.settings,
-        routing.decisions,
-        cache,
+    spending = Spending(database, store.journal, control, clock, intents.claim)
+    rates = RateLimiter(RateLimits(database, control), clock, store.redis)
+    return BillingServices(
+        budgets=funding.budgets,
+        ledger=funding.ledger,
+        spending=spending,
+        settlements=Settlements(spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_S),
+        recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s),
+        ledger_close=LedgerClose(database, store.documents, funding.ledger),
+        reconciliation_gauge=ReconciliationGauge(database, store.documents, clock),
     )
 
 
-def _open_chat(base: StoreParts, routing: RoutingParts, money: BillingParts, cache: ResponseCache) -> ChatEngine:
-    return ChatEngine(
-        routing.planner,
-        money.settlements,
-        routing.upstreams,
-        base.clock,
-        base.settings,
-        base.hash_key,
-        routing.decisions,
-        cache,
+def _open_engine(base: Base, routing: RoutingServices, billing: BillingServices) -> EngineServices:
+    settings, clock, store = base.settings, base.clock, base.store
+    threads, settlements = base.background.threads, billing.settlements
+    cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
+    coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s)
+    carried_by = (routing.planner, settlements, routing.upstreams, clock, settings, routing.decisions, coalescing)
+    turns = Turns(store.database)
+    return EngineServices(
+        executor=Executor(*carried_by),
+        chat=ChatEngine(*carried_by, base.hash_key),
+        cache=cache,
+        idempotency=Idempotency(
+            store.documents,
+            store.database,
+            store.journal,
+            settlements,
+            store.control,
+            clock,
+            base.hash_key,
+            store.vault,
+            threads,
+        ),
+        responses=StoredResponses(turns, store.documents, store.vault, base.hash_key, threads, settings.responses),
+        replays=Replays(store.database, routing.catalogue, clock),
+        retention=Retention(store.database, store.journal, store.vault, threads, SETTLE_S),
     )
 
 
-def _open_idempotency(base: StoreParts, money: BillingParts) -> Idempotency:
-    return Idempotency(
-        base.documents,
-        base.database,
-        base.journal,
-        money.settlements,
-        base.control,
-        base.clock,
-        base.hash_key,
-        base.vault,
-        base.threads,
-    )
-
-
-def _open_retention(base: StoreParts) -> Retention:
-    return Retention(base.database, base.journal, base.vault, base.threads, SETTLE_S)
-
-
-def _open_responses(base: StoreParts) -> StoredResponses:
-    return StoredResponses(
-        Turns(base.database), base.documents, base.vault, base.hash_key, base.threads, base.settings.responses
-    )
-
-
-def _open_management(base: StoreParts, accounts: AccountParts, routing: RoutingParts) -> Management:
+def _open_management(base: Base, accounts: AccountServices, routing: RoutingServices) -> Management:
     check = ProviderCheck(
         routing.catalogue.current,
         routing.credentials,
         accounts.provider_keys,
         accounts.custom_providers,
+        accounts.custom_models,
         routing.upstreams,
         base.clock,
     )
     return Management(
-        base.database,
-        base.control,
-        base.secrets,
-        base.threads,
+        base.store.database,
+        base.store.control,
+        base.store.secrets,
+        base.background.threads,
         accounts.provider_keys,
         accounts.custom_providers,
         check,
         accounts.discounts,
         accounts.funding,
-        base.vault,
+        base.store.vault,
         base.settings.limits,
+        base.store.documents,
     )
 
 
-def _open_pins(base: StoreParts) -> Pins:
+def _open_pins(base: Base) -> Pins:
     """Where sessions are remembered for all workers."""
-    if base.redis is not None:
-        return Pins(RedisPins(base.redis), base.clock)
-    return Pins(JournalPins(base.documents, base.database, base.journal, base.clock), base.clock)
+    store = base.store
+    if store.redis is not None:
+        return Pins(RedisPins(store.redis), base.clock)
+    return Pins(JournalPins(store.documents, store.database, store.journal, base.clock), base.clock)
 
 
-def _open_shelf(base: StoreParts) -> Shelf:
+def _open_shelf(base: Base) -> Shelf:
     """Where cached answers are kept, encrypted."""
-    shelf: Shelf = DocumentShelf(base.documents, base.database, base.settings.cache.max_bytes)
-    if base.redis is not None:
-        shelf = RedisShelf(base.redis)
-    return SealedShelf(shelf, base.vault)
+    store = base.store
+    shelf: Shelf = DocumentShelf(store.documents, store.database, base.settings.cache.max_bytes)
+    if store.redis is not None:
+        shelf = RedisShelf(store.redis)
+    return SealedShelf(shelf, store.vault)
 
 
-def _find_board(base: StoreParts) -> Board | None:
+def _find_board(base: Base) -> Board | None:
     """Where workers exchange health of providers; None for a worker that is surely alone."""
-    if base.redis is not None:
-        return RedisBoard(base.redis)
-    alone = base.database.kind == "sqlite" and base.settings.server.workers == 1
-    return None if alone else TableBoard(base.database)
+    store = base.store
+    if store.redis is not None:
+        return RedisBoard(store.redis)
+    alone = store.database.kind == "sqlite" and base.settings.server.workers == 1
+    return None if alone else TableBoard(store.database)

@@ -16,7 +16,6 @@ from gateway.control import Control
 from gateway.errors import Internal, InvalidRequest, NotFound
 from gateway.ids import mask
 from gateway.store.database import Database
-from gateway.store.installation import Secrets
 
 REMEMBERED = 10_000  # organizations a worker remembers
 
@@ -86,12 +85,12 @@ class ProviderKeys:
     """The provider keys of all organizations: kept in the store, read from memory."""
 
     def __init__(
-        self, database: Database, control: Control, secrets: Secrets, write_bound: WriteBound = refuse_bound
+        self, database: Database, control: Control, vault: Vault, write_bound: WriteBound = refuse_bound
     ) -> None:
         self._database = database
         self._control = control
         self._write_bound = write_bound
-        self._vault = Vault(secrets.encryption_keys)
+        self._vault = vault
         self._memory: Memory[str, dict[str, tuple[StoredCredential, ...]]] = Memory(control, REMEMBERED)
 
     def keys_for(self, organization_id: str, provider: str) -> tuple[StoredCredential, ...]:

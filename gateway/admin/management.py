@@ -22,6 +22,7 @@ from gateway.errors import InvalidRequest, NotFound, Unauthenticated
 from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.store.database import Database
+from gateway.store.documents import Documents
 from gateway.store.installation import Secrets
 from gateway.threads import Threads
 
@@ -47,6 +48,7 @@ class Management:
         funding: Funding,
         vault: Vault,
         limits: settings.LimitSettings,
+        documents: Documents,
     ) -> None:
         self._database = database
         self._control = control
@@ -66,7 +68,7 @@ class Management:
         self.vault = vault
         self.second_factors = SecondFactors(database, self.vault, secrets.hash_keys)
         self.sign_in = SignInService(
-            database, threads, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0]
+            database, threads, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0], documents
         )
 
     def sign_up(self, token: str, name: str, password: str, peer: str, agent: str = "") -> NewSession:

@@ -45,6 +45,7 @@ class ProviderCheck:
         credentials: Credentials,
         provider_keys: ProviderKeys,
         custom_providers: CustomProviders,
+        custom_models: CustomModels,
         upstreams: Upstreams,
         clock: Clock,
     ) -> None:
@@ -52,7 +53,7 @@ class ProviderCheck:
         self._credentials = credentials
         self._provider_keys = provider_keys
         self._custom_providers = custom_providers
-        self._offers = CustomModels(custom_providers, provider_keys)
+        self._custom_models = custom_models
         self._upstreams = upstreams
         self._clock = clock
 
@@ -117,7 +118,7 @@ class ProviderCheck:
         info = self._custom_providers.providers_of(organization_id).get(name)
         known = info.models[0]["id"] if info and info.models else ""
         caller = Caller("", "user", "", organization_id, "", "", "", "owner", mode="api-keys")
-        offer = self._offers.offer(caller, name, model or known)
+        offer = self._custom_models.offer(caller, name, model or known)
         if offer is None:
             raise InvalidRequest(f"There is no custom provider {name} to test.", param="provider")
         return offer.mapping, offer.provider

@@ -61,10 +61,11 @@ class SignInService:
         throttle: Throttle,
         factors: SecondFactors,
         hash_key: bytes,
+        documents: Documents,
     ) -> None:
         self._database, self._threads, self._sessions = database, threads, sessions
         self._throttle, self._factors, self._hash_key = throttle, factors, hash_key
-        self._documents = Documents(database)
+        self._documents = documents
 
     def begin(self, email: str, password: str, place: Place) -> SignedIn | Pending:
         """A session for the right password, or what is still needed for one. Unauthenticated, Forbidden

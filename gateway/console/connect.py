@@ -127,7 +127,7 @@ def find_visitor(services: Services, inbound: Inbound) -> Visitor | None:
 
 def make_csrf(services: Services, visitor: Visitor, subject: str) -> str:
     """What a form must bring back: bound to the session and to what is decided."""
-    return hash_token(f"csrf\n{visitor.session.id}\n{subject}", services.secrets.hash_keys[0])
+    return hash_token(f"csrf\n{visitor.session.id}\n{subject}", services.store.secrets.hash_keys[0])
 
 
 def check_csrf(services: Services, visitor: Visitor, subject: str, given: dict[str, str]) -> None:

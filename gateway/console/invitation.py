@@ -129,7 +129,7 @@ def _make_csrf(services: Services, visitor: Visitor | None, token: str) -> str:
     subject = "invitation " + hashlib.sha256(token.encode()).hexdigest()
     if visitor is not None:
         return make_csrf(services, visitor, subject)
-    return hash_token(f"csrf\nnobody\n{subject}", services.secrets.hash_keys[0])
+    return hash_token(f"csrf\nnobody\n{subject}", services.store.secrets.hash_keys[0])
 
 
 OPERATIONS: tuple[Operation, ...] = (

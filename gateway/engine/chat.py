@@ -10,7 +10,7 @@ from gateway.billing.context import RequestContext
 from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
 from gateway.engine import healing, streaming, unary
-from gateway.engine.cache import ResponseCache
+from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.decisions import Decisions
 from gateway.engine.executor import Executor
 from gateway.engine.planning import Planner, RoutePlan
@@ -31,12 +31,12 @@ class ChatEngine(Executor[ChatRequest]):
         upstreams: Upstreams,
         clock: Clock,
         settings: Settings,
-        fingerprint_key: bytes,
         decisions: Decisions,
-        cache: ResponseCache,
+        coalescing: RequestCoalescing,
+        fingerprint_key: bytes,
     ) -> None:
         """`fingerprint_key` is a secret of the installation: what callers name goes upstream as its HMAC only."""
-        super().__init__(planner, settlements, upstreams, clock, settings, decisions, cache)
+        super().__init__(planner, settlements, upstreams, clock, settings, decisions, coalescing)
         self._fingerprint_key = fingerprint_key
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:

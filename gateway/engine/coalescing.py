@@ -66,7 +66,7 @@ class RequestCoalescing:
         clock: Clock,
         heartbeat_s: float,
     ) -> None:
-        self._cache = cache
+        self.cache = cache
         self._settlements = settlements
         self._decisions = decisions
         self._clock = clock
@@ -164,7 +164,7 @@ class RequestCoalescing:
     def _close(self, key: str, shared_call: SharedCall) -> None:
         if shared_call.locked:
             shared_call.locked = False
-            self._cache.unlock(key)
+            self.cache.unlock(key)
         if self._shared_calls.get(key) is shared_call:
             del self._shared_calls[key]
         if not shared_call.ended:
@@ -195,17 +195,17 @@ class RequestCoalescing:
 
     def _keep(self, asking: SharedRequest, shared_call: SharedCall) -> None:
         if shared_call.landed and shared_call.entry is not None:
-            self._cache.put(asking.key, shared_call.entry, asking.context.caller.cache_ttl_s)
+            self.cache.put(asking.key, shared_call.entry, asking.context.caller.cache_ttl_s)
 
     def _await_elsewhere(self, asking: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
         """The answer that another worker makes now; None when this one shall make it."""
-        shared_call.locked = self._cache.lock(asking.key)
+        shared_call.locked = self.cache.lock(asking.key)
         if shared_call.locked:
             return None
         until = min(asking.deadline, self._clock.monotonic() + ELSEWHERE_S)
         while self._clock.monotonic() < until:
             pause(POLL_S)
-            shared_call.locked = self._cache.lock(asking.key)
+            shared_call.locked = self.cache.lock(asking.key)
             entry = self._find(asking)
             if entry is not None or shared_call.locked:
                 return entry
@@ -214,7 +214,7 @@ class RequestCoalescing:
     # Giving an answer that was made for another.
 
     def _find(self, asking: SharedRequest) -> CachedAnswer | None:
-        entry = self._cache.get(asking.key)
+        entry = self.cache.get(asking.key)
         if entry is None or entry.origin.mapping in self._denied(asking):
             return None
         return entry if self._target_of(asking, entry.origin.mapping) is not None else None

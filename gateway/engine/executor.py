@@ -12,7 +12,6 @@ from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
 from gateway.engine import streaming, unary
 from gateway.engine.attempts import Walk
-from gateway.engine.cache import ResponseCache
 from gateway.engine.coalescing import AnswerSource, RequestCoalescing, SharedRequest
 from gateway.engine.decisions import Decisions
 from gateway.engine.planning import Planner, RoutePlan
@@ -61,7 +60,7 @@ class Executor(Generic[R]):
         clock: Clock,
         settings: Settings,
         decisions: Decisions,
-        cache: ResponseCache,
+        coalescing: RequestCoalescing,
     ) -> None:
         self._planner = planner
         self._settlements = settlements
@@ -72,8 +71,7 @@ class Executor(Generic[R]):
         self._drain_s = settings.metering.drain_s
         self._timeouts = settings.timeouts
         self._decisions = decisions
-        self._cache = cache
-        self._sharing = RequestCoalescing(cache, settlements, decisions, clock, settings.timeouts.heartbeat_s)
+        self._cache, self._coalescing = coalescing.cache, coalescing
 
     def generate(self, context: RequestContext, request: R) -> Answer:
         """The whole answer, settled. Raises what the caller must be told."""
@@ -81,7 +79,7 @@ class Executor(Generic[R]):
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
             asking = SharedRequest(context, request, route_plan, key, deadline)
-            return Answer(*self._sharing.generate(asking, self._source(asking)))
+            return Answer(*self._coalescing.generate(asking, self._source(asking)))
         run = self._admit(context, request, route_plan, deadline)
         try:
             return Answer(self._unary(run), run.outcome)
@@ -98,7 +96,7 @@ class Executor(Generic[R]):
         deadline = min(context.deadline, context.started + self._timeouts.stream_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
             asking = SharedRequest(context, request, route_plan, key, deadline)
-            batches, outcome = self._sharing.stream(asking, self._source(asking))
+            batches, outcome = self._coalescing.stream(asking, self._source(asking))
         else:
             run = self._admit(context, request, route_plan, deadline)
             batches, outcome = self._events(run), run.outcome

@@ -9,7 +9,6 @@ from gateway.accounts.changes import OPERATOR
 from gateway.accounts.invitations import Invitations
 from gateway.accounts.models import Role
 from gateway.accounts.second_factor import SecondFactors
-from gateway.accounts.vault import Vault
 from gateway.errors import NotFound
 from gateway.operator.installation import Installation, address_of, opened
 from gateway.operator.output import print_table
@@ -106,8 +105,7 @@ def reset_second_factor(ctx: click.Context, email: str) -> None:
     """Take a person's second factor away, who lost it and their recovery codes; their password signs them in."""
     installation = ctx.with_resource(opened())
     user_id, address = _user(installation, email)
-    vault = Vault(installation.secrets.encryption_keys)
-    factors = SecondFactors(installation.database, vault, installation.secrets.hash_keys)
+    factors = SecondFactors(installation.database, installation.vault, installation.secrets.hash_keys)
     gone = factors.remove(user_id, actor=OPERATOR)
     click.echo(f"The second factor of {address} is removed." if gone else f"{address} has no second factor.")
 

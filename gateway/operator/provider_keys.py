@@ -138,7 +138,7 @@ def remove_provider(ctx: click.Context, organization_id: str, name: str) -> None
 
 def _keys(installation: Installation) -> ProviderKeys:
     write_bound = _budgets(installation).write_bound
-    return ProviderKeys(installation.database, installation.control, installation.secrets, write_bound)
+    return ProviderKeys(installation.database, installation.control, installation.vault, write_bound)
 
 
 def _budgets(installation: Installation) -> Budgets:

@@ -31,17 +31,17 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     token = token_of(inbound)
     if not token:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer <key>' or in the header 'x-api-key'.")
-    return services.authentication.caller(token)
+    return services.accounts.authentication.caller(token)
 
 
 def admit(services: Services, inbound: Inbound, operation: str, surface: str = "openai") -> RequestContext:
     """Authenticate first, then the content type, then the source: the order of the HTTP reference."""
     sender = inbound.sender
-    if sender is not None and sender.caller is not None and services.authentication.holds(sender.caller):
+    if sender is not None and sender.caller is not None and services.accounts.authentication.holds(sender.caller):
         return _begin(services, inbound, sender.caller, sender.source, operation, surface)
     caller, headers = caller_of(services, inbound), inbound.headers
     require_json(inbound)
-    source = services.sources.source(headers)
+    source = services.accounts.sources.source(headers)
     context = _begin(services, inbound, caller, source, operation, surface)
     if _says_more(headers):
         _read_wishes(context, inbound)
@@ -54,7 +54,7 @@ def context_of(
     services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str = "openai"
 ) -> RequestContext:
     """The context of a request for the engine: caller, time, label, session and gateway options."""
-    context = _begin(services, inbound, caller, services.sources.source(inbound.headers), operation, surface)
+    context = _begin(services, inbound, caller, services.accounts.sources.source(inbound.headers), operation, surface)
     if _says_more(inbound.headers):
         _read_wishes(context, inbound)
     return context
@@ -76,7 +76,7 @@ def _begin(
         surface=surface,
     )
     if caller.retention == RETAIN:
-        inbound.payload = context.payload = services.retention.begin(context, inbound.path, inbound.body)
+        inbound.payload = context.payload = services.engine.retention.begin(context, inbound.path, inbound.body)
     return context
 
 

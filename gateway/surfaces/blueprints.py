@@ -26,7 +26,7 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its format; nothing escapes."""
     handler, errors, paid = _until_its_end(operation), operation.errors or replies.OPENAI, operation.paid
-    count, name = services.counters.count, f"{operation.method} {operation.path}"
+    count, name = services.background.counters.count, f"{operation.method} {operation.path}"
     answers: dict[int, Count] = {}
     notices = replies.deprecation_headers(operation.deprecated) if operation.deprecated else []
 
@@ -82,7 +82,7 @@ def _once(services: Services, errors: ErrorFormat, inbound: Inbound, handle: Cal
         caller = auth.caller_of(services, inbound)
         route = f"{inbound.method} {inbound.path}"
         keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _content(inbound), inbound.request_id)
-        reply = services.idempotency.answer(keyed, make, partial(_check_replay, services, caller, inbound))
+        reply = services.engine.idempotency.answer(keyed, make, partial(_check_replay, services, caller, inbound))
     except GatewayError as error:
         return replies.error_reply(error, errors, inbound.shown_id)
     if not reply.replayed:
@@ -91,7 +91,7 @@ def _once(services: Services, errors: ErrorFormat, inbound: Inbound, handle: Cal
 
 
 def _check_replay(services: Services, caller: Caller, inbound: Inbound, request_id: str) -> None:
-    services.replays.check(caller, inbound.peer, [request_id])
+    services.engine.replays.check(caller, inbound.peer, [request_id])
 
 
 def _content(inbound: Inbound) -> tuple[bytes, ...]:
@@ -147,7 +147,7 @@ def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies
                 proxies=proxies,
                 public_url=server.public_url,
                 admit=gate.owner,
-                run=services.unpackers.run,
+                run=services.background.unpackers.run,
             )
         except GatewayError as error:
             return respond(replies.error_reply(error, errors, request.environ.get(REQUEST_ID, "")))

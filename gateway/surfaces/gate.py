@@ -28,7 +28,7 @@ class Gate:
         """
         services = self._services
         known = sender.caller if sender is not None else None
-        if known is not None and services.authentication.holds(known):
+        if known is not None and services.accounts.authentication.holds(known):
             return known.organization_id
         inbound = Inbound("", "", headers)
         token = (

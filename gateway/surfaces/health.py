@@ -103,7 +103,7 @@ class MetricsCollector(Collector):
         self._services = services
 
     def collect(self) -> Iterator[Metric]:
-        counters = self._services.counters
+        counters = self._services.background.counters
         totals, histograms = counters.totals(), counters.histograms()
         for name, (text, labels) in COUNTERS.items():
             counter = CounterMetricFamily(f"llmgateway_{name}", text, labels=labels)

@@ -60,7 +60,7 @@ class Visitor:
         """The visitor's membership, in one of `roles` when given. NotFound (no such organization), Forbidden."""
         found = self.memberships.get(organization_id)
         if found is None:
-            organizations.find_organization(self.services.database, organization_id)
+            organizations.find_organization(self.services.store.database, organization_id)
             raise Forbidden("You do not belong to this organization.")
         if roles and found.role not in roles:
             raise Forbidden(f"This needs the role {' or '.join(roles)}; you are {found.role}.")
@@ -72,14 +72,14 @@ class Visitor:
 
     def project(self, project_id: str, *roles: str) -> ProjectInfo:
         """A project of an organization that the visitor belongs to, in one of `roles`. NotFound, Forbidden."""
-        project = projects.find_project(self.services.database, project_id)
+        project = projects.find_project(self.services.store.database, project_id)
         self.member(project.organization_id, *roles)
         return project
 
     def key(self, key_id: str) -> KeyInfo:
         """A key that the visitor may see and change: any of their organization, a developer's own. NotFound,
         Forbidden."""
-        key = keys.find(self.services.database, key_id)
+        key = keys.find(self.services.store.database, key_id)
         mine = self.member(key.organization_id)
         if mine.role not in MANAGERS and key.member_id != mine.id:
             raise Forbidden("You have no permission for this API key: developers manage the keys they created.")
@@ -88,7 +88,7 @@ class Visitor:
     def other_member(self, organization_id: str, member_id: str) -> MemberInfo:
         """Another member whom the visitor may change: only owners touch owners. NotFound, Forbidden."""
         mine = self.manager(organization_id)
-        for one in members.list_members(self.services.database, organization_id):
+        for one in members.list_members(self.services.store.database, organization_id):
             if one.id == member_id:
                 if one.role == "owner" and mine.role != "owner":
                     raise Forbidden("Only an owner may change an owner.")
@@ -129,7 +129,7 @@ def visit(services: Services, token: str) -> Visitor:
     if not token.startswith(PREFIX):
         raise Unauthenticated("This takes a session (sign in), not an API key.", code="session_invalid")
     session = services.management.sessions.find(token)
-    found = members.list_members(services.database, user_id=session.user_id)
+    found = members.list_members(services.store.database, user_id=session.user_id)
     return Visitor(services, session, {one.organization_id: one for one in found if one.status == "active"})
 
 

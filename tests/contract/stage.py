@@ -87,7 +87,7 @@ class Stage:
         fake._script.clear()
         for kept in ("signatures", "sealed"):
             getattr(fake, kept, set()).clear()
-        cooldowns = self.gateway.services.health.cooldowns
+        cooldowns = self.gateway.services.routing.health.cooldowns
         for rest in cooldowns.export():
             cooldowns.clear(rest[0])
         fake.script(*(MAKERS[maker].script(say) for say in says))
@@ -125,5 +125,5 @@ def open_stage(folder: Path, **environment: str) -> Iterator[Stage]:
         keys = {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in MAKERS.items()}
         catalogue = {"GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue"))}
         gateway = stack.enter_context(local_gateway(settings, **places, **keys, **catalogue, **environment))
-        gateway.services.transport.fetch = fetch
+        gateway.services.routing.transport.fetch = fetch
         yield Stage(gateway, fakes)

@@ -73,7 +73,7 @@ def offsets(length: int, spare: int) -> list[int]:
 
 def rows(stage: Stage) -> int:
     """Requests that have a usage row."""
-    database = stage.gateway.services.database
+    database = stage.gateway.services.store.database
     sql = "SELECT COUNT(DISTINCT request) FROM usage"
     return database.read(lambda: database.execute(sql).fetchone())[0]
 

@@ -13,6 +13,7 @@ from werkzeug.test import Client
 
 from gateway.engine.cache import DocumentShelf, ResponseCache
 from gateway.engine.chat import ChatEngine
+from gateway.engine.coalescing import RequestCoalescing
 from gateway.providers.protocol import Codec, Wire
 from gateway.providers.registry import make_protocols, make_upstreams
 from gateway.services import Services
@@ -49,30 +50,35 @@ def estrange(wire: Wire) -> Wire:
 def rebuilding(services: Services) -> ChatEngine:
     """The engine of `services` without a relay lane."""
     settings = services.settings
-    protocols = {name: estrange(one) for name, one in make_protocols(services.transport, services.clock).items()}
-    shelf = DocumentShelf(services.documents, services.database, settings.cache.max_bytes)
+    protocols = {
+        name: estrange(one) for name, one in make_protocols(services.routing.transport, services.clock).items()
+    }
+    hash_key = services.store.secrets.hash_keys[0]
+    shelf = DocumentShelf(services.store.documents, services.store.database, settings.cache.max_bytes)
+    cache = ResponseCache(shelf, hash_key, settings.cache)
+    settlements, decisions = services.billing.settlements, services.routing.decisions
     return ChatEngine(
-        services.planner,
-        services.settlements,
-        make_upstreams(protocols, services.transport, services.clock, settings.timeouts),
+        services.routing.planner,
+        settlements,
+        make_upstreams(protocols, services.routing.transport, services.clock, settings.timeouts),
         services.clock,
         settings,
-        services.secrets.hash_keys[0],
-        services.decisions,
-        ResponseCache(shelf, services.secrets.hash_keys[0], settings.cache),
+        decisions,
+        RequestCoalescing(cache, settlements, decisions, services.clock, settings.timeouts.heartbeat_s),
+        hash_key,
     )
 
 
 @pytest.fixture
 def rebuilt(stage: Stage) -> Iterator[Callable[[], None]]:
     """A switch that takes the relay lane away for the rest of the test."""
-    services, engine = stage.gateway.services, stage.gateway.services.chat
+    services, engine = stage.gateway.services, stage.gateway.services.engine.chat
 
     def switch() -> None:
-        services.chat = rebuilding(services)
+        services.engine.chat = rebuilding(services)
 
     yield switch
-    services.chat = engine
+    services.engine.chat = engine
 
 
 def shown(stage: Stage, surface: str, case: Case, streamed: bool) -> list[Any]:

@@ -30,7 +30,7 @@ def cached(request, settings: Callable[..., Settings], upstream: FakeOpenAI) -> 
     if request.param == "redis":
         environment["REDIS_URL"] = request.getfixturevalue("redis_url")
     with local_gateway(settings, **environment) as running:
-        project = list_projects(running.services.database)[0]
+        project = list_projects(running.services.store.database)[0]
         switch(running, project.id)
         yield running
 
@@ -38,7 +38,7 @@ def cached(request, settings: Callable[..., Settings], upstream: FakeOpenAI) -> 
 def switch(gateway: LocalGateway, project_id: str, **more: Any) -> None:
     services = gateway.services
     change = ProjectChange(cache_enabled=True, cache_ttl_s=60, **more)
-    update_project(services.database, services.control, project_id, change, actor="test")
+    update_project(services.store.database, services.store.control, project_id, change, actor="test")
 
 
 def raw(gateway: LocalGateway, key: str = "", messages: list | None = None, **more: Any) -> httpx.Response:
@@ -79,7 +79,7 @@ def test_a_replay_has_its_own_row_at_no_cost(cached):
     messages = unique()
     raw(cached, messages=messages)
     log_id = raw(cached, messages=messages).json()["metadata"]["log_id"]
-    (row,) = find(cached.services.database, log_id)
+    (row,) = find(cached.services.store.database, log_id)
     assert row.flags & CACHED and row.cost_nusd == 0 and row.output > 0
 
 
@@ -126,8 +126,8 @@ def test_a_failed_or_broken_answer_is_not_kept(cached, upstream, answer):
 
 def test_two_projects_never_share_an_answer(cached, upstream):
     services = cached.services
-    mine = list_projects(services.database)[0]
-    other = create_project(services.database, services.control, mine.organization_id, "Other", actor="test")
+    mine = list_projects(services.store.database)[0]
+    other = create_project(services.store.database, services.store.control, mine.organization_id, "Other", actor="test")
     switch(cached, other.id)
     key = new_key(cached, other.id)
     messages = unique()
@@ -137,9 +137,11 @@ def test_two_projects_never_share_an_answer(cached, upstream):
 
 def new_key(gateway: LocalGateway, project_id: str) -> str:
     services = gateway.services
-    member = services.authentication.caller(gateway.key).member_id
+    member = services.accounts.authentication.caller(gateway.key).member_id
     draft = Draft(project_id, member, "Second")
-    return create(services.database, services.control, services.secrets.hash_keys, draft, actor="test").token
+    return create(
+        services.store.database, services.store.control, services.store.secrets.hash_keys, draft, actor="test"
+    ).token
 
 
 def test_identical_requests_at_once_make_one_upstream_call(cached, upstream):

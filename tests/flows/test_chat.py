@@ -30,7 +30,7 @@ class City(BaseModel):
 
 
 def rows_of(gateway: LocalGateway, request_id: str) -> list:
-    return find(gateway.services.database, request_id)
+    return find(gateway.services.store.database, request_id)
 
 
 def raw(gateway: LocalGateway, body: dict | bytes, **headers: str) -> httpx.Response:

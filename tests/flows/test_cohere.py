@@ -56,5 +56,5 @@ def test_calls_and_usage_reach_a_chat_client(house: LocalGateway, service: FakeC
     answer = openai.chat.completions.create(model=MODEL, messages=HELLO, tools=[tool])
     (choice,) = answer.choices
     assert (choice.finish_reason, choice.message.tool_calls[0].function.arguments) == ("tool_calls", '{"x": 1}')
-    (row,) = find(house.services.database, answer.metadata["log_id"])
+    (row,) = find(house.services.store.database, answer.metadata["log_id"])
     assert (row.input, row.cache_read, row.output) == (7, 4, 7)

@@ -232,7 +232,7 @@ def test_recurring_work_is_added_by_a_function_and_a_line(tmp_path, settings, im
             while not any(report.at_us for report in reports() if report.name == job.name):
                 gevent.sleep(0.05)
         assert [report.error for report in reports() if report.name == job.name] == [""]
-        assert gateway.services.documents.get("acme", "organizations") == b"1"
+        assert gateway.services.store.documents.get("acme", "organizations") == b"1"
 
 
 def test_every_command_of_the_page_exists() -> None:

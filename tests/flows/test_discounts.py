@@ -25,14 +25,14 @@ LISTED = 100 * TOKEN_NUSD
 def gateway(settings: Callable[..., Settings], tmp_path: Path) -> Iterator[LocalGateway]:
     with Mint() as mint, local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
         yield running
-        running.services.journal.flush(5)
-        assert doctor(running.services.database) == []
+        running.services.store.journal.flush(5)
+        assert doctor(running.services.store.database) == []
 
 
 def set_discount(gateway: LocalGateway, ppm: int, provider: str = EVERY, model: str = EVERY) -> DiscountInfo:
     services = gateway.services
     wanted = DiscountInfo(EVERY, provider, model, ppm)
-    return services.management.discounts.put(wanted, services.catalogue.current(), actor="operator")
+    return services.management.discounts.put(wanted, services.routing.catalogue.current(), actor="operator")
 
 
 def ask(gateway: LocalGateway, path: str, **more: Any) -> httpx.Response:
@@ -69,9 +69,9 @@ def test_the_cost_that_is_told_and_billed_is_the_reduced_one(gateway: LocalGatew
     told = ask(gateway, "/v1/chat/completions")
     assert told.json()["usage"]["cost"] == LISTED * 0.8 / NANO
     assert told.headers["x-llmgateway-cost"] == "0.024"
-    caller = gateway.services.authentication.caller(gateway.key)
-    assert gateway.services.ledger.balance(caller.organization_id).spent_nusd == LISTED * 4 // 5
-    assert gateway.services.budgets.status(caller.key_id).usage_nusd == LISTED * 4 // 5
+    caller = gateway.services.accounts.authentication.caller(gateway.key)
+    assert gateway.services.billing.ledger.balance(caller.organization_id).spent_nusd == LISTED * 4 // 5
+    assert gateway.services.billing.budgets.status(caller.key_id).usage_nusd == LISTED * 4 // 5
 
 
 def test_activity_tells_what_discounts_saved(gateway: LocalGateway) -> None:
@@ -79,8 +79,8 @@ def test_activity_tells_what_discounts_saved(gateway: LocalGateway) -> None:
     made = set_discount(gateway, 250_000)
     ask(gateway, "/v1/chat/completions")
     gateway.services.management.discounts.remove(made.id, actor="operator")
-    gateway.services.journal.flush(5)
-    owner = members.list_members(gateway.services.database)[0]
+    gateway.services.store.journal.flush(5)
+    owner = members.list_members(gateway.services.store.database)[0]
     token = gateway.services.management.sessions.open(owner.user_id).token
     for group, breakdown in (("model", "modelBreakdown"), ("apiKey", "apiKeyBreakdown"), ("user", "userBreakdown")):
         with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {token}"}) as http:
@@ -93,6 +93,6 @@ def test_usage_is_priced_alike_again(gateway: LocalGateway) -> None:
     set_discount(gateway, 333_333)
     ask(gateway, "/v1/chat/completions")
     services = gateway.services
-    services.journal.flush(5)
-    report = rerate(services.database, services.catalogue.current(), 0, services.clock.now_us() + 1)
+    services.store.journal.flush(5)
+    report = rerate(services.store.database, services.routing.catalogue.current(), 0, services.clock.now_us() + 1)
     assert report.owed() == {} and [line.rows for line in report.lines.values()] == [1]

@@ -13,7 +13,7 @@ from support.gateways import LocalGateway, local_gateway
 from support.spending import write_mint
 
 from gateway.accounts.projects import ProjectChange, list_projects, update_project
-from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.limits.budgets import Limits
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import find
@@ -63,15 +63,15 @@ def post(house: LocalGateway, headers: dict[str, str] | None = None, **body: Any
 
 
 def row_of(house: LocalGateway, log_id: str) -> Any:
-    house.services.journal.flush(5)
-    (row,) = find(house.services.database, log_id)
+    house.services.store.journal.flush(5)
+    (row,) = find(house.services.store.database, log_id)
     return row
 
 
 def change(house: LocalGateway, **changes: Any) -> None:
     services = house.services
-    project = list_projects(services.database)[0]
-    update_project(services.database, services.control, project.id, ProjectChange(**changes), actor="test")
+    project = list_projects(services.store.database)[0]
+    update_project(services.store.database, services.store.control, project.id, ProjectChange(**changes), actor="test")
 
 
 @pytest.mark.parametrize("encoding", [None, "float", "base64"])
@@ -177,22 +177,22 @@ def test_a_cached_answer_is_given_again_for_nothing(house, upstream, encoding: s
 def test_an_own_provider_key_pays_instead_of_the_credits(settings, tmp_path) -> None:
     with Mint() as mint, local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as house:
         services = house.services
-        stored = ProviderKeys(services.database, services.control, services.secrets)
-        caller = services.authentication.caller(house.key)
+        stored = services.accounts.provider_keys
+        caller = services.accounts.authentication.caller(house.key)
         stored.add(caller.organization_id, ProviderKeyDraft("mint", "own-key"), actor="test")
         change(house, mode="api-keys")
         answer = post(house, model="mint/leaf", input="text")
         assert answer.status_code == 200, answer.text
         assert answer.json()["metadata"]["routing"][0]["credentialSource"] == "byok"
-        services.journal.flush(5)
-        assert services.ledger.balance(caller.organization_id).spent_nusd == 0
+        services.store.journal.flush(5)
+        assert services.billing.ledger.balance(caller.organization_id).spent_nusd == 0
 
 
 def test_a_spent_key_is_refused_before_anything_is_sent(house, upstream) -> None:
     services = house.services
-    key_id = services.authentication.caller(house.key).key_id
-    services.database.write(lambda: services.budgets.write_limits("key", key_id, Limits(total_nusd=0)))
-    services.control.confirm()
+    key_id = services.accounts.authentication.caller(house.key).key_id
+    services.store.database.write(lambda: services.billing.budgets.write_limits("key", key_id, Limits(total_nusd=0)))
+    services.store.control.confirm()
     answer = post(house)
     assert answer.status_code == 402 and answer.json()["error"]["code"] == "key_limit_reached"
     assert upstream.calls == []

@@ -36,8 +36,8 @@ def send(gateway, http, body=BODY, key="k-1", path="chat/completions", token="")
 
 
 def spent(gateway: LocalGateway) -> int:
-    gateway.services.journal.flush(5)
-    database = gateway.services.database
+    gateway.services.store.journal.flush(5)
+    database = gateway.services.store.database
     return database.read(lambda: database.execute("SELECT COALESCE(SUM(cost_nusd), 0) FROM usage").fetchone()[0])
 
 
@@ -108,9 +108,9 @@ def test_a_stream_that_broke_is_given_again_with_its_error(gateway: LocalGateway
 
 
 def test_a_refusal_before_the_upstream_is_not_kept(gateway: LocalGateway, upstream: FakeOpenAI, http) -> None:
-    gateway.services.ledger.post(organization(gateway), "adjustment", -100 * 10**9, "all of it")
+    gateway.services.billing.ledger.post(organization(gateway), "adjustment", -100 * 10**9, "all of it")
     assert send(gateway, http).status_code == 402
-    gateway.services.ledger.post(organization(gateway), "grant", 10**9, "some of it")
+    gateway.services.billing.ledger.post(organization(gateway), "grant", 10**9, "some of it")
     gevent.sleep(0.15)  # a shortage is believed for a moment
     answer = send(gateway, http)
     assert answer.status_code == 200 and "idempotent-replayed" not in answer.headers
@@ -118,7 +118,7 @@ def test_a_refusal_before_the_upstream_is_not_kept(gateway: LocalGateway, upstre
 
 
 def organization(gateway: LocalGateway) -> str:
-    return gateway.services.authentication.caller(gateway.key).organization_id
+    return gateway.services.accounts.authentication.caller(gateway.key).organization_id
 
 
 def test_an_unknown_api_key_learns_nothing_of_a_key(gateway: LocalGateway, upstream: FakeOpenAI, http) -> None:

@@ -31,18 +31,18 @@ def gateway(settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> It
     with local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
         set_mode(running, "api-keys")
         yield running
-        running.services.journal.flush(5)
-        assert doctor(running.services.database) == []
+        running.services.store.journal.flush(5)
+        assert doctor(running.services.store.database) == []
 
 
 def set_mode(gateway: LocalGateway, mode: str) -> None:
     services = gateway.services
-    project = services.authentication.caller(gateway.key).project_id
-    update_project(services.database, services.control, project, ProjectChange(mode=mode), actor="operator")
+    project = services.accounts.authentication.caller(gateway.key).project_id
+    update_project(services.store.database, services.store.control, project, ProjectChange(mode=mode), actor="operator")
 
 
 def add_key(gateway: LocalGateway, most_nusd: int | None, label: str = "") -> ProviderKeyInfo:
-    organization = gateway.services.authentication.caller(gateway.key).organization_id
+    organization = gateway.services.accounts.authentication.caller(gateway.key).organization_id
     draft = ProviderKeyDraft("mint", f"own-{label}", label, max_spend_nusd=most_nusd)
     return gateway.services.management.provider_keys.add(organization, draft, actor="operator")
 
@@ -66,7 +66,7 @@ def test_a_used_up_key_is_refused_when_nothing_else_is_left(gateway: LocalGatewa
     told = [pay(gateway, f"k{number}") for number in range(4)]
     assert [(one.status, one.code) for one in told] == [(200, ""), (200, ""), (402, CODE), (402, CODE)]
     assert len(mint.calls) == 2 and explained(gateway).json()["error"]["code"] == CODE
-    assert gateway.services.budgets.status(key.id).usage_nusd == 2 * CALL_NUSD
+    assert gateway.services.billing.budgets.status(key.id).usage_nusd == 2 * CALL_NUSD
     assert pay(gateway, "less", max_tokens=49).status == 200
 
 
@@ -82,8 +82,8 @@ def test_the_platforms_key_serves_where_the_project_allows_it(gateway: LocalGate
     add_key(gateway, CALL_NUSD + ROOM, "own")
     set_mode(gateway, "hybrid")
     assert [sources(pay(gateway, f"h{number}")) for number in range(3)] == [["own"], ["platform"], ["platform"]]
-    organization = gateway.services.authentication.caller(gateway.key).organization_id
-    assert gateway.services.ledger.balance(organization).spent_nusd == 2 * CALL_NUSD
+    organization = gateway.services.accounts.authentication.caller(gateway.key).organization_id
+    assert gateway.services.billing.ledger.balance(organization).spent_nusd == 2 * CALL_NUSD
 
 
 def test_explanations_name_the_key_that_was_passed_over(gateway: LocalGateway) -> None:
@@ -91,7 +91,7 @@ def test_explanations_name_the_key_that_was_passed_over(gateway: LocalGateway) -
     (left_out,) = explained(gateway).json()["excluded"]
     assert left_out["stage"] == "budget" and left_out["reason"].startswith(f"{empty.id}: ")
     told = [pay(gateway, f"e{number}").body["metadata"]["log_id"] for number in range(2)]
-    gateway.services.journal.flush(5)
+    gateway.services.store.journal.flush(5)
     kept = [ask(gateway, "GET", f"/route/explain/{log_id}").json() for log_id in told]
     # The keys take turns: one of the two requests met the empty one first.
     assert sorted(len(one["excluded"]) for one in kept) == [0, 1]
@@ -105,17 +105,19 @@ def test_a_bound_that_is_raised_or_removed_is_in_force_at_once(gateway: LocalGat
     for most in (CALL_NUSD + ROOM, None):
         keys.update(key.organization_id, key.id, ProviderKeyChange(bounded=True, max_spend_nusd=most), actor="test")
         assert pay(gateway, "some").status == 200
-    assert gateway.services.budgets.status(key.id).usage_nusd == CALL_NUSD
+    assert gateway.services.billing.budgets.status(key.id).usage_nusd == CALL_NUSD
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_bound_counts_in_a_project_that_keeps_payloads(gateway: LocalGateway, stream: bool) -> None:
     services = gateway.services
-    project = services.authentication.caller(gateway.key).project_id
-    update_project(services.database, services.control, project, ProjectChange(retention="retain"), actor="operator")
+    project = services.accounts.authentication.caller(gateway.key).project_id
+    update_project(
+        services.store.database, services.store.control, project, ProjectChange(retention="retain"), actor="operator"
+    )
     key = add_key(gateway, CALL_NUSD + ROOM)
     assert [pay(gateway, f"r{number}", stream=stream).status for number in range(2)] == [200, 402]
-    assert services.budgets.status(key.id).usage_nusd == CALL_NUSD
+    assert services.billing.budgets.status(key.id).usage_nusd == CALL_NUSD
 
 
 def test_a_stream_that_outgrows_its_keys_bound_ends_with_a_typed_error(gateway: LocalGateway, mint: Mint) -> None:

@@ -101,7 +101,7 @@ def test_a_second_factor_own_sessions_and_whose_a_limit_is_work_on_both_stores(g
     secret = base64.b32decode(desk("POST", "/auth/second-factor", {"password": PASSWORD})["secret"])
 
     def code(ahead: int = 0) -> str:
-        return code_at(secret, gateway.services.database.now_us() // 30_000_000 + ahead)
+        return code_at(secret, gateway.services.store.database.now_us() // 30_000_000 + ahead)
 
     codes = desk("POST", "/auth/second-factor/confirm", {"code": code(-1)})["recoveryCodes"]
     assert other.web.get(f"{gateway.address}/orgs", timeout=20).status_code == 401

@@ -51,15 +51,15 @@ class Caller:
 
     def __init__(self, gateway: LocalGateway) -> None:
         services = gateway.services
-        owner = members.list_members(services.database)[0]
+        owner = members.list_members(services.store.database)[0]
         self.sign_in = lambda: services.management.sessions.open(owner.user_id).token
         self.tokens = {
             "session": self.sign_in(),
             "bearerKey": gateway.key,
             "operatorToken": METRICS_TOKEN,
         }
-        key = keys.list_keys(services.database)[0]
-        project = projects.list_projects(services.database)[0]
+        key = keys.list_keys(services.store.database)[0]
+        project = projects.list_projects(services.store.database)[0]
         self.known = {
             "organization_id": owner.organization_id,
             "project_id": project.id,

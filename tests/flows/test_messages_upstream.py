@@ -167,10 +167,10 @@ def test_the_projects_policy_marks_the_prompt_for_the_makers_cache(
 
 def set_policy(house: LocalGateway, policy: str) -> None:
     """As an administrator sets it for the key's project."""
-    database = house.services.database
+    database = house.services.store.database
     change = ProjectChange(cache_markers=policy)
     for project in list_projects(database):
-        update_project(database, house.services.control, project.id, change, actor="test")
+        update_project(database, house.services.store.control, project.id, change, actor="test")
 
 
 @pytest.mark.parametrize("stream", [False, True])

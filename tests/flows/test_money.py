@@ -14,7 +14,7 @@ from support.gateways import LocalGateway, local_gateway
 from support.spending import BODIES, TOKEN_NUSD, Told, at_once, pay, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
-from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.billing.reconciliation import doctor
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import read_period
@@ -46,35 +46,35 @@ def gateway(settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> It
     with local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
         yield running
         rest(running)
-        assert doctor(running.services.database) == []
+        assert doctor(running.services.store.database) == []
         assert reserved(running) == 0
 
 
 def rest(gateway: LocalGateway) -> None:
-    gateway.services.journal.flush(5)
-    gateway.services.settlements.reap()
-    gateway.services.spending.tend(idle_s=-1.0, keep_s=-1.0)
+    gateway.services.store.journal.flush(5)
+    gateway.services.billing.settlements.reap()
+    gateway.services.billing.spending.tend(idle_s=-1.0, keep_s=-1.0)
 
 
 def caller(gateway: LocalGateway) -> Any:
-    return gateway.services.authentication.caller(gateway.key)
+    return gateway.services.accounts.authentication.caller(gateway.key)
 
 
 def limit(gateway: LocalGateway, usd: float, scope: str = "key", **more: Any) -> None:
     own = caller(gateway)
     limits = Limits(total_nusd=round(usd * NANO), **more)
-    gateway.services.budgets.set_limits(scope, own.key_id if scope == "key" else own.member_id, limits)
+    gateway.services.billing.budgets.set_limits(scope, own.key_id if scope == "key" else own.member_id, limits)
 
 
 def set_credits(gateway: LocalGateway, usd: float) -> None:
-    ledger, organization = gateway.services.ledger, caller(gateway).organization_id
+    ledger, organization = gateway.services.billing.ledger, caller(gateway).organization_id
     change = round(usd * NANO) - ledger.balance(organization).balance_nusd
     ledger.post(organization, "adjustment", change, f"to {usd}")
 
 
 def select(gateway: LocalGateway, sql: str) -> list[tuple]:
-    gateway.services.journal.flush(5)
-    database = gateway.services.database
+    gateway.services.store.journal.flush(5)
+    database = gateway.services.store.database
     return database.read(lambda: database.execute(sql).fetchall())
 
 
@@ -147,20 +147,20 @@ def test_credits_run_out_exactly(gateway: LocalGateway, mint: Mint) -> None:
     told += [pay(gateway, f"o{number}") for number in range(20, 24)]
     assert [one.status for one in told].count(200) == 3 == len(mint.calls)
     assert {one.code for one in told if one.status != 200} == {"insufficient_credits"}
-    assert gateway.services.ledger.balance(caller(gateway).organization_id).balance_nusd == NANO // 100
+    assert gateway.services.billing.ledger.balance(caller(gateway).organization_id).balance_nusd == NANO // 100
 
 
 def test_own_provider_keys_cost_no_credits_but_count_for_limits(gateway: LocalGateway, mint: Mint) -> None:
     services, own = gateway.services, caller(gateway)
-    stored = ProviderKeys(services.database, services.control, services.secrets)
+    stored = services.accounts.provider_keys
     stored.add(own.organization_id, ProviderKeyDraft("mint", "own-key"), actor="operator")
     change = ProjectChange(mode="api-keys")
-    update_project(services.database, services.control, own.project_id, change, actor="operator")
+    update_project(services.store.database, services.store.control, own.project_id, change, actor="operator")
     set_credits(gateway, 0)
     limit(gateway, 0.05)
     assert [pay(gateway, f"b{number}").status for number in range(2)] == [200, 402]
-    assert services.ledger.balance(own.organization_id).spent_nusd == 0
-    assert services.budgets.status(own.key_id).usage_nusd == CALL_NUSD
+    assert services.billing.ledger.balance(own.organization_id).spent_nusd == 0
+    assert services.billing.budgets.status(own.key_id).usage_nusd == CALL_NUSD
 
 
 # Bounds and what passes them.
@@ -206,7 +206,7 @@ def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(gat
 
 
 def test_answers_tell_where_the_caller_stands_with_its_rates(gateway: LocalGateway) -> None:
-    RateLimits(gateway.services.database, gateway.services.control).set_limit("key", "*", "requests", 2)
+    RateLimits(gateway.services.store.database, gateway.services.store.control).set_limit("key", "*", "requests", 2)
     first, second, third = (answer(gateway) for _ in range(3))
     assert [one.status_code for one in (first, second, third)] == [200, 200, 429]
     assert first.headers["ratelimit-policy"] == '"requests";q=2;w=60'
@@ -217,13 +217,15 @@ def test_answers_tell_where_the_caller_stands_with_its_rates(gateway: LocalGatew
 
 def test_streams_tell_it_too_and_without_limits_nothing_is_told(gateway: LocalGateway) -> None:
     assert not [name for name in answer(gateway).headers if "ratelimit" in name]
-    RateLimits(gateway.services.database, gateway.services.control).set_limit("model", "mint/coin", "tokens", 9000)
+    RateLimits(gateway.services.store.database, gateway.services.store.control).set_limit(
+        "model", "mint/coin", "tokens", 9000
+    )
     told = answer(gateway, stream=True)
     assert told.headers["x-ratelimit-limit-tokens"] == "9000"
 
 
 def test_messages_tell_it_in_their_own_words_beside(gateway: LocalGateway) -> None:
-    RateLimits(gateway.services.database, gateway.services.control).set_limit("key", "*", "requests", 5)
+    RateLimits(gateway.services.store.database, gateway.services.store.control).set_limit("key", "*", "requests", 5)
     operation = next(one for one in PAID if one.path == "/v1/messages")
     told = send(gateway, operation).headers
     assert told["anthropic-ratelimit-requests-limit"] == "5" == told["ratelimit-limit"]
@@ -232,11 +234,11 @@ def test_messages_tell_it_in_their_own_words_beside(gateway: LocalGateway) -> No
 
 
 def test_slots_come_back_whatever_becomes_of_a_request(gateway: LocalGateway, mint: Mint) -> None:
-    RateLimits(gateway.services.database, gateway.services.control).set_limit("key", "*", "concurrency", 3)
+    RateLimits(gateway.services.store.database, gateway.services.store.control).set_limit("key", "*", "concurrency", 3)
     told: list[Told] = at_once(6, lambda number: pay(gateway, f"s{number}", "wait:0.3"))
     assert sorted(one.status for one in told) == [200] * 3 + [429] * 3
     gevent.sleep(0.1)
-    assert gateway.services.settlements.rates.running() == 0
+    assert gateway.services.billing.settlements.rates.running() == 0
     assert pay(gateway, "again").status == 200
 
 

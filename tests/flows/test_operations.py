@@ -40,7 +40,7 @@ def test_the_health_report_has_exactly_the_documented_shape(gateway: LocalGatewa
 def test_a_database_that_is_away_is_reported_unless_it_is_skipped(
     gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway.services, "database", Away())
+    monkeypatch.setattr(gateway.services.store, "database", Away())
     answer = get(gateway, "/")
     assert answer.status_code == 503
     assert answer.json()["message"] == "Service Unavailable - Database is unavailable"
@@ -124,12 +124,12 @@ def test_a_websocket_is_refused_at_once_so_that_clients_fall_back(gateway: Local
 
 def test_what_expired_is_tidied_away_from_time_to_time(gateway: LocalGateway) -> None:
     services = gateway.services
-    services.documents.put("stored_response", "old", b"x", ttl_s=-1)
-    services.documents.put("stored_response", "new", b"x", ttl_s=60)
+    services.store.documents.put("stored_response", "old", b"x", ttl_s=-1)
+    services.store.documents.put("stored_response", "new", b"x", ttl_s=60)
     for name in ("response_cache", "idempotency", "documents", "decisions", "payload_log", "responses", "journals"):
         gateway.app.background.run(name)
     sql = "SELECT key FROM document WHERE kind = 'stored_response'"
-    assert services.database.read(lambda: services.database.execute(sql).fetchall()) == [("new",)]
+    assert services.store.database.read(lambda: services.store.database.execute(sql).fetchall()) == [("new",)]
 
 
 def test_the_model_list_is_compressed_for_who_accepts_it(gateway: LocalGateway) -> None:

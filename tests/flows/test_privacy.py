@@ -26,19 +26,19 @@ def http(gateway: LocalGateway) -> Iterator[httpx.Client]:
 
 
 def keep_nothing(gateway: LocalGateway) -> None:
-    own = gateway.services.authentication.caller(gateway.key)
+    own = gateway.services.accounts.authentication.caller(gateway.key)
     services = gateway.services
     policy = {"zeroDataRetention": True}
-    set_policy(services.database, services.control, own.organization_id, policy, actor="test")
+    set_policy(services.store.database, services.store.control, own.organization_id, policy, actor="test")
     # The fake provider keeps nothing either, so that the policy lets it serve.
-    catalogue = services.catalogue.current()
+    catalogue = services.routing.catalogue.current()
     provider = catalogue.provider("openai")
     object.__setattr__(provider.data_policy, "retention", "none")
 
 
 @pytest.fixture
 def zdr(gateway: LocalGateway) -> Iterator[LocalGateway]:
-    provider = gateway.services.catalogue.current().provider("openai")
+    provider = gateway.services.routing.catalogue.current().provider("openai")
     before = provider.data_policy.retention
     keep_nothing(gateway)
     yield gateway
@@ -47,8 +47,8 @@ def zdr(gateway: LocalGateway) -> Iterator[LocalGateway]:
 
 def stored(gateway: LocalGateway) -> list[bytes]:
     """Every value of every table that holds what callers sent or got."""
-    gateway.services.journal.flush(5)
-    database = gateway.services.database
+    gateway.services.store.journal.flush(5)
+    database = gateway.services.store.database
     found: list[bytes] = []
     for table, column in (("document", "value"), ("stored_response", "body"), ("stored_value", "value")):
         rows = database.read(lambda t=table, c=column: database.execute(f"SELECT {c} FROM {t}").fetchall())
@@ -75,7 +75,7 @@ def test_responses_of_an_sdk_with_its_defaults_work_under_zero_data_retention_an
     with client.responses.stream(model=MODEL, input=SAID) as stream:
         assert stream.get_final_response().status == "completed"
     assert not any(SAID in readable(value) for value in stored(zdr))
-    database = zdr.services.database
+    database = zdr.services.store.database
     count = database.read(lambda: database.execute("SELECT count(*) FROM stored_response").fetchone()[0])
     assert count == 0
 
@@ -99,7 +99,7 @@ def test_what_needs_storage_says_so_under_zero_data_retention(
 def test_what_was_stored_before_zero_data_retention_is_not_shown_but_can_be_deleted(
     gateway: LocalGateway, client: OpenAI, http: httpx.Client
 ) -> None:
-    provider = gateway.services.catalogue.current().provider("openai")
+    provider = gateway.services.routing.catalogue.current().provider("openai")
     before = provider.data_policy.retention
     answer = client.responses.create(model=MODEL, input=SAID)
     keep_nothing(gateway)
@@ -115,9 +115,9 @@ def test_kept_answers_of_idempotency_keys_and_of_the_cache_are_encrypted(
     gateway: LocalGateway, http: httpx.Client, upstream: FakeOpenAI
 ) -> None:
     services = gateway.services
-    project = services.authentication.caller(gateway.key).project_id
+    project = services.accounts.authentication.caller(gateway.key).project_id
     change = ProjectChange(cache_enabled=True, cache_ttl_s=600)
-    update_project(services.database, services.control, project, change, actor="operator")
+    update_project(services.store.database, services.store.control, project, change, actor="operator")
     upstream.script(Answer(SAID))
     for headers in ({"Idempotency-Key": "k-1"}, {"Idempotency-Key": "k-1"}, {}):
         answer = http.post(f"{gateway.url}/chat/completions", json=CHAT, headers=headers)
@@ -130,8 +130,8 @@ def test_kept_answers_of_idempotency_keys_and_of_the_cache_are_encrypted(
 def test_what_an_earlier_release_kept_in_plain_text_is_still_read(gateway: LocalGateway, http: httpx.Client) -> None:
     headers = {"Idempotency-Key": "old"}
     first = http.post(f"{gateway.url}/chat/completions", json=CHAT, headers=headers)
-    gateway.services.journal.flush(5)
-    database = gateway.services.database
+    gateway.services.store.journal.flush(5)
+    database = gateway.services.store.database
 
     def rewrite() -> None:
         ((value,),) = database.execute("SELECT value FROM document WHERE kind = 'idempotency'").fetchall()
@@ -145,9 +145,9 @@ def test_what_an_earlier_release_kept_in_plain_text_is_still_read(gateway: Local
 
 
 def forbid(gateway: LocalGateway, kind: str, value: dict[str, Any]) -> None:
-    services, own = gateway.services, gateway.services.authentication.caller(gateway.key)
+    services, own = gateway.services, gateway.services.accounts.authentication.caller(gateway.key)
     place = ("organization", own.organization_id)
-    add_rule(services.database, services.control, *place, kind, value, actor="test")
+    add_rule(services.store.database, services.store.control, *place, kind, value, actor="test")
 
 
 RULES = [

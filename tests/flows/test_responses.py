@@ -54,7 +54,7 @@ def test_an_answer_is_a_valid_response_with_usage_cost_and_who_served_it(client:
 def test_every_answer_has_one_usage_row(client: OpenAI, gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("Good day.", prompt=1000, completion=500))
     answer = client.responses.create(model=MODEL, input="Hello")
-    (row,) = find(gateway.services.database, answer.llmgateway["log_id"])
+    (row,) = find(gateway.services.store.database, answer.llmgateway["log_id"])
     assert (row.input, row.output, row.cost_nusd) == (1000, 500, 450_000)
 
 
@@ -144,12 +144,14 @@ def test_a_reference_to_a_stored_item_stands_for_it(client: OpenAI, upstream: Fa
 def stranger(gateway: LocalGateway) -> Iterator[OpenAI]:
     """A client of another project of the same organization."""
     services = gateway.services
-    mine = services.authentication.caller(gateway.key)
+    mine = services.accounts.authentication.caller(gateway.key)
     project = projects.create_project(
-        services.database, services.control, mine.organization_id, name="Other", actor=OPERATOR
+        services.store.database, services.store.control, mine.organization_id, name="Other", actor=OPERATOR
     )
     draft = keys.Draft(project.id, mine.member_id, "other")
-    made = keys.create(services.database, services.control, services.secrets.hash_keys, draft, actor=OPERATOR)
+    made = keys.create(
+        services.store.database, services.store.control, services.store.secrets.hash_keys, draft, actor=OPERATOR
+    )
     yield OpenAI(base_url=gateway.url, api_key=made.token, max_retries=0)
 
 

@@ -97,7 +97,7 @@ def test_chat_searches_the_web_and_cites(sdk: OpenAI, gateway: LocalGateway, mak
         told = sdk.chat.completions.create(**asked)
         text, notes = told.choices[0].message.content, [n.to_dict() for n in told.choices[0].message.annotations]
     assert text == "It rains." and [note["url_citation"]["url"] for note in notes] == [PAGE]
-    (row,) = find(gateway.services.database, told.metadata["log_id"])
+    (row,) = find(gateway.services.store.database, told.metadata["log_id"])
     # 1000 tokens in at $0.25 and 100 out at $2 a million, and one search at $10 a thousand
     assert (row.input, row.output, row.cost_nusd) == (1000, 100, 250_000 + 200_000 + 10_000_000)
 
@@ -303,7 +303,7 @@ def test_a_parsed_answer_is_relayed(sdk: OpenAI, maker: FakeMaker) -> None:
 def test_a_search_costs_the_same_relayed(sdk: OpenAI, gateway: LocalGateway, maker: FakeMaker) -> None:
     maker.responses.script(Answer(searched("a"), *FOUND, prompt=1000, completion=100))
     made = sdk.responses.create(model=MODEL, input="Hello", tools=[{"type": "web_search"}])
-    (row,) = find(gateway.services.database, made.llmgateway["log_id"])
+    (row,) = find(gateway.services.store.database, made.llmgateway["log_id"])
     assert row.cost_nusd == 250_000 + 200_000 + 2 * 10_000_000
 
 

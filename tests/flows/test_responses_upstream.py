@@ -43,7 +43,7 @@ def test_a_whole_answer_is_relayed_under_our_names(sdk: OpenAI, relaying: LocalG
     Response.model_validate(answer.to_dict(), strict=True)
     assert (answer.output_text, answer.model) == ("Good day.", MODEL)
     assert all(answer.id.removeprefix("resp_") in item.id for item in answer.output)
-    (row,) = find(relaying.services.database, answer.llmgateway["log_id"])
+    (row,) = find(relaying.services.store.database, answer.llmgateway["log_id"])
     assert (row.input, row.cache_read, row.output, row.reasoning) == (600, 400, 500, 100)
 
 
@@ -109,7 +109,7 @@ def test_every_good_end_comes_through(sdk, relaying, service, answer, status, re
     else:
         made = sdk.responses.create(model=MODEL, input="x")
     assert (made.status, made.incomplete_details and made.incomplete_details.reason) == (status, reason)
-    (row,) = find(relaying.services.database, made.llmgateway["log_id"])
+    (row,) = find(relaying.services.store.database, made.llmgateway["log_id"])
     assert row.output == 5
 
 
@@ -160,6 +160,6 @@ def test_an_answer_that_failed_there_is_metered_by_what_it_counted(
     service.script(Answer(failed="server_error", prompt=1000, completion=500))
     with pytest.raises(openai.InternalServerError) as raised:
         sdk.responses.create(model=MODEL, input="Hello")
-    relaying.services.journal.flush(5)
-    (row,) = find(relaying.services.database, raised.value.response.headers["x-request-id"])
+    relaying.services.store.journal.flush(5)
+    (row,) = find(relaying.services.store.database, raised.value.response.headers["x-request-id"])
     assert (row.input, row.output) == (1000, 500) and row.cost_nusd > 0

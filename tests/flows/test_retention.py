@@ -16,7 +16,7 @@ from support.spending import BODIES, SECRETS, STREAMED, TOKEN_NUSD, pay, query, 
 
 from gateway.accounts.organizations import set_policy
 from gateway.accounts.projects import ProjectChange, update_project
-from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.billing.context import RequestContext
 from gateway.billing.reconciliation import doctor
 from gateway.engine.payload_log import MOST_BYTES
@@ -46,30 +46,30 @@ def gateway(request, settings: Callable[..., Settings], tmp_path: Path, mint: Mi
         switch(running, retention="retain")
         yield running
         rest(running)
-        assert doctor(running.services.database) == []
+        assert doctor(running.services.store.database) == []
         assert select(running, "SELECT COALESCE(SUM(leased_nusd), 0) FROM budget") == [(0,)]
 
 
 def caller(gateway: LocalGateway) -> Any:
-    return gateway.services.authentication.caller(gateway.key)
+    return gateway.services.accounts.authentication.caller(gateway.key)
 
 
 def switch(gateway: LocalGateway, **change: Any) -> None:
     services = gateway.services
     project_id = caller(gateway).project_id
-    update_project(services.database, services.control, project_id, ProjectChange(**change), actor="test")
+    update_project(services.store.database, services.store.control, project_id, ProjectChange(**change), actor="test")
 
 
 def rest(gateway: LocalGateway) -> None:
     services = gateway.services
-    services.journal.flush(5)
-    services.settlements.reap()
-    services.spending.tend(idle_s=-1.0, keep_s=-1.0)
+    services.store.journal.flush(5)
+    services.billing.settlements.reap()
+    services.billing.spending.tend(idle_s=-1.0, keep_s=-1.0)
 
 
 def select(gateway: LocalGateway, sql: str) -> list[tuple]:
-    gateway.services.journal.flush(5)
-    database = gateway.services.database
+    gateway.services.store.journal.flush(5)
+    database = gateway.services.store.database
     return database.read(lambda: [tuple(row) for row in database.execute(sql).fetchall()])
 
 
@@ -86,17 +86,17 @@ JSON = {"Content-Type": "application/json"}
 def logs(gateway: LocalGateway) -> list[payload_table.LogInfo]:
     """All logs, oldest first."""
     rows = select(gateway, "SELECT request FROM request_log ORDER BY at, request")
-    return [gateway.services.retention.find(bytes(row[0]).hex()) for row in rows]
+    return [gateway.services.engine.retention.find(bytes(row[0]).hex()) for row in rows]
 
 
 def set_credits(gateway: LocalGateway, nusd: int) -> None:
-    ledger, organization = gateway.services.ledger, caller(gateway).organization_id
+    ledger, organization = gateway.services.billing.ledger, caller(gateway).organization_id
     ledger.post(organization, "adjustment", nusd - ledger.balance(organization).balance_nusd, f"to {nusd}")
 
 
 def use_own_key(gateway: LocalGateway) -> None:
     services = gateway.services
-    stored = ProviderKeys(services.database, services.control, services.secrets)
+    stored = services.accounts.provider_keys
     stored.add(caller(gateway).organization_id, ProviderKeyDraft("mint", "own-key"), actor="operator")
     switch(gateway, mode="api-keys")
 
@@ -110,7 +110,7 @@ def test_what_was_sent_and_got_is_kept_on_every_paid_route(gateway, path: str) -
     answer = send(gateway, "Hello tokens:100", path)
     assert answer.status_code == 200
     [info] = logs(gateway)
-    bodies = gateway.services.retention.read(info)
+    bodies = gateway.services.engine.retention.read(info)
     assert bodies.sent == answer.request.content and bodies.answer == answer.content and bodies.raw == []
     model = json.loads(answer.request.content)["model"]
     assert (info.status, info.path, info.asked, info.served) == (200, path, model, model)
@@ -124,7 +124,7 @@ def test_a_stream_is_kept_byte_for_byte(gateway, path: str) -> None:
     answer = send(gateway, path=path, stream=True)
     assert answer.headers["content-type"].startswith("text/event-stream")
     [info] = logs(gateway)
-    assert gateway.services.retention.read(info).answer == answer.content
+    assert gateway.services.engine.retention.read(info).answer == answer.content
     assert info.flags == AS_STREAM and info.answer_bytes == len(answer.content) and info.storage_nusd == FEE_NUSD
 
 
@@ -132,16 +132,16 @@ def test_the_fee_is_paid_by_the_credits_beside_the_cost_and_counts_for_no_limit(
     usage = send(gateway).json()["usage"]
     assert usage["cost_details"]["data_storage_cost"] == FEE_NUSD / NANO and usage["cost"] == 0.03
     own, services = caller(gateway), gateway.services
-    assert services.ledger.balance(own.organization_id).spent_nusd == 100 * TOKEN_NUSD + FEE_NUSD
-    assert services.budgets.status(own.key_id).usage_nusd == 100 * TOKEN_NUSD
-    assert services.budgets.status(own.member_id).usage_nusd == 100 * TOKEN_NUSD
+    assert services.billing.ledger.balance(own.organization_id).spent_nusd == 100 * TOKEN_NUSD + FEE_NUSD
+    assert services.billing.budgets.status(own.key_id).usage_nusd == 100 * TOKEN_NUSD
+    assert services.billing.budgets.status(own.member_id).usage_nusd == 100 * TOKEN_NUSD
 
 
 def test_large_bodies_are_cut_and_marked(gateway) -> None:
     answer = send(gateway, "x" * (MOST_BYTES + 10) + " tokens:200000 greedy:1050000", max_tokens=1, stream=True)
     assert len(answer.content) > MOST_BYTES
     [info] = logs(gateway)
-    bodies = gateway.services.retention.read(info)
+    bodies = gateway.services.engine.retention.read(info)
     assert info.flags == AS_STREAM | SENT_CUT | ANSWER_CUT
     assert bodies.sent == answer.request.content[:MOST_BYTES] and bodies.answer == answer.content[:MOST_BYTES]
     assert (info.sent_bytes, info.answer_bytes) == (len(answer.request.content), len(answer.content))
@@ -159,7 +159,7 @@ def test_nothing_lies_readable_in_the_table(gateway) -> None:
 def test_own_provider_keys_cost_the_fee_and_nothing_else(gateway) -> None:
     use_own_key(gateway)
     assert send(gateway).status_code == 200
-    assert gateway.services.ledger.balance(caller(gateway).organization_id).spent_nusd == FEE_NUSD
+    assert gateway.services.billing.ledger.balance(caller(gateway).organization_id).spent_nusd == FEE_NUSD
     [(mode, cost, fee)] = select(gateway, "SELECT mode, cost_nusd, storage_nusd FROM usage")
     assert (mode, cost, fee) == (1, 100 * TOKEN_NUSD, FEE_NUSD)
 
@@ -185,8 +185,10 @@ def test_the_fee_is_reserved_with_the_cost(gateway, mint: Mint) -> None:
 @pytest.mark.parametrize("policy", ["zeroDataRetention", "blockPromptLogging"])
 def test_a_policy_wins_over_retention(gateway, mint: Mint, tmp_path: Path, policy: str) -> None:
     services, own = gateway.services, caller(gateway)
-    set_policy(services.database, services.control, own.organization_id, {policy: True}, actor="test")
-    assert caller(gateway).retention == "retain" and services.retention.begin(context_of(gateway), "/", b"") is None
+    set_policy(services.store.database, services.store.control, own.organization_id, {policy: True}, actor="test")
+    assert (
+        caller(gateway).retention == "retain" and services.engine.retention.begin(context_of(gateway), "/", b"") is None
+    )
     send(gateway)  # no provider complies, and that is not kept either
     assert logs(gateway) == []
 
@@ -219,7 +221,7 @@ def test_a_refused_request_is_kept_at_no_cost(gateway) -> None:
     assert refused.status_code == 400
     [info] = logs(gateway)
     assert (info.status, info.asked, info.served, info.attempts, info.storage_nusd) == (400, "no-suchmodel", "", 0, 0)
-    assert gateway.services.retention.read(info).answer == refused.content
+    assert gateway.services.engine.retention.read(info).answer == refused.content
 
 
 def test_a_request_that_failed_everywhere_is_kept_at_no_cost(gateway, mint: Mint) -> None:
@@ -228,7 +230,7 @@ def test_a_request_that_failed_everywhere_is_kept_at_no_cost(gateway, mint: Mint
     assert failed.status_code == 502
     [info] = logs(gateway)
     assert (info.status, info.attempts, info.cost_nusd, info.storage_nusd) == (502, 1, 0, 0)
-    assert gateway.services.retention.read(info).answer == failed.content
+    assert gateway.services.engine.retention.read(info).answer == failed.content
 
 
 def test_a_stranger_leaves_no_trace(gateway) -> None:
@@ -242,7 +244,7 @@ def test_a_stranger_leaves_no_trace(gateway) -> None:
 def test_debugging_keeps_what_went_upstream_without_secrets(gateway) -> None:
     send(gateway, "tokens:5 look", headers={"x-debug": "true"})
     [info] = logs(gateway)
-    [exchange] = gateway.services.retention.read(info).raw
+    [exchange] = gateway.services.engine.retention.read(info).raw
     assert (exchange["method"], exchange["provider"], exchange["url"]) == ("POST", "mint", "")
     assert json.loads(exchange["request"])["model"] == "coin" and "look" in exchange["request"]
     assert exchange["status"] == 200 and json.loads(exchange["response"])["usage"]["completion_tokens"] == 5
@@ -252,7 +254,7 @@ def test_debugging_keeps_what_went_upstream_without_secrets(gateway) -> None:
 def test_debugging_a_stream_keeps_every_chunk_from_upstream(gateway) -> None:
     send(gateway, "tokens:20", headers={"x-debug": "true"}, stream=True)
     [info] = logs(gateway)
-    [exchange] = gateway.services.retention.read(info).raw
+    [exchange] = gateway.services.engine.retention.read(info).raw
     assert exchange["response"].count("data: ") == 7 and exchange["response"].endswith("data: [DONE]\n\n")
 
 
@@ -344,4 +346,4 @@ def test_who_leaves_an_answer_that_another_waits_for_pays_and_is_kept(gateway, m
     answer = follower.get(timeout=20)
     assert answer.content.endswith(b"data: [DONE]\n\n") and len(mint.calls) == 1
     [info] = logs(gateway)
-    assert gateway.services.retention.read(info).answer.startswith(piece) and info.storage_nusd == FEE_NUSD
+    assert gateway.services.engine.retention.read(info).answer.startswith(piece) and info.storage_nusd == FEE_NUSD

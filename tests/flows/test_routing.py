@@ -16,7 +16,7 @@ from support.twins import write_twins
 
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.projects import ProjectChange, list_projects, update_project
-from gateway.accounts.provider_keys import ProviderKeyDraft, ProviderKeys
+from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.metering.usage_table import find
 from gateway.settings import Settings
 
@@ -75,8 +75,8 @@ def trail(answer: Any) -> list[tuple[str, int, bool]]:
 
 def set_project(gateway: LocalGateway, **change: Any) -> str:
     services = gateway.services
-    project = list_projects(services.database)[0]
-    update_project(services.database, services.control, project.id, ProjectChange(**change), actor="test")
+    project = list_projects(services.store.database)[0]
+    update_project(services.store.database, services.store.control, project.id, ProjectChange(**change), actor="test")
     return project.organization_id
 
 
@@ -89,7 +89,7 @@ def test_a_failing_provider_is_passed_over_and_every_attempt_has_its_row(chat, t
     upstream.script(Answer(status=500))
     answer = chat()
     assert trail(answer) == [("north", 500, False), ("south", 200, True)]
-    rows = find(twins.services.database, answer.metadata["log_id"])
+    rows = find(twins.services.store.database, answer.metadata["log_id"])
     assert [(row.provider, row.attempt, row.status, row.cost_nusd > 0) for row in rows] == [
         ("north", 0, 500, False),
         ("south", 1, 200, True),
@@ -165,7 +165,7 @@ def test_a_failing_own_key_goes_on_to_the_platforms_in_the_same_request(chat, tw
     organization = set_project(twins, mode="hybrid")
     services = twins.services
     draft = ProviderKeyDraft("north", "own-key")
-    ProviderKeys(services.database, services.control, services.secrets).add(organization, draft, actor="test")
+    services.accounts.provider_keys.add(organization, draft, actor="test")
     for status in (401, 403, 429):
         upstream.script(Answer(status=status))
         answer = chat()
@@ -271,9 +271,9 @@ def test_a_request_that_all_providers_failed_is_explained_too(twins, upstream, o
     other.script(Answer(status=500))
     failed = post(twins, "/v1/chat/completions", {"model": "twin", "messages": HELLO})
     assert failed.status_code == 502
-    twins.services.journal.flush(5)
-    execute = twins.services.database.execute
-    row = twins.services.database.read(lambda: execute("SELECT request FROM decision").fetchone())
+    twins.services.store.journal.flush(5)
+    execute = twins.services.store.database.execute
+    row = twins.services.store.database.read(lambda: execute("SELECT request FROM decision").fetchone())
     found = get(twins, f"/v1/route/explain/{bytes(row[0]).hex()}").json()
     assert [one["succeeded"] for one in found["attempts"]] == [False, False]
 
@@ -285,7 +285,7 @@ def test_an_unknown_decision_is_not_found(twins, log_id):
 
 def test_another_projects_decision_is_not_found(chat, twins):
     log_id = chat().metadata["log_id"]
-    database = twins.services.database
+    database = twins.services.store.database
     database.write(lambda: database.execute("UPDATE decision SET project = ?", (b"\0" * 16,)))
     assert get(twins, f"/v1/route/explain/{log_id}").status_code == 404
 
@@ -295,9 +295,9 @@ def house(twins: LocalGateway, other: FakeOpenAI) -> LocalGateway:
     """The organization's own provider `house` at `other`, in a project that uses own keys."""
     organization = set_project(twins, mode="hybrid")
     services = twins.services
-    CustomProviders(services.database, services.control).add(organization, "house", other.url, actor="test")
+    CustomProviders(services.store.database, services.store.control).add(organization, "house", other.url, actor="test")
     draft = ProviderKeyDraft("custom:house", "house-key")
-    ProviderKeys(services.database, services.control, services.secrets).add(organization, draft, actor="test")
+    services.accounts.provider_keys.add(organization, draft, actor="test")
     return twins
 
 
@@ -319,9 +319,9 @@ def test_what_a_custom_provider_answered_as_can_be_asked_for_again(house, chat, 
 @pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/", "/v1/chat/completions"])
 def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(house, chat, other, end):
     services = house.services
-    organization = list_projects(services.database)[0].organization_id
+    organization = list_projects(services.store.database)[0].organization_id
     base = other.url.removesuffix("/v1")
-    CustomProviders(services.database, services.control).update(
+    CustomProviders(services.store.database, services.store.control).update(
         organization, "house", base_url=base + end, actor="test"
     )
     assert chat(model="house/llama-local").choices[0].message.content
@@ -330,9 +330,9 @@ def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(house, cha
 
 def test_models_of_the_generic_custom_key_are_called_by_name(house, chat, other):
     services = house.services
-    organization = list_projects(services.database)[0].organization_id
+    organization = list_projects(services.store.database)[0].organization_id
     draft = ProviderKeyDraft("custom", "own-key", base_url=other.url.removesuffix("/v1"))
-    ProviderKeys(services.database, services.control, services.secrets).add(organization, draft, actor="test")
+    services.accounts.provider_keys.add(organization, draft, actor="test")
     assert chat(model="custom/llama-local").model == "custom/llama-local"
     assert other.calls[0].body["model"] == "llama-local"
 
@@ -344,9 +344,9 @@ def custom_catalogue(gateway: LocalGateway) -> list[str]:
 
 def test_a_custom_providers_models_are_listed_to_its_organization_and_a_change_at_once(house):
     services = house.services
-    organization = list_projects(services.database)[0].organization_id
+    organization = list_projects(services.store.database)[0].organization_id
     assert custom_catalogue(house) == []
-    providers = CustomProviders(services.database, services.control)
+    providers = CustomProviders(services.store.database, services.store.control)
     providers.update(organization, "house", models=[{"id": "big"}], actor="test")
     assert custom_catalogue(house) == ["house/big"]
     assert get(house, "/v1/models/house/big").json()["id"] == "house/big"
@@ -366,12 +366,12 @@ def test_a_custom_provider_is_refused_in_a_project_that_spends_credits(house, ch
 def test_a_custom_providers_own_list_of_models_binds_and_prices(house, chat, other):
     services = house.services
     models = [{"id": "big", "prices": {"prompt": "0.00001", "completion": "0.00001"}}]
-    organization = list_projects(services.database)[0].organization_id
-    providers = CustomProviders(services.database, services.control)
+    organization = list_projects(services.store.database)[0].organization_id
+    providers = CustomProviders(services.store.database, services.store.control)
     providers.remove(organization, "house", actor="test")
     providers.add(organization, "house", other.url, models, actor="test")
     draft = ProviderKeyDraft("custom:house", "house-key")
-    ProviderKeys(services.database, services.control, services.secrets).add(organization, draft, actor="test")
+    services.accounts.provider_keys.add(organization, draft, actor="test")
     other.script(Answer("Hi", prompt=100, completion=10))
     assert chat(model="house/big").usage.cost == pytest.approx(110 * 0.00001)
     with pytest.raises(openai.BadRequestError, match="house/big"):

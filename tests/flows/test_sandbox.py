@@ -78,7 +78,7 @@ def test_the_sandbox_rests_for_nobody(sandboxed: OpenAI, bare: LocalGateway) -> 
             with pytest.raises(openai.APIStatusError) as caught:
                 sandboxed.chat.completions.create(model=model, messages=ask("x"))
             assert caught.value.code == code
-    health = bare.services.health
+    health = bare.services.routing.health
     assert not health.cooldowns.providers and not health.windows
 
 

@@ -71,6 +71,6 @@ def retain(house, owner) -> str:
     body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
     house.ok("POST", "/v1/chat/completions", owner.key.token, body)
     house.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
-    house.services.journal.flush(5)
+    house.services.store.journal.flush(5)
     [log] = house.ok("GET", f"/logs?projectId={owner.project_id}", owner)["logs"]
     return log["id"]

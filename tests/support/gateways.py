@@ -42,8 +42,10 @@ class LocalGateway:
     def __init__(self, settings: Settings, key: str) -> None:
         self.key = key
         services = build(settings)
-        administration = Administration(services.database, services.control, services.secrets, services.threads)
-        administration.bootstrap(settings, services.ledger.grant)
+        administration = Administration(
+            services.store.database, services.store.control, services.store.secrets, services.background.threads
+        )
+        administration.bootstrap(settings, services.billing.ledger.grant)
         self.app: Application = create_app(settings, services)
         self.services = services
         self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None)
@@ -58,12 +60,14 @@ class LocalGateway:
     def add_organization(self, name: str, credits_nusd: int = 100_000_000_000) -> str:
         """An API key of one more organization, with credits."""
         services, by = self.services, {"actor": "test"}
-        stores = services.database, services.control
+        stores = services.store.database, services.store.control
         organization = create_organization(*stores, name, **by)
         project = create_project(*stores, organization.id, name, **by)
         member = add_member(*stores, organization.id, f"{name}@localhost", "owner", **by)
-        services.ledger.grant(organization.id, credits_nusd, f"test:{organization.id}")
-        return keys.create(*stores, services.secrets.hash_keys, keys.Draft(project.id, member.id, name), **by).token
+        services.billing.ledger.grant(organization.id, credits_nusd, f"test:{organization.id}")
+        return keys.create(
+            *stores, services.store.secrets.hash_keys, keys.Draft(project.id, member.id, name), **by
+        ).token
 
     def close(self) -> None:
         self._server.stop(timeout=1)

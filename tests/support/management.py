@@ -39,7 +39,7 @@ class House:
 
     def settle(self, name: str) -> None:
         management = self.services.management
-        root = members.list_members(self.services.database)[0]
+        root = members.list_members(self.services.store.database)[0]
         made = management.create_organization(name, root.user_id, root.email)
         project = self.ok("GET", f"/orgs/{made.id}/projects", self.open(root.user_id))["projects"][0]
         for role in ROLES:
@@ -48,7 +48,9 @@ class House:
 
     def join(self, organization_id: str, project_id: str, email: str, role: Any) -> Person:
         services = self.services
-        member = members.add_member(services.database, services.control, organization_id, email, role, actor="operator")
+        member = members.add_member(
+            services.store.database, services.store.control, organization_id, email, role, actor="operator"
+        )
         draft = keys.Draft(project_id, member.id, f"Key of {email}")
         key = services.management.create_key(draft, Limits(), actor=member.user_id)
         token = self.open(member.user_id)

@@ -1,12 +1,73 @@
-"""What a worker has is made once."""
+"""What a worker has is made once, and stands in one of its groups."""
 
 import ast
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.services import Services
+from gateway.wiring import build
 
 WIRING = Path(__file__).resolve().parents[2] / "gateway" / "wiring.py"
+GROUPS = {"store", "accounts", "routing", "billing", "engine", "background"}
 # Made in one of two ways, never in both.
 EITHER = {"Pins"}
+# Threads for commits and for unpacking, so that neither waits for the other; the catalogue of models, and an empty one
+# for callers who bring their own alone.
+SEVERAL = {"Threads", "Current"}
+
+
+@pytest.fixture
+def services(settings, sqlite_url) -> Iterator[Services]:
+    made = build(settings(DATABASE_URL=sqlite_url))
+    yield made
+    made.close()
+
+
+def parts_of(value: Any) -> Iterator[Any]:
+    """What an object holds: its attributes, a container's items, a bound method's object, a closure's variables."""
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from value
+    elif hasattr(value, "__self__"):
+        yield value.__self__
+    elif hasattr(value, "__closure__"):
+        yield from (cell.cell_contents for cell in value.__closure__ or ())
+    elif type(value).__module__.startswith("gateway."):
+        yield from getattr(value, "__dict__", {}).values()
+        for kind in type(value).__mro__:
+            slots = getattr(kind, "__slots__", ())
+            yield from (getattr(value, name) for name in slots if isinstance(name, str) and hasattr(value, name))
+
+
+def reached_from(start: Any) -> list[Any]:
+    """Every object that can be reached from `start`."""
+    seen, waiting = {}, [start]
+    while waiting:
+        value = waiting.pop()
+        if id(value) not in seen:
+            seen[id(value)] = value
+            waiting.extend(parts_of(value))
+    return list(seen.values())
+
+
+def test_services_are_a_handful_of_groups(services):
+    assert {name for name in GROUPS if type(getattr(services, name)).__name__.endswith("Services")} == GROUPS
+    assert len(fields(services)) <= len(GROUPS) + 6
+
+
+def test_nothing_of_a_worker_is_made_twice(services):
+    own = {type(value).__name__ for name in GROUPS for value in parts_of(getattr(services, name)) if value is not None}
+    own |= {type(value).__name__ for value in parts_of(services.management)}
+    own = {name for name in own if name[0].isupper()} - SEVERAL
+    assert {"Vault", "ProviderKeys", "Documents", "RequestCoalescing", "Budgets"} - own == {"RequestCoalescing"}
+    made = Counter(type(value).__name__ for value in reached_from(services))
+    assert {name: made[name] for name in {*own, "RequestCoalescing"} if made[name] != 1} == {}
 
 
 def test_the_wiring_makes_nothing_twice():
@@ -16,6 +77,6 @@ def test_the_wiring_makes_nothing_twice():
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
     )
-    assert {name for name, count in made.items() if count > 1} <= EITHER
+    assert {name for name, count in made.items() if count > 1} <= EITHER | SEVERAL
     assert {"Vault", "Funding", "Settlements", "Services"} <= set(made)
     assert not {"Budgets", "LedgerBook"} & set(made), "the funding of the management API has them already"

@@ -36,7 +36,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     request = caps.read(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
     if request.requirements.stream:
         return _stream(services, context, request)
-    answer = services.chat.generate(context, request)
+    answer = services.engine.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = [
         _identity(context),
@@ -62,7 +62,7 @@ def _count(limits: LimitSettings, raw: bytes) -> int:
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
-    stream = services.chat.stream(context, request)
+    stream = services.engine.chat.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = [
         _identity(context),

@@ -52,7 +52,7 @@ def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     if key_id and key_id not in keys:
         visitor.key(key_id)
         places = []
-    rows = measure(visitor.services.database, places, window.span, DIMENSIONS[given["groupBy"]], key_id)
+    rows = measure(visitor.services.store.database, places, window.span, DIMENSIONS[given["groupBy"]], key_id)
     describe = _describer(visitor, given["groupBy"], keys)
     body: dict[str, Any] = {"activity": write_rows(rows, window, given["groupBy"], describe)}
     if "timeRange" in given:
@@ -65,7 +65,7 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = read_query(SourcesQuery, inbound)
     window = read_window(given, visitor.services.clock.now_us())
     project = visitor.project(given["projectId"], *MANAGERS)
-    rows = measure(visitor.services.database, [ActivityScope((project.id,))], window.span, "source")
+    rows = measure(visitor.services.store.database, [ActivityScope((project.id,))], window.span, "source")
     found: dict[str, Row] = {}
     for row in rows:
         name = row.value[0] or UNKNOWN
@@ -160,7 +160,7 @@ def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:
         project = visitor.project(project_id)
         return [_place(visitor, project.organization_id, (project.id,))]
     projects: dict[str, list[str]] = {}
-    for project in list_projects(visitor.services.database, list(visitor.memberships)):
+    for project in list_projects(visitor.services.store.database, list(visitor.memberships)):
         projects.setdefault(project.organization_id, []).append(project.id)
     return [_place(visitor, organization_id, tuple(ids)) for organization_id, ids in projects.items()]
 
@@ -176,7 +176,7 @@ def _keys(visitor: Visitor, places: list[ActivityScope]) -> dict[str, KeyInfo]:
         key
         for place in places
         for key in list_keys(
-            visitor.services.database, project_ids=place.project_ids, member_id=place.member_id, deleted=True
+            visitor.services.store.database, project_ids=place.project_ids, member_id=place.member_id, deleted=True
         )
     ]
     return {key.id: key for key in found}
@@ -190,7 +190,7 @@ def _describer(visitor: Visitor, group: str, keys: Mapping[str, KeyInfo]) -> Des
     people = {
         one.id: one
         for organization_id in visitor.memberships
-        for one in list_members(visitor.services.database, organization_id)
+        for one in list_members(visitor.services.store.database, organization_id)
     }
 
     def describe(value: tuple[Any, ...]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def list_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     found = audit.list_entries(
-        visitor.services.database, organization_id, limit=given["limit"], before=given.get("before", 0)
+        visitor.services.store.database, organization_id, limit=given["limit"], before=given.get("before", 0)
     )
     more = found[-1].seq if len(found) == given["limit"] else None
     return {"entries": [show_entry(entry) for entry in found], "next": more}
@@ -107,7 +107,7 @@ def export_audit(visitor: Visitor, inbound: Inbound) -> Outbound:
 def verify_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Walk the whole chain of hashes, which runs through all organizations."""
     visitor.member(inbound.params["organization_id"], "owner")
-    checked, problems = audit.verify(visitor.services.database)
+    checked, problems = audit.verify(visitor.services.store.database)
     return {"valid": not problems, "checked": checked, "problems": problems}
 
 
@@ -125,7 +125,7 @@ def show_entry(entry: AuditEntry) -> dict[str, Any]:
 def _lines(visitor: Visitor, organization_id: str) -> Iterator[bytes]:
     before = 0
     while True:
-        page = audit.list_entries(visitor.services.database, organization_id, limit=EXPORT_PAGE, before=before)
+        page = audit.list_entries(visitor.services.store.database, organization_id, limit=EXPORT_PAGE, before=before)
         if not page:
             return
         yield b"".join(orjson.dumps(show_entry(entry)) + b"\n" for entry in page)

@@ -72,7 +72,7 @@ def put(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
         given["endsAt"],
     )
     services = visitor.services
-    made = services.management.discounts.put(wanted, services.catalogue.current(), actor=visitor.user_id)
+    made = services.management.discounts.put(wanted, services.routing.catalogue.current(), actor=visitor.user_id)
     return {"discount": show_discount(made)}
 
 

@@ -65,7 +65,7 @@ def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
         mine = visitor.member(organization_id)
         everyone = mine.role in MANAGERS and given.get("filter") != "mine"
         member_id = "" if everyone else mine.id
-        found += keys.list_keys(visitor.services.database, project_ids=project_ids, member_id=member_id)
+        found += keys.list_keys(visitor.services.store.database, project_ids=project_ids, member_id=member_id)
     shown = {"apiKeys": _show_all(visitor, found), "userRole": _role(visitor, projects)}
     return shown | _plan_limits(visitor, list(projects))
 
@@ -108,7 +108,7 @@ def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Delete a key for good; its history stays."""
     key = visitor.key(inbound.params["key_id"])
     services = visitor.services
-    keys.delete(services.database, services.control, key.id, actor=visitor.user_id)
+    keys.delete(services.store.database, services.store.control, key.id, actor=visitor.user_id)
     return {"message": "API key deleted."}
 
 
@@ -122,7 +122,7 @@ def _show_all(visitor: Visitor, found: list[KeyInfo]) -> list[dict[str, Any]]:
     placed: dict[str, list[RuleInfo]] = {key.id: [] for key in found}
     for organization_id in {key.organization_id for key in found}:
         scope_id = found[0].id if len(found) == 1 else ""
-        for rule in list_rules(visitor.services.database, organization_id, "key", scope_id):
+        for rule in list_rules(visitor.services.store.database, organization_id, "key", scope_id):
             placed.get(rule.scope_id, []).append(rule)
     return [show_key(key, statuses[key.id], placed[key.id]) for key in found]
 
@@ -130,7 +130,7 @@ def _show_all(visitor: Visitor, found: list[KeyInfo]) -> list[dict[str, Any]]:
 def _projects(visitor: Visitor) -> dict[str, list[str]]:
     """Organization → its projects, for every organization of the visitor."""
     found: dict[str, list[str]] = {organization_id: [] for organization_id in visitor.memberships}
-    for project in list_projects(visitor.services.database, list(found)):
+    for project in list_projects(visitor.services.store.database, list(found)):
         found[project.organization_id].append(project.id)
     return found
 

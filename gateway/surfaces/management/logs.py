@@ -43,7 +43,7 @@ def list_all(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
         _read_cursor(given["cursor"]) if "cursor" in given else None,
     )
     limit = given["limit"]
-    found = list_logs(visitor.services.database, places, wanted, limit + 1)
+    found = list_logs(visitor.services.store.database, places, wanted, limit + 1)
     more = len(found) > limit
     return {
         "logs": [show_log(info) for info in found[:limit]],
@@ -54,7 +54,7 @@ def list_all(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """One with what the caller sent and got, and what went to providers and came back if that was asked for."""
     info = _find(visitor, inbound)
-    bodies = visitor.services.retention.read(info)
+    bodies = visitor.services.engine.retention.read(info)
     return {
         "log": show_log(info),
         "request": _show_body(bodies.sent, info.sent_bytes, bool(info.flags & SENT_CUT)),
@@ -66,7 +66,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Forget a payload now. What the request cost stays on record, and so does the fee for having kept it."""
     info = _find(visitor, inbound)
-    visitor.services.retention.delete(info, actor=visitor.user_id)
+    visitor.services.engine.retention.delete(info, actor=visitor.user_id)
     return {"message": "The log was deleted."}
 
 
@@ -100,7 +100,7 @@ def _find(visitor: Visitor, inbound: Inbound) -> LogInfo:
     """The log of the path. NotFound for another organization's as for one that is not there; Forbidden for one that a
     developer's own keys did not make."""
     ident = inbound.params["log_id"]
-    info = visitor.services.retention.find(ident)
+    info = visitor.services.engine.retention.find(ident)
     mine = visitor.memberships.get(f"org_{info.organization.hex()}") if info else None
     if info is None or mine is None:
         raise NotFound(f"There is no log {ident}: it was not retained, expired, or was deleted.")

@@ -31,7 +31,7 @@ class NewInvitation(Body):
 def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
-    found = members.list_members(visitor.services.database, organization_id)
+    found = members.list_members(visitor.services.store.database, organization_id)
     statuses = visitor.services.management.budgets.statuses([one.id for one in found])
     return {"members": [show_member(one, statuses[one.id]) for one in found]}
 
@@ -40,7 +40,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """A member with their limits and what was spent against them."""
     organization_id, member_id = inbound.params["organization_id"], inbound.params["member_id"]
     visitor.manager(organization_id)
-    for one in members.list_members(visitor.services.database, organization_id):
+    for one in members.list_members(visitor.services.store.database, organization_id):
         if one.id == member_id:
             return {"member": _show(visitor, one)}
     raise NotFound(f"There is no member {member_id} in this organization.")
@@ -112,7 +112,12 @@ def _check_role(visitor: Visitor, organization_id: str, role: str) -> None:
 def _update(visitor: Visitor, member: MemberInfo, **change: Any) -> dict[str, Any]:
     services = visitor.services
     changed = members.update_member(
-        services.database, services.control, member.organization_id, member.id, actor=visitor.user_id, **change
+        services.store.database,
+        services.store.control,
+        member.organization_id,
+        member.id,
+        actor=visitor.user_id,
+        **change,
     )
     return _show(visitor, changed)
 

@@ -43,7 +43,7 @@ class SkillChange(Body):
 
 
 def list_organizations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    found = organizations.list_organizations(visitor.services.database, visitor.user_id)
+    found = organizations.list_organizations(visitor.services.store.database, visitor.user_id)
     return {"organizations": [_show(visitor, info) for info in found]}
 
 
@@ -58,7 +58,7 @@ def create(visitor: Visitor, inbound: Inbound) -> Outbound:
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = inbound.params["organization_id"]
     visitor.member(organization_id)
-    info = organizations.find_organization(visitor.services.database, organization_id)
+    info = organizations.find_organization(visitor.services.store.database, organization_id)
     return {"organization": _show(visitor, info)}
 
 
@@ -68,7 +68,7 @@ def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     visitor.manager(organization_id)
     services = visitor.services
     info = organizations.rename_organization(
-        services.database, services.control, organization_id, name, actor=visitor.user_id
+        services.store.database, services.store.control, organization_id, name, actor=visitor.user_id
     )
     return {"organization": _show(visitor, info)}
 
@@ -76,7 +76,7 @@ def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def find_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = inbound.params["organization_id"]
     visitor.member(organization_id)
-    info = organizations.find_organization(visitor.services.database, organization_id)
+    info = organizations.find_organization(visitor.services.store.database, organization_id)
     return {"policy": dict(info.policy)}
 
 
@@ -86,20 +86,22 @@ def set_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     services = visitor.services
-    info = organizations.set_policy(services.database, services.control, organization_id, given, actor=visitor.user_id)
+    info = organizations.set_policy(
+        services.store.database, services.store.control, organization_id, given, actor=visitor.user_id
+    )
     return {"policy": dict(info.policy)}
 
 
 def list_skills(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = inbound.params["organization_id"]
     visitor.member(organization_id)
-    return {"skills": [show_skill(one) for one in skills.list_skills(visitor.services.database, organization_id)]}
+    return {"skills": [show_skill(one) for one in skills.list_skills(visitor.services.store.database, organization_id)]}
 
 
 def find_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id, skill_id = inbound.params["organization_id"], inbound.params["skill_id"]
     visitor.member(organization_id)
-    return {"skill": show_whole_skill(skills.find_skill(visitor.services.database, organization_id, skill_id))}
+    return {"skill": show_whole_skill(skills.find_skill(visitor.services.store.database, organization_id, skill_id))}
 
 
 def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -109,7 +111,12 @@ def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     visitor.manager(organization_id)
     services = visitor.services
     made = skills.publish_skill(
-        services.database, services.control, organization_id, given["content"], given["files"], actor=visitor.user_id
+        services.store.database,
+        services.store.control,
+        organization_id,
+        given["content"],
+        given["files"],
+        actor=visitor.user_id,
     )
     return {"skill": show_skill(made)}
 
@@ -120,7 +127,12 @@ def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     visitor.manager(organization_id)
     services = visitor.services
     changed = skills.set_skill_enabled(
-        services.database, services.control, organization_id, skill_id, given["enabled"], actor=visitor.user_id
+        services.store.database,
+        services.store.control,
+        organization_id,
+        skill_id,
+        given["enabled"],
+        actor=visitor.user_id,
     )
     return {"skill": show_skill(changed)}
 
@@ -129,7 +141,9 @@ def remove_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id, skill_id = inbound.params["organization_id"], inbound.params["skill_id"]
     visitor.manager(organization_id)
     services = visitor.services
-    skills.remove_skill(services.database, services.control, organization_id, skill_id, actor=visitor.user_id)
+    skills.remove_skill(
+        services.store.database, services.store.control, organization_id, skill_id, actor=visitor.user_id
+    )
     return {"message": "Skill removed."}
 
 

@@ -48,7 +48,7 @@ def list_projects(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     archived = read_query(ProjectQuery, inbound).get("includeArchived") == "true"
     organization_id = inbound.params["organization_id"]
     visitor.member(organization_id)
-    found = projects.list_projects(visitor.services.database, [organization_id])
+    found = projects.list_projects(visitor.services.store.database, [organization_id])
     return {"projects": [show_project(one) for one in found if archived or one.status == "active"]}
 
 
@@ -94,7 +94,7 @@ def read_secret(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The secret that signs the project's callbacks; null when it has none."""
     services = visitor.services
     project = visitor.project(inbound.params["project_id"], *MANAGERS)
-    secret = projects.callback_secret(services.database, services.management.vault, project.id)
+    secret = projects.callback_secret(services.store.database, services.management.vault, project.id)
     return {"callbackSecret": secret or None}
 
 
@@ -104,14 +104,21 @@ def roll_secret(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     project = visitor.project(inbound.params["project_id"], *MANAGERS)
     secret = SECRET_PREFIX + secrets.token_urlsafe(30)
     projects.set_callback_secret(
-        services.database, services.control, services.management.vault, project.id, secret, actor=visitor.user_id
+        services.store.database,
+        services.store.control,
+        services.management.vault,
+        project.id,
+        secret,
+        actor=visitor.user_id,
     )
     return {"callbackSecret": secret}
 
 
 def _change(visitor: Visitor, project_id: str, change: ProjectChange) -> projects.ProjectInfo:
     services = visitor.services
-    return projects.update_project(services.database, services.control, project_id, change, actor=visitor.user_id)
+    return projects.update_project(
+        services.store.database, services.store.control, project_id, change, actor=visitor.user_id
+    )
 
 
 ONE = shapes.shape(project=shapes.PROJECT)

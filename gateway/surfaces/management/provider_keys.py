@@ -176,7 +176,7 @@ def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
         given["baseUrl"],
         given["models"],
         actor=visitor.user_id,
-        built_in=visitor.services.catalogue.current().providers,
+        built_in=visitor.services.routing.catalogue.current().providers,
     )
     return json_reply({"customProvider": show_custom_provider(made)}, inbound.shown_id, 201)
 
@@ -221,7 +221,7 @@ def _change_key(visitor: Visitor, inbound: Inbound, change: ProviderKeyChange) -
 def _check_provider(visitor: Visitor, organization_id: str, provider: str) -> None:
     services = visitor.services
     own = {one.provider_id for one in services.management.custom_providers.list_providers(organization_id)}
-    if provider not in own | {CUSTOM} and services.catalogue.current().provider(provider) is None:
+    if provider not in own | {CUSTOM} and services.routing.catalogue.current().provider(provider) is None:
         raise InvalidRequest(f"There is no provider {provider}.", param="provider")
 
 

@@ -45,7 +45,7 @@ def list_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     found = rules.list_rules(
-        visitor.services.database, organization_id, given.get("scope", ""), given.get("scopeId", "")
+        visitor.services.store.database, organization_id, given.get("scope", ""), given.get("scopeId", "")
     )
     return {"rules": [show_rule(rule) for rule in found]}
 
@@ -56,7 +56,7 @@ def add(visitor: Visitor, inbound: Inbound) -> Outbound:
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     place = given["scope"], given["scopeId"]
-    owner = visitor.services.database.read(lambda: rules.organization_of(*place))
+    owner = visitor.services.store.database.read(lambda: rules.organization_of(*place))
     if owner != organization_id:
         raise NotFound(f"There is no {given['scope']} {given['scopeId']} in this organization.")
     return _add(visitor, inbound, *place, given)
@@ -78,7 +78,7 @@ def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def list_key_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """The rules at the key itself; those of its organization, teams and member hold beside them."""
     key = visitor.key(inbound.params["key_id"])
-    found = rules.list_rules(visitor.services.database, key.organization_id, "key", key.id)
+    found = rules.list_rules(visitor.services.store.database, key.organization_id, "key", key.id)
     return {"rules": [show_rule(rule) for rule in found]}
 
 
@@ -102,7 +102,7 @@ def _organization_of_key_rule(visitor: Visitor, inbound: Inbound) -> str:
     """The organization of a rule that is really this key's, and that the visitor manages."""
     key = visitor.key(inbound.params["key_id"])
     visitor.manager(key.organization_id)
-    found = rules.list_rules(visitor.services.database, key.organization_id, "key", key.id)
+    found = rules.list_rules(visitor.services.store.database, key.organization_id, "key", key.id)
     if inbound.params["rule_id"] not in {rule.id for rule in found}:
         raise NotFound(f"There is no access rule {inbound.params['rule_id']} at this key.")
     return key.organization_id
@@ -111,8 +111,8 @@ def _organization_of_key_rule(visitor: Visitor, inbound: Inbound) -> str:
 def _add(visitor: Visitor, inbound: Inbound, scope: Any, scope_id: str, given: dict[str, Any]) -> Outbound:
     services = visitor.services
     made = rules.add_rule(
-        services.database,
-        services.control,
+        services.store.database,
+        services.store.control,
         scope,
         scope_id,
         given["ruleType"],
@@ -126,8 +126,8 @@ def _add(visitor: Visitor, inbound: Inbound, scope: Any, scope_id: str, given: d
 def _switch(visitor: Visitor, inbound: Inbound, organization_id: str, status: str) -> dict[str, Any]:
     services = visitor.services
     changed = rules.set_rule_active(
-        services.database,
-        services.control,
+        services.store.database,
+        services.store.control,
         organization_id,
         inbound.params["rule_id"],
         status == "active",
@@ -139,7 +139,11 @@ def _switch(visitor: Visitor, inbound: Inbound, organization_id: str, status: st
 def _remove(visitor: Visitor, inbound: Inbound, organization_id: str) -> dict[str, Any]:
     services = visitor.services
     rules.remove_rule(
-        services.database, services.control, organization_id, inbound.params["rule_id"], actor=visitor.user_id
+        services.store.database,
+        services.store.control,
+        organization_id,
+        inbound.params["rule_id"],
+        actor=visitor.user_id,
     )
     return {"message": "Access rule removed."}
 

@@ -23,7 +23,7 @@ class TeamName(Body):
 def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
-    found = teams.list_teams(visitor.services.database, organization_id)
+    found = teams.list_teams(visitor.services.store.database, organization_id)
     statuses = visitor.services.management.budgets.statuses([one.id for one in found])
     return {"teams": [show_team(one, statuses[one.id]) for one in found]}
 
@@ -33,7 +33,9 @@ def create(visitor: Visitor, inbound: Inbound) -> Outbound:
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     services = visitor.services
-    made = teams.create_team(services.database, services.control, organization_id, name, actor=visitor.user_id)
+    made = teams.create_team(
+        services.store.database, services.store.control, organization_id, name, actor=visitor.user_id
+    )
     return json_reply(_show(visitor, made), inbound.shown_id, 201)
 
 
@@ -46,7 +48,7 @@ def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     name = read_body(TeamName, inbound)["name"]
     team, services = _find(visitor, inbound), visitor.services
     changed = teams.rename_team(
-        services.database, services.control, team.organization_id, team.id, name, actor=visitor.user_id
+        services.store.database, services.store.control, team.organization_id, team.id, name, actor=visitor.user_id
     )
     return _show(visitor, changed)
 
@@ -54,7 +56,9 @@ def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Delete a team: its access rules go, its limits count no more."""
     team, services = _find(visitor, inbound), visitor.services
-    teams.delete_team(services.database, services.control, team.organization_id, team.id, actor=visitor.user_id)
+    teams.delete_team(
+        services.store.database, services.store.control, team.organization_id, team.id, actor=visitor.user_id
+    )
     return {"message": "Team deleted."}
 
 
@@ -80,7 +84,9 @@ def leave(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def _set(visitor: Visitor, inbound: Inbound, belongs: bool) -> dict[str, Any]:
     member = visitor.other_member(inbound.params["organization_id"], inbound.params["member_id"])
     team, services = _find(visitor, inbound), visitor.services
-    teams.set_team_member(services.database, services.control, team.id, member.id, belongs, actor=visitor.user_id)
+    teams.set_team_member(
+        services.store.database, services.store.control, team.id, member.id, belongs, actor=visitor.user_id
+    )
     return {"message": "Team updated."}
 
 
@@ -88,7 +94,7 @@ def _find(visitor: Visitor, inbound: Inbound) -> TeamInfo:
     """The team of the path, which the visitor manages. NotFound, Forbidden."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
-    return teams.find_team(visitor.services.database, organization_id, inbound.params["team_id"])
+    return teams.find_team(visitor.services.store.database, organization_id, inbound.params["team_id"])
 
 
 def _show(visitor: Visitor, team: TeamInfo) -> dict[str, Any]:

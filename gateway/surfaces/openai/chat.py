@@ -38,14 +38,14 @@ def _read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, Chat
 def _answer(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
     if request.requirements.stream:
         return _stream(services, context, request)
-    answer = services.chat.generate(context, request)
+    answer = services.engine.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     return replies.json_reply(chat_writer.reply(answer.result, facts), context.shown_id, headers=headers)
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
-    stream = services.chat.stream(context, request)
+    stream = services.engine.chat.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=True)
     return replies.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)

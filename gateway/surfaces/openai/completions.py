@@ -71,7 +71,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     request, echoed = read(body), prompt_of(body) if body.echo else ""
     if request.requirements.stream:
         return _stream(services, context, request, echoed)
-    answer = services.chat.generate(context, request)
+    answer = services.engine.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     written = completions_writer.reply(answer.result, facts, echoed, unfence=bool(body.suffix))
@@ -79,7 +79,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest, echoed: str) -> Outbound:
-    stream = services.chat.stream(context, request)
+    stream = services.engine.chat.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     unfence = request.completion is not None and bool(request.completion.suffix)
     frames = completions_writer.frames(stream, facts, echoed, unfence=unfence)

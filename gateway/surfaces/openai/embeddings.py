@@ -43,7 +43,7 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "embeddings")
     raw = inbound.body
     body, request = caps.read(services.settings.limits, raw, read, raw)
-    answer = services.executor.generate(context, request)
+    answer = services.engine.executor.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     written = write(answer.result, facts, body.encoding_format or "float")

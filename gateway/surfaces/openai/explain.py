@@ -14,7 +14,7 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
     is charged; a request that could not be served gets the error that it would get."""
     context = auth.admit(services, inbound, "chat")
     _, request = chat.read(services.settings.limits, inbound.body)
-    body = {"object": KIND, **services.planner.explain(context, request)}
+    body = {"object": KIND, **services.routing.planner.explain(context, request)}
     return replies.json_reply(body, context.shown_id)
 
 
@@ -26,7 +26,7 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
     mine = {"key_id": caller.key_id} if caller.key_kind != "user" else {}
     if caller.role not in MANAGERS:
         mine["member_id"] = caller.member_id
-    body = {"object": KIND, "log_id": log_id, **services.decisions.find(caller.project_id, log_id, **mine)}
+    body = {"object": KIND, "log_id": log_id, **services.routing.decisions.find(caller.project_id, log_id, **mine)}
     return replies.json_reply(body, inbound.shown_id)
 
 

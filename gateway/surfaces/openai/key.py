@@ -29,7 +29,7 @@ CREDITS_ANSWER = {
 def show_key(services: Services, inbound: Inbound) -> Outbound:
     """The key's own usage and limit as strings in USD; works when a spending limit is reached."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
-    status = services.budgets.status(caller.key_id)
+    status = services.billing.budgets.status(caller.key_id)
     limit = status.limits.total_nusd
     data = {
         "label": caller.key_name,
@@ -43,7 +43,7 @@ def show_key(services: Services, inbound: Inbound) -> Outbound:
 def show_credits(services: Services, inbound: Inbound) -> Outbound:
     """The organization's balance and lifetime spend; both spellings of the latter, since clients differ."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
-    balance = services.ledger.balance(caller.organization_id)
+    balance = services.billing.ledger.balance(caller.organization_id)
     used = format_usd(balance.spent_nusd)
     body = {"balance": format_usd(balance.balance_nusd), "total_used": used, "totalUsed": used}
     return json_reply(body, inbound.shown_id)

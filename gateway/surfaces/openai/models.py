@@ -68,13 +68,13 @@ def audience_of(services: Services, inbound: Inbound) -> Audience:
     if caller is None:
         return PUBLIC
     return Audience(
-        caller.rules, predicate(caller.rules, services.clock.now_us()), services.custom_catalogue.of(caller)
+        caller.rules, predicate(caller.rules, services.clock.now_us()), services.routing.custom_catalogue.of(caller)
     )
 
 
 def _caller(services: Services, inbound: Inbound) -> Caller | None:
     token = auth.token_of(inbound)
-    return services.authentication.caller(token) if token else None
+    return services.accounts.authentication.caller(token) if token else None
 
 
 def handle_models(services: Services, inbound: Inbound) -> Outbound:
@@ -109,10 +109,10 @@ def _packed(services: Services, audience: Audience, tag: str, body: bytes) -> tu
     """The list compressed, with a tag of its own: made once for each list, in a thread, for it takes a while. One with
     an organization's own models is remembered with them."""
     own = audience.own is not None and audience.own.current().models
-    holder = audience.own if own and audience.own is not None else services.catalogue
+    holder = audience.own if own and audience.own is not None else services.routing.catalogue
 
     def make() -> bytes:
-        return services.threads.run(gzip.compress, body, LEVEL, mtime=0)
+        return services.background.threads.run(gzip.compress, body, LEVEL, mtime=0)
 
     return f'{tag[:-1]}-gzip"', holder.remember(("packed model list", tag), make)
 
@@ -120,7 +120,7 @@ def _packed(services: Services, audience: Audience, tag: str, body: bytes) -> tu
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
     """`GET /v1/models/<model>`: the entry of an id, an alias or provider/model. NotFound with near matches."""
     asked = inbound.params["model"]
-    catalogue = services.catalogue.current()
+    catalogue = services.routing.catalogue.current()
     audience = audience_of(services, inbound)
     for entry in _matching(services, asked, audience):
         return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], orjson.dumps(entry))
@@ -131,7 +131,7 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
 
 def _matching(services: Services, asked: str, audience: Audience) -> Iterator[dict[str, Any]]:
     """The entry of the model text `asked`, if the audience may see it."""
-    catalogue, at_us = services.catalogue.current(), services.clock.now_us()
+    catalogue, at_us = services.routing.catalogue.current(), services.clock.now_us()
     if audience.own is not None:
         own = audience.own.current()
         yield from write_entries(own, _own_models(catalogue, own, asked), Query(), at_us, audience.refuse)
@@ -149,7 +149,7 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
     query, with the organization's own models before it, made once for each of its changes. Entries that no rule touches
     are written once for all rules."""
     at_us = services.clock.now_us()
-    holder = services.catalogue
+    holder = services.routing.catalogue
     catalogue = holder.current()
     place = (catalogue.version, at_us // DAY_US, query)
     known: dict[str, bytes] = holder.remember(("model entries", *place), dict)
@@ -168,7 +168,7 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
         models = _own_models(catalogue, source.current())
         return _serialise(serialise_alike(source.current(), models, query, at_us, audience.refuse))
 
-    own_tag, own = services.custom_catalogue.listed(source, key, make_own)
+    own_tag, own = services.routing.custom_catalogue.listed(source, key, make_own)
     return _tag(tag.encode() + own_tag.encode()), _join(own, shared)
 
 

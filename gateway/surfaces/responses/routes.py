@@ -43,14 +43,16 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
         if body.store:
             raise storage_conflict("store")
         body.store = False  # what the client's default wishes for is left out
-    history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
+    history, own = store.gather(
+        body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
+    )
     turn = caps.read(limits, raw, _read, limits, raw, body, history, own)
     if turn.store:
-        services.responses.check_room(context.caller)
+        services.engine.responses.check_room(context.caller)
     keep = _keeper(services, context, turn, body.previous_response_id or "")
     if turn.request.requirements.stream:
         return _stream(services, context, turn, keep)
-    answer = services.chat.generate(context, turn.request)
+    answer = services.engine.chat.generate(context, turn.request)
     facts = _facts(context, answer)
     response = writer.reply(answer.result, turn, facts, keep)
     headers = headers_of(facts, services.clock, streamed=False)
@@ -67,7 +69,7 @@ def _read(
 
 
 def _stream(services: Services, context: RequestContext, turn: reader.ResponseTurn, keep: writer.Keep) -> Outbound:
-    answering = services.chat.stream(context, turn.request)
+    answering = services.engine.chat.stream(context, turn.request)
     facts = _facts(context, answering)
     frames = stream.frames(answering, turn, facts, keep)
     return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
@@ -84,7 +86,7 @@ def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTu
     def keep(response: dict) -> bool:
         earlier = [Said(previous, turn.history, [])] if turn.history else []
         try:
-            services.responses.keep(context.caller, StoredResponse(response, earlier, turn.items), previous)
+            services.engine.responses.keep(context.caller, StoredResponse(response, earlier, turn.items), previous)
         except GatewayError as error:
             log.warning("response %s was not stored: %s", context.request_id, error)
             return False
@@ -98,9 +100,11 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", "responses")
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode_compact, raw)
-    history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
+    history, own = store.gather(
+        body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
+    )
     request, users = compact.read(body, history, own)
-    answer = services.chat.generate(context, request)
+    answer = services.engine.chat.generate(context, request)
     facts = _facts(context, answer)
     headers = headers_of(facts, services.clock, streamed=False)
     return replies.json_reply(compact.write(answer.result, users, facts), context.shown_id, headers=headers)
@@ -111,7 +115,9 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "count_tokens", "responses")
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode_count, raw)
-    history, own = store.gather(body, services.responses, context.caller, _replayer(services, inbound, context.caller))
+    history, own = store.gather(
+        body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
+    )
     needs = caps.read(limits, raw, _read, limits, raw, body, history, own).request.requirements
     images, files = (0, needs.media) if needs.documents else (needs.media, 0)
     tokens = estimate_tokens(needs.prompt_bytes, needs.messages, images, files, needs.tools)
@@ -137,7 +143,7 @@ def list_input(services: Services, inbound: Inbound) -> Outbound:
 def delete(services: Services, inbound: Inbound) -> Outbound:
     """Forget a stored response."""
     ident = inbound.params["response_id"]
-    services.responses.delete(auth.caller_of(services, inbound), ident)
+    services.engine.responses.delete(auth.caller_of(services, inbound), ident)
     return replies.json_reply({"id": ident, "object": "response", "deleted": True}, inbound.shown_id)
 
 
@@ -157,7 +163,7 @@ def refuse_socket(services: Services, inbound: Inbound) -> Outbound:
 
 def _find(services: Services, inbound: Inbound, *, whole: bool) -> StoredResponse:
     caller = auth.caller_of(services, inbound)
-    found = services.responses.find(caller, inbound.params["response_id"], whole=whole)
+    found = services.engine.responses.find(caller, inbound.params["response_id"], whole=whole)
     _replayer(services, inbound, caller)(found)
     return found
 
@@ -169,7 +175,7 @@ def _replayer(services: Services, inbound: Inbound, caller: Caller) -> store.Che
         if caller.rules:
             idents = [found.response["id"], *(said.ident for said in found.earlier)]
             requests = [ident.removeprefix(store.ID_PREFIX) for ident in idents if store.RESPONSE_ID.fullmatch(ident)]
-            services.replays.check(caller, inbound.peer, requests)
+            services.engine.replays.check(caller, inbound.peer, requests)
 
     return check
 

@@ -5,15 +5,18 @@ from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, 
 from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.errors import Conflict, Internal, InvalidRequest, NotFound, Unavailable
-from gateway.store.installation import Secrets
 
 BY = {"actor": "operator"}
 SECRET = "sk-" + "s" * 40
 
 
+def vault_of(company) -> Vault:
+    return Vault(company.secrets.encryption_keys)
+
+
 @pytest.fixture
 def provider_keys(company) -> ProviderKeys:
-    return ProviderKeys(company.database, company.control, company.secrets, company.bounds.__setitem__)
+    return ProviderKeys(company.database, company.control, vault_of(company), company.bounds.__setitem__)
 
 
 def test_a_bound_is_kept_in_the_transaction_of_its_key(company, provider_keys) -> None:
@@ -28,7 +31,7 @@ def test_a_bound_is_kept_in_the_transaction_of_its_key(company, provider_keys) -
 
 
 def test_a_bound_that_nobody_would_keep_is_not_taken(company) -> None:
-    keys = ProviderKeys(company.database, company.control, company.secrets)
+    keys = ProviderKeys(company.database, company.control, vault_of(company))
     with pytest.raises(Internal):
         keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET, max_spend_nusd=7), **BY)
     assert keys.list_keys(company.organization_id) == []
@@ -47,7 +50,7 @@ def test_a_kept_key_is_usable_and_encrypted_at_rest(company, provider_keys) -> N
 def test_a_removed_key_is_unused_at_once_and_its_secret_is_gone(company, provider_keys) -> None:
     worker = Control(company.database, company.clock)
     worker.start()
-    other = ProviderKeys(company.database, worker, company.secrets)
+    other = ProviderKeys(company.database, worker, vault_of(company))
     made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
     assert other.keys_for(company.organization_id, "alpha")
     provider_keys.remove(company.organization_id, made.id, **BY)
@@ -84,13 +87,13 @@ def test_an_empty_key_or_a_negative_bound_is_refused(company, provider_keys, dra
 
 def test_encryption_keys_are_rotated_by_resealing(company, provider_keys) -> None:
     provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
-    both = Secrets(company.secrets.hash_keys, ("a-key-of-next-year", *company.secrets.encryption_keys))
+    both = Vault(("a-key-of-next-year", *company.secrets.encryption_keys))
     assert ProviderKeys(company.database, company.control, both).reseal() == 1
-    new = Secrets(company.secrets.hash_keys, ("a-key-of-next-year",))
+    new = Vault(("a-key-of-next-year",))
     found = ProviderKeys(company.database, company.control, new).keys_for(company.organization_id, "alpha")
     assert [credential.secret for credential in found] == [SECRET]
     with pytest.raises(Unavailable):
-        ProviderKeys(company.database, company.control, company.secrets).keys_for(company.organization_id, "alpha")
+        ProviderKeys(company.database, company.control, vault_of(company)).keys_for(company.organization_id, "alpha")
 
 
 def test_what_is_sealed_twice_differs_and_nothing_stays_nothing() -> None:

@@ -44,14 +44,14 @@ def admit(services: SimpleNamespace, sender: Sender | None, **headers: str):
 def test_the_same_headers_are_looked_at_once(services):
     sender = Sender()
     first, again = admit(services, sender), admit(services, sender)
-    assert services.authentication.asked == 1
+    assert services.accounts.authentication.asked == 1
     assert (again.caller, again.source) == (first.caller, "shop.example") and again.request_id != first.request_id
 
 
 def test_a_caller_that_holds_no_more_is_refused_at_once(services):
     sender = Sender()
     admit(services, sender)
-    services.authentication.known.clear()
+    services.accounts.authentication.known.clear()
     with pytest.raises(Unauthenticated):
         admit(services, sender)
 
@@ -63,7 +63,7 @@ def test_whoever_says_more_is_heard_each_time(services, name, said):
     sender = Sender()
     for _ in range(2):
         assert getattr(admit(services, sender, **{name: "true"}), said)
-    assert services.authentication.asked == 2
+    assert services.accounts.authentication.asked == 2
 
 
 def test_nothing_is_kept_of_a_request_that_was_refused(services):

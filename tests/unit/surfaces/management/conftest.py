@@ -70,7 +70,7 @@ def module_house(open_house: Callable[[], AbstractContextManager[House]]) -> Ite
 def shared_house(module_house: House) -> House:
     """For tests that change nothing others look at."""
     # Tables belong to the store that was opened last, which may be another test's.
-    module_house.services.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+    module_house.services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
     return module_house
 
 

@@ -46,7 +46,7 @@ class Credentials:
     def __init__(self, house: House) -> None:
         self._owner, services = house, house.services
         owner = house["acme owner"]
-        services.ledger.grant(owner.organization_id, 10**9, "access")
+        services.billing.ledger.grant(owner.organization_id, 10**9, "access")
 
         def make(kind: Any, who: str) -> str:
             person = house[f"acme {who}"]

@@ -10,7 +10,7 @@ ALL = "/discounts"
 @pytest.fixture
 def root(house) -> str:
     """A session of the installation's owner."""
-    return house.open(members.list_members(house.services.database)[0].user_id)
+    return house.open(members.list_members(house.services.store.database)[0].user_id)
 
 
 def test_the_operator_sets_replaces_and_removes_a_discount(house, root) -> None:

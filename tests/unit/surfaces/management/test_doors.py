@@ -31,13 +31,18 @@ def sign_in(house: House, password: str = PASSWORD, **more: Any) -> tuple[int, A
 
 
 def root(house: House) -> members.MemberInfo:
-    return members.list_members(house.services.database)[0]
+    return members.list_members(house.services.store.database)[0]
 
 
 def set_password(house: House, password: str = "another long one") -> None:
     services = house.services
     members.set_password(
-        services.database, services.control, services.threads, root(house).user_id, password, actor=OPERATOR
+        services.store.database,
+        services.store.control,
+        services.background.threads,
+        root(house).user_id,
+        password,
+        actor=OPERATOR,
     )
 
 
@@ -69,7 +74,12 @@ def test_an_invitation_by_who_may_invite_no_more_makes_nobody_a_member(house: Ho
     path = f"/orgs/{admin.organization_id}/invitations"
     token = house.ok("POST", path, admin, body)["invitation"]["token"]
     members.update_member(
-        services.database, services.control, admin.organization_id, admin.member_id, actor=OPERATOR, **change
+        services.store.database,
+        services.store.control,
+        admin.organization_id,
+        admin.member_id,
+        actor=OPERATOR,
+        **change,
     )
     joined = {"token": token, "name": "Friend", "password": "a password of a friend"}
     assert house.call("POST", "/auth/sign-up/email", body=joined)[0] == 404
@@ -109,7 +119,7 @@ def test_a_known_device_that_guesses_is_slowed_down_too(house: House) -> None:
 def test_a_failed_sign_in_is_in_the_audit_trail(house: House) -> None:
     assert sign_in(house, "wrong")[0] == 401
     for _ in range(100):
-        found = [one for one in list_entries(house.services.database) if one.action == "session.refuse"]
+        found = [one for one in list_entries(house.services.store.database) if one.action == "session.refuse"]
         if found:
             break
         gevent.sleep(0.02)
@@ -143,7 +153,7 @@ def test_a_limit_is_lifted_by_who_set_it_or_stands_above(house: House) -> None:
 
 def test_a_limit_of_the_operator_is_lifted_by_nobody_below(house: House) -> None:
     key, services = house["acme owner"].key.info, house.services
-    funding = Funding(services.database, services.control)
+    funding = Funding(services.store.database, services.store.control)
     funding.set_limits(KEY, key.id, key.organization_id, Limits(total_nusd=DOLLAR), actor=OPERATOR)
     assert set_limit(house, "acme owner", key.id, usageLimit=None)[0] == 403
     funding.set_limits(KEY, key.id, key.organization_id, Limits(), actor=OPERATOR)
@@ -153,7 +163,7 @@ def test_a_limit_of_the_operator_is_lifted_by_nobody_below(house: House) -> None
 def test_a_limit_from_before_setters_were_kept_belongs_to_who_the_trail_names(house: House) -> None:
     key = house["acme developer"].key.info.id
     assert set_limit(house, "acme owner", key, usageLimit="10")[0] == 200
-    database = house.services.database
+    database = house.services.store.database
     database.write(lambda: database.execute("DELETE FROM limit_setter"))
     assert set_limit(house, "acme developer", key, usageLimit="11")[0] == 403
 
@@ -171,7 +181,7 @@ class Authenticator:
         assert made["uri"].startswith("otpauth://totp/") and made["secret"] in made["uri"]
 
     def code(self, ahead: int = 0) -> str:
-        return code_at(self.secret, self.house.services.database.now_us() // (30 * SECOND_US) + ahead)
+        return code_at(self.secret, self.house.services.store.database.now_us() // (30 * SECOND_US) + ahead)
 
     def confirm(self) -> list[str]:
         return self.house.ok("POST", "/auth/second-factor/confirm", self.token, {"code": self.code(-1)})[
@@ -214,7 +224,7 @@ def test_guessing_codes_is_slowed_down(house: House) -> None:
 def test_the_secret_and_the_recovery_codes_are_not_readable_in_the_store(house: House) -> None:
     authenticator = Authenticator(house, sign_in(house)[1]["token"])
     codes = authenticator.confirm()
-    database = house.services.database
+    database = house.services.store.database
     text = str(database.read(lambda: database.execute("SELECT * FROM second_factor").fetchall()))
     assert base64.b32encode(authenticator.secret).decode() not in text and not any(code in text for code in codes)
 
@@ -292,7 +302,7 @@ def test_explanations_are_for_who_asked(house: House) -> None:
     customer = services.management.create_key(draft, Limits(), actor=owner.user_id)
     other = services.management.create_key(draft, Limits(), actor=owner.user_id)
     body = {"model": "auto", "messages": [{"role": "user", "content": "Hello"}]}
-    services.ledger.grant(owner.organization_id, DOLLAR, "doors")
+    services.billing.ledger.grant(owner.organization_id, DOLLAR, "doors")
 
     def ask(token: str) -> str:
         return house.ok("POST", "/v1/chat/completions", token, body)["metadata"]["log_id"]
@@ -301,7 +311,7 @@ def test_explanations_are_for_who_asked(house: House) -> None:
         return house.call("GET", f"/v1/route/explain/{log_id}", token)[0]
 
     mine, theirs = ask(customer.token), ask(owner.key.token)
-    services.journal.flush(5)
+    services.store.journal.flush(5)
     assert look(customer.token, mine) == 200 and look(other.token, mine) == 404 and look(customer.token, theirs) == 404
     assert look(owner.key.token, mine) == 200 and look(developer.key.token, theirs) == 404
 

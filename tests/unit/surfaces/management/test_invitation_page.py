@@ -80,7 +80,7 @@ def test_the_token_is_in_no_pages_address_or_text(browser, shared_house) -> None
 )
 def test_an_ended_invitation_says_why_and_what_to_do(browser, shared_house, change, told) -> None:
     made = invite(shared_house, "late@person.example")
-    database = shared_house.services.database
+    database = shared_house.services.store.database
     database.write(lambda: database.execute(f"UPDATE invitation SET {change} WHERE id = ?", (made["id"],)))
     page = follow(browser, made["link"])
     assert page.status_code == 410 and told in page.text and "ask who invited you" in page.text.lower()
@@ -155,7 +155,7 @@ def test_looking_up_is_slowed_down(house) -> None:
 
 def test_who_invited_is_told_by_name_when_there_is_one(house) -> None:
     owner = house["acme owner"]
-    database = house.services.database
+    database = house.services.store.database
     sql = "UPDATE \"user\" SET name = 'Ann Owner' WHERE id = ?"
     database.write(lambda: database.execute(sql, (owner.user_id,)))
     assert invite(house, "told@person.example")["invitedBy"] == "Ann Owner"

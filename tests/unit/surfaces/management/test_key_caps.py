@@ -51,7 +51,7 @@ def test_a_members_cap_binds_each_member_alone(house, root) -> None:
 def test_expired_keys_take_no_room(house, root) -> None:
     dev = house["acme developer"]
     house.ok("PATCH", caps_of(dev), root, {"maxKeysPerMember": 1})
-    database = house.services.database
+    database = house.services.store.database
     database.write(lambda: database.execute("UPDATE api_key SET expires_at = 1 WHERE id = ?", (dev.key.info.id,)))
     assert make(house, dev) == 200
     later = {"status": "active", "expiresAt": "2099-01-01T00:00:00Z"}

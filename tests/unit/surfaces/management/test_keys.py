@@ -116,7 +116,7 @@ def test_a_deactivated_key_is_refused_until_it_is_activated(shared_house) -> Non
 def test_an_expired_key_lives_again_with_a_new_expiry_only(shared_house) -> None:
     dev = shared_house["acme developer"]
     key = made(shared_house, dev, expiresAt=later(shared_house))
-    database = shared_house.services.database
+    database = shared_house.services.store.database
     database.write(lambda: database.execute("UPDATE api_key SET expires_at = 1 WHERE id = ?", (key["id"],)))
     path = f"/keys/api/{key['id']}"
     assert shared_house.refused("PATCH", path, dev, {"status": "active"}) == "400 invalid_parameters"

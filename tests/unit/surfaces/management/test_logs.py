@@ -17,9 +17,9 @@ def retaining(house: House) -> House:
     """Both organizations have credits and retain."""
     services = house.services
     for name in ("acme owner", "rival owner"):
-        services.ledger.grant(house[name].organization_id, 10**9, name)
+        services.billing.ledger.grant(house[name].organization_id, 10**9, name)
         change = ProjectChange(retention="retain")
-        update_project(services.database, services.control, house[name].project_id, change, actor="test")
+        update_project(services.store.database, services.store.control, house[name].project_id, change, actor="test")
     return house
 
 
@@ -107,7 +107,7 @@ def test_a_deleted_log_is_gone_and_its_usage_stays(retaining: House) -> None:
     assert retaining.refused("GET", f"/logs/{ident}", developer) == "404 not_found"
     assert retaining.refused("DELETE", f"/logs/{ident}", developer) == "404 not_found"
     assert retaining.ok("GET", "/activity", developer)["activity"] == before and before[0]["dataStorageCost"] > 0
-    [entry] = audit.list_entries(retaining.services.database, developer.organization_id, limit=1)
+    [entry] = audit.list_entries(retaining.services.store.database, developer.organization_id, limit=1)
     assert (entry.action, entry.subject, entry.actor) == ("request_log.delete", ident, developer.user_id)
 
 
@@ -117,6 +117,6 @@ def test_setting_back_to_none_keeps_what_is_there(retaining: House) -> None:
     retaining.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
     ask(retaining, owner)
     assert listed(retaining, owner) == [ident]
-    services.database.write(lambda: services.database.execute("UPDATE request_log SET expires_at = 1"))
+    services.store.database.write(lambda: services.store.database.execute("UPDATE request_log SET expires_at = 1"))
     assert listed(retaining, owner) == [] and retaining.refused("GET", f"/logs/{ident}", owner) == "404 not_found"
-    assert services.retention.purge() == 1
+    assert services.engine.retention.purge() == 1

@@ -71,7 +71,7 @@ def test_project_settings_are_read_back_and_in_force(shared_house) -> None:
     changed = shared_house.ok("PATCH", path, owner, given)["project"]
     assert {name: changed[name] for name in given} == given
     assert shared_house.ok("GET", path, shared_house["rival developer"])["project"] == changed
-    caller = shared_house.services.authentication.caller(owner.key.token)
+    caller = shared_house.services.accounts.authentication.caller(owner.key.token)
     assert (caller.mode, caller.cache_ttl_s, caller.settings["routing"]) == ("hybrid", 10, "price")
 
 
@@ -172,7 +172,7 @@ def test_the_audit_log_is_paged_exported_and_verified(house) -> None:
 
 def test_a_changed_entry_shows_in_the_verification(house) -> None:
     owner = house["acme owner"]
-    database = house.services.database
+    database = house.services.store.database
     database.write(lambda: database.execute("UPDATE audit SET actor = 'nobody' WHERE seq = 3"))
     found = house.ok("GET", f"{org(owner)}/audit/verify", owner)
     assert found["valid"] is False and found["problems"] == ["entry 3 was changed"]
@@ -192,7 +192,7 @@ def test_the_last_owner_stays(house) -> None:
 def test_members_are_listed_with_their_limits(shared_house) -> None:
     admin = shared_house["acme admin"]
     found = shared_house.ok("GET", f"{org(admin)}/members", admin)["members"]
-    status = shared_house.services.budgets.status(admin.member_id)
+    status = shared_house.services.billing.budgets.status(admin.member_id)
     mine = next(one for one in found if one["id"] == admin.member_id)
     assert mine["role"] == "admin" and show_limits(status).items() <= mine.items()
 

@@ -15,8 +15,8 @@ def test_a_provider_key_is_kept_encrypted_and_never_shown(shared_house) -> None:
     assert (made["name"], made["maxSpend"], made["allowedModels"]) == ("Main", "25", ["gpt-4o-mini"])
     listed = shared_house.ok("GET", "/keys/provider", owner)["providerKeys"]
     assert made in listed and SECRET not in str(listed)
-    rows = shared_house.services.database.read(
-        lambda: shared_house.services.database.execute("SELECT secret FROM provider_key").fetchall()
+    rows = shared_house.services.store.database.read(
+        lambda: shared_house.services.store.database.execute("SELECT secret FROM provider_key").fetchall()
     )
     assert SECRET not in str(rows)
 
@@ -25,7 +25,7 @@ def test_what_was_spent_with_a_bounded_key_is_shown(shared_house) -> None:
     owner = shared_house["acme owner"]
     made = add(shared_house, owner, maxSpend="5")
     assert made["spent"] == "0"
-    database = shared_house.services.database
+    database = shared_house.services.store.database
     sql = "UPDATE budget SET settled_nusd = 1500000000 WHERE scope_id = ?"
     database.write(lambda: database.execute(sql, (made["id"],)))
     listed = shared_house.ok("GET", "/keys/provider", owner)["providerKeys"]

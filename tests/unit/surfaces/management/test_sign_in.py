@@ -50,7 +50,7 @@ def test_guessing_passwords_is_slowed_down_even_with_the_right_one_at_last(house
 
 
 def test_a_deactivated_account_is_told_so(house) -> None:
-    database = house.services.database
+    database = house.services.store.database
     database.write(lambda: database.execute("UPDATE \"user\" SET status = 'inactive' WHERE email = ?", (EMAIL,)))
     status, answer = house.call("POST", SIGN_IN, body=RIGHT)
     assert (status, answer["error"]) == (403, "account_deactivated")

@@ -196,7 +196,9 @@ def test_an_entry_has_every_field_and_exact_prices(services):
     ],
 )
 def test_parameters_are_those_that_the_model_takes(services, abilities, has, lacks):
-    services.catalogue.swap(Catalogue((model("able", mapping("safe", "able", **abilities)),), (SAFE,), {}, "v5"))
+    services.routing.catalogue.swap(
+        Catalogue((model("able", mapping("safe", "able", **abilities)),), (SAFE,), {}, "v5")
+    )
     found = set(entries(services)["able"]["supported_parameters"])
     assert has <= found and not lacks & found
 
@@ -279,7 +281,7 @@ SPENT = model("spent", mapping("keen", "spent", deactivated="2026-01-01"))
 
 @pytest.fixture
 def equipped(services):
-    services.catalogue.swap(Catalogue((BOTH, OLD, READY, SPENT), (SAFE, KEEN), {}, "v3"))
+    services.routing.catalogue.swap(Catalogue((BOTH, OLD, READY, SPENT), (SAFE, KEEN), {}, "v3"))
     return services
 
 
@@ -318,14 +320,14 @@ def test_an_unchanged_list_is_not_sent_again(services):
 def test_a_list_is_serialised_once_and_again_after_a_swap(services):
     first, second = handle_models(services, ask()), handle_models(services, ask())
     assert first.body is second.body
-    services.catalogue.swap(Catalogue((OLD,), (SAFE,), {}, "v2"))
+    services.routing.catalogue.swap(Catalogue((OLD,), (SAFE,), {}, "v2"))
     assert "both" not in entries(services)
 
 
 def test_lists_under_other_rules_made_before_change_nothing_of_ones_own(services):
     queries = ("", "mapped=true", "no_training=true", "include_deactivated=true", "exclude_deprecated=true")
     fresh = {query: entries(services, query) for query in queries}
-    services.catalogue.swap(CATALOGUE)
+    services.routing.catalogue.swap(CATALOGUE)
     for query in queries:
         entries(services, query, authorization="Bearer good")
         assert entries(services, query) == fresh[query]
@@ -414,7 +416,7 @@ def test_a_change_of_the_own_models_changes_the_etag_of_that_organization_alone(
 
 
 def test_a_list_of_own_models_alone_is_whole(services):
-    services.catalogue.swap(Catalogue((), (), {}, "v3"))
+    services.routing.catalogue.swap(Catalogue((), (), {}, "v3"))
     assert set(entries(services, authorization="Bearer own")) == {"auto", "custom", "house/big", "house/small"}
     assert entries(services, "no_training=true", authorization="Bearer own") == {}
 
