@@ -149,16 +149,15 @@ def own() -> dict[str, Current]:
 
 @pytest.fixture
 def services(own):
+    custom_catalogue = SimpleNamespace(
+        of=lambda caller: own.get(caller.organization_id, NOTHING),
+        listed=lambda source, key, make: source.remember(key, make),
+    )
     return SimpleNamespace(
-        catalogue=Current(CATALOGUE),
         clock=SimpleNamespace(now_us=lambda: NOW_US),
-        authentication=Keys(),
-        custom_catalogue=SimpleNamespace(
-            of=lambda caller: own.get(caller.organization_id, NOTHING),
-            listed=lambda source, key, make: source.remember(key, make),
-        ),
-        credentials=Held(),
         settings=SimpleNamespace(catalogue=SimpleNamespace(auto_models=("both", "aging", "old", "unknown"))),
+        accounts=SimpleNamespace(authentication=Keys()),
+        routing=SimpleNamespace(catalogue=Current(CATALOGUE), custom_catalogue=custom_catalogue, credentials=Held()),
     )
 
 
