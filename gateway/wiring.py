@@ -74,7 +74,7 @@ SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class WorkerBase:
     """What every group is made of."""
 
     settings: Settings
@@ -109,7 +109,7 @@ def build(settings: Settings) -> Services:
     )
 
 
-def _open_base(settings: Settings) -> Base:
+def _open_base(settings: Settings) -> WorkerBase:
     clock, threads = Clock(), Threads()
     database = open_database(settings.database, clock, threads)
     database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
@@ -131,10 +131,10 @@ def _open_base(settings: Settings) -> Base:
     data = Path(settings.database.data_dir)
     background = BackgroundServices(threads, Counters(data / "metrics"), unpackers=Threads(UNPACKERS))
     transport = Transport(settings.timeouts, settings.security, clock=clock)
-    return Base(settings, data, clock, store, background, transport)
+    return WorkerBase(settings, data, clock, store, background, transport)
 
 
-def _open_accounts(base: Base) -> AccountServices:
+def _open_accounts(base: WorkerBase) -> AccountServices:
     database, control = base.store.database, base.store.control
     funding = Funding(database, control)
     provider_keys = ProviderKeys(database, control, base.store.vault, funding.budgets.write_bound)
@@ -150,7 +150,7 @@ def _open_accounts(base: Base) -> AccountServices:
     )
 
 
-def _open_routing(base: Base, accounts: AccountServices) -> RoutingServices:
+def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingServices:
     settings, clock, store = base.settings, base.clock, base.store
     catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
@@ -183,7 +183,7 @@ def _open_routing(base: Base, accounts: AccountServices) -> RoutingServices:
     )
 
 
-def _open_billing(base: Base, accounts: AccountServices) -> BillingServices:
+def _open_billing(base: WorkerBase, accounts: AccountServices) -> BillingServices:
     store, clock, funding = base.store, base.clock, accounts.funding
     database, control = store.database, store.control
     folder = base.data / "journal"
@@ -201,7 +201,7 @@ def _open_billing(base: Base, accounts: AccountServices) -> BillingServices:
     )
 
 
-def _open_engine(base: Base, routing: RoutingServices, billing: BillingServices) -> EngineServices:
+def _open_engine(base: WorkerBase, routing: RoutingServices, billing: BillingServices) -> EngineServices:
     settings, clock, store = base.settings, base.clock, base.store
     threads, settlements = base.background.threads, billing.settlements
     cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
@@ -229,7 +229,7 @@ def _open_engine(base: Base, routing: RoutingServices, billing: BillingServices)
     )
 
 
-def _open_management(base: Base, accounts: AccountServices, routing: RoutingServices) -> Management:
+def _open_management(base: WorkerBase, accounts: AccountServices, routing: RoutingServices) -> Management:
     check = ProviderCheck(
         routing.catalogue.current,
         routing.credentials,
@@ -255,7 +255,7 @@ def _open_management(base: Base, accounts: AccountServices, routing: RoutingServ
     )
 
 
-def _open_pins(base: Base) -> Pins:
+def _open_pins(base: WorkerBase) -> Pins:
     """Where sessions are remembered for all workers."""
     store = base.store
     if store.redis is not None:
@@ -263,7 +263,7 @@ def _open_pins(base: Base) -> Pins:
     return Pins(JournalPins(store.documents, store.database, store.journal, base.clock), base.clock)
 
 
-def _open_shelf(base: Base) -> Shelf:
+def _open_shelf(base: WorkerBase) -> Shelf:
     """Where cached answers are kept, encrypted."""
     store = base.store
     shelf: Shelf = DocumentShelf(store.documents, store.database, base.settings.cache.max_bytes)
@@ -272,7 +272,7 @@ def _open_shelf(base: Base) -> Shelf:
     return SealedShelf(shelf, store.vault)
 
 
-def _find_board(base: Base) -> Board | None:
+def _find_board(base: WorkerBase) -> Board | None:
     """Where workers exchange health of providers; None for a worker that is surely alone."""
     store = base.store
     if store.redis is not None:

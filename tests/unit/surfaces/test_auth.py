@@ -33,7 +33,8 @@ class Keys:
 @pytest.fixture
 def services() -> SimpleNamespace:
     settings = SimpleNamespace(timeouts=SimpleNamespace(request_s=60.0))
-    return SimpleNamespace(authentication=Keys(), sources=Sources(()), clock=Clock(), settings=settings)
+    accounts = SimpleNamespace(authentication=Keys(), sources=Sources(()))
+    return SimpleNamespace(accounts=accounts, clock=Clock(), settings=settings)
 
 
 def admit(services: SimpleNamespace, sender: Sender | None, **headers: str):
