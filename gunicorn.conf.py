@@ -12,6 +12,7 @@ import resource  # noqa: E402
 import sys  # noqa: E402
 
 from gateway import settings  # noqa: E402
+from gateway.server.log import logger_class as make_logger_class  # noqa: E402
 from gateway.server.pages import prefer_huge_pages  # noqa: E402
 
 OPEN_FILES = 65_536
@@ -45,6 +46,7 @@ control_socket_disable = True
 forwarded_allow_ips = ",".join(server.trusted_proxies)
 proc_name = "llmgateway"
 errorlog = "-"
+logger_class = make_logger_class(chosen.log.format)
 accesslog = "-" if server.access_log else None
 access_log_format = '%(h)s "%(m)s %(U)s" %(s)s %(B)s %(M)sms'
 # The sign of life is a file touched once a second; a slow disk must not look like a dead worker.

@@ -1,6 +1,6 @@
 """The application: services wired, surfaces mounted, logging set up."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from flask import Flask, Response, request
@@ -20,7 +20,7 @@ from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.gate import Gate
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
-from gateway.surfaces.wsgi import REQUEST_ID
+from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.wiring import build
 
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
@@ -42,11 +42,16 @@ class Application:
         self.draining = services.drain
         self.watch = services.watch
         self.background = background
+        self._lines = logs.request_lines(services.settings.log)
+        if self._lines is not None:
+            services.telemetry.requests.observe(self._lines)
 
     def close(self) -> None:
         """Called last in a worker: end its recurring work, then everything else."""
         self.background.stop()
         self.services.close()
+        if self._lines is not None:
+            self._lines.flush()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         return self._wsgi(environ, start_response)
@@ -64,7 +69,7 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     addresses = Addresses(operation.path for operation in table.operations())
     pages = Browsers(chosen.security.cors_origins)
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
-    front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts)
+    front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts, _tell_of(wired))
     wsgi = _express(front, wired, addresses, pages, hosts) if chosen.server.express_lane else front
     return Application(wsgi, flask, wired, background)
 
@@ -73,8 +78,20 @@ def _mount(services: Services) -> Flask:
     flask = Flask("gateway", static_folder=None)
     for surface in table.SURFACES:
         flask.register_blueprint(blueprint(services, surface))
-    flask.register_error_handler(HTTPException, _http_error)
+    tell = _tell_of(services)
+    flask.register_error_handler(HTTPException, lambda error: _http_error(error, tell))
     return flask
+
+
+def _tell_of(services: Services) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
+    """What tells of requests that no operation has seen."""
+    proxies = make_proxies(services.settings.server)
+
+    def tell(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
+        peer = proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
+        services.telemetry.requests.refused(error, shown_id, peer)
+
+    return tell
 
 
 def _express(front: Front, services: Services, addresses: Addresses, pages: Browsers, hosts: Hosts) -> ExpressLane:
@@ -99,7 +116,7 @@ def _crashed(inbound: Inbound, error: Exception) -> Outbound:
     return replies.crash_reply(inbound, error, table.errors_at(inbound.path), inbound.shown_id)
 
 
-def _http_error(error: HTTPException) -> Response:
+def _http_error(error: HTTPException, tell: Callable[[GatewayError, str, Mapping[str, Any]], None]) -> Response:
     """Werkzeug's own refusals (no such path or method) in the error format of the path's surface; OPTIONS is none."""
     ours: GatewayError
     if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
@@ -117,4 +134,5 @@ def _http_error(error: HTTPException) -> Response:
         ours = NotFound(f"There is nothing at {request.path}.")
     else:
         ours = Internal(error.description or "The request failed.", status=error.code)
+    tell(ours, request.environ.get(REQUEST_ID, ""), request.environ)
     return respond(replies.error_reply(ours, table.errors_at(request.path), request.environ.get(REQUEST_ID, "")))

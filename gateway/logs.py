@@ -1,41 +1,49 @@
-"""Logging: one line a lifecycle event, as text or as JSON; nothing a request says by itself."""
+"""Logging: everything that is logged goes to standard error, in the form that the operator chose."""
 
 import logging
 import sys
-import time
+import threading
 from collections.abc import Mapping
-
-import orjson
+from typing import Any
 
 from gateway.settings import Log, unknown_names
+from gateway.telemetry.formats import formatter_of
+from gateway.telemetry.lines import RequestLines
+from gateway.threads import tell_strays
 
-TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+log = logging.getLogger("gateway")
 
 
-class JsonFormatter(logging.Formatter):
-    """`{"at", "level", "logger", "message", "error"?}` on one line, `at` in ISO 8601, UTC."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "at": f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return orjson.dumps(line).decode()
+class Handler(logging.StreamHandler):
+    """Ours, told apart from others' on the same logger."""
 
 
 def set_up(settings: Log, environment: Mapping[str, str]) -> None:
-    """Send the gateway's log to standard error in the chosen form; warn of settings that mean nothing."""
-    formatter = JsonFormatter() if settings.format == "json" else logging.Formatter(TEXT)
-    formatter.converter = time.gmtime
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    root = logging.getLogger("gateway")
-    root.handlers[:] = [handler]
-    root.setLevel(settings.level.upper())
-    root.propagate = False
+    """Send every line to standard error in the chosen form: the gateway's from its level on, those of libraries from
+    warnings on, Python's own warnings, and exceptions that nobody caught. Warns of settings that mean nothing."""
+    handler = Handler(sys.stderr)
+    handler.setFormatter(formatter_of(settings.format))
+    for logger in (logging.getLogger(), log):
+        logger.handlers[:] = [one for one in logger.handlers if not isinstance(one, Handler)] + [handler]
+    log.setLevel(settings.level.upper())
+    log.propagate = False
+    logging.captureWarnings(True)
+    tell_strays(_tell_stray)
+    sys.excepthook = lambda kind, error, trace: _tell_stray("the process", (kind, error, trace))
+    threading.excepthook = lambda args: _tell_stray("a thread", (args.exc_type, args.exc_value, args.exc_traceback))
     for name in unknown_names(environment):
-        root.warning("the environment variable %s means nothing here", name)
+        log.warning("the environment variable %s means nothing here", name)
+
+
+def request_lines(settings: Log) -> RequestLines | None:
+    """What writes the request line; None where it is off."""
+    return None if settings.requests == "off" else RequestLines(settings.requests, _write)
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _tell_stray(where: object, info: Any) -> None:
+    log.error("an exception that nobody caught, in %s", where, exc_info=info)

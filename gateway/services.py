@@ -48,6 +48,7 @@ from gateway.store.documents import Documents
 from gateway.store.installation import Secrets
 from gateway.store.journal import Journal
 from gateway.store.redis import Redis
+from gateway.telemetry.ends import RequestEnds
 from gateway.threads import Threads
 from gateway.transport import Transport
 
@@ -135,6 +136,13 @@ class BackgroundServices:
 
 
 @dataclass(slots=True)
+class TelemetryServices:
+    """What operators are told while the worker runs."""
+
+    requests: RequestEnds
+
+
+@dataclass(slots=True)
 class Services:
     """All that operations need, made once in a worker. `management` is what the management API changes."""
 
@@ -146,6 +154,7 @@ class Services:
     billing: BillingServices
     engine: EngineServices
     background: BackgroundServices
+    telemetry: TelemetryServices
     management: Management
     leaving: bool = False
     # What the server under the application knows, in the same form as `gauges`.

@@ -10,7 +10,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 PACKAGE = Path(__file__).resolve().parent
 # Where config/ and migrations/ are: inside of an installed package, beside the package in a checkout.
@@ -157,8 +157,9 @@ class MediaSettings:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    level: str
-    format: str
+    level: Literal["debug", "info", "warning", "error"]
+    format: Literal["text", "json"]
+    requests: Literal["off", "text", "json"] = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,8 @@ def _convert(value: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple:
         items = [v.strip() for v in value.split(",") if v.strip()] if isinstance(value, str) else value
         return tuple(_convert(item, get_args(kind)[0]) for item in items)
+    if get_origin(kind) is Literal:
+        return _convert_choice(value, get_args(kind))
     if kind is bool:
         return _convert_bool(value)
     if kind in (int, float):
@@ -345,6 +348,13 @@ def _convert(value: Any, kind: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError(f"expected text, got {value!r}")
     return value
+
+
+def _convert_choice(value: Any, choices: tuple[str, ...]) -> str:
+    chosen = str(value).strip().lower()
+    if chosen not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}")
+    return chosen
 
 
 def _convert_bool(value: Any) -> bool:

@@ -3,7 +3,7 @@ outlives the greenlet which asked for it."""
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import gevent
 from gevent.lock import BoundedSemaphore
@@ -80,6 +80,11 @@ def spawn(work: Callable[..., object], *args: object) -> gevent.Greenlet:
     return gevent.spawn(work, *args)
 
 
+def later(seconds: float, work: Callable[..., object], *args: object) -> gevent.Greenlet:
+    """Start a greenlet for `work` after a while."""
+    return gevent.spawn_later(seconds, work, *args)
+
+
 def pause(seconds: float) -> None:
     """Sleep cooperatively."""
     gevent.sleep(seconds)
@@ -89,6 +94,15 @@ def wait_until_idle(most_s: float) -> None:
     """Return once no other greenlet and no socket is ready to go on, after `most_s` at the latest."""
     with gevent.Timeout(most_s, False):
         gevent.idle()
+
+
+def tell_strays(tell: Callable[[object, tuple[Any, Any, Any]], object]) -> None:
+    """Call `tell(where, exception info)` for an exception that no greenlet caught, instead of printing it."""
+
+    def print_exception(context: object, kind: Any, error: Any, trace: Any) -> None:
+        tell(context or "the event loop", (kind, error, trace))
+
+    gevent.get_hub().print_exception = print_exception
 
 
 class Slots:

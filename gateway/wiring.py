@@ -56,6 +56,7 @@ from gateway.services import (
     RoutingServices,
     Services,
     StoreServices,
+    TelemetryServices,
 )
 from gateway.settings import Settings, SettingsError
 from gateway.store import migrations
@@ -66,6 +67,7 @@ from gateway.store.intents import Intents
 from gateway.store.journal import Journal
 from gateway.store.redis import open_redis
 from gateway.store.turns import Turns
+from gateway.telemetry.ends import RequestEnds
 from gateway.threads import Threads
 from gateway.transport import Transport
 
@@ -105,6 +107,7 @@ def build(settings: Settings) -> Services:
         billing=billing,
         engine=_open_engine(base, routing, billing),
         background=base.background,
+        telemetry=TelemetryServices(RequestEnds(base.background.counters, base.clock)),
         management=_open_management(base, accounts, routing),
     )
 

@@ -1,11 +1,15 @@
 """What the engine knows of a request beside its body."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
 from gateway.accounts.authentication import Caller
+from gateway.neutral.request import Request
 from gateway.providers.protocol import Target
+
+if TYPE_CHECKING:
+    from gateway.billing.outcome import Outcome
 
 
 class PayloadCapture(Protocol):
@@ -24,7 +28,8 @@ class RequestContext(Struct, eq=False):
 
     `request_id` is the accounting id: 32 hex digits, always minted here; `label` the caller's own x-request-id
     (at most 64 characters), echoed but never a key. `started` and `deadline` are monotonic seconds. `payload` is there
-    when the project retains what it sends and gets.
+    when the project retains what it sends and gets. `request` is there once its body was read, `outcome` once it was
+    admitted, `own_s` (what the gateway itself took, seconds) once it was answered.
     """
 
     request_id: str
@@ -44,6 +49,9 @@ class RequestContext(Struct, eq=False):
     metadata: dict[str, str] = field(default_factory=dict)
     idempotency_key: str = ""
     payload: PayloadCapture | None = None
+    request: Request | None = None
+    outcome: "Outcome | None" = None
+    own_s: float = 0.0
 
     @property
     def shown_id(self) -> str:

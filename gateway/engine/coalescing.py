@@ -309,7 +309,10 @@ class RequestCoalescing:
         if asking.context.payload is not None:
             asking.context.payload.forget()
         requested = asking.route_plan.plan.resolution.provider or None
-        return Outcome(asking.request, requested, attempts=[attempt], cached=True, origin=origin)
+        outcome = asking.context.outcome = Outcome(
+            asking.request, requested, attempts=[attempt], cached=True, origin=origin
+        )
+        return outcome
 
     def _finish(self, asking: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
         """The end of a free answer: its facts, and a row of usage at no cost. Never raises."""

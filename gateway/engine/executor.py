@@ -109,6 +109,7 @@ class Executor(Generic[R]):
 
     def _plan(self, context: RequestContext, request: R) -> tuple[RoutePlan, R]:
         """Where the request may go, and the request as it goes there."""
+        context.request = request
         if context.payload is not None:
             context.payload.asks(request.requested_model, request.requirements.stream)
         return self._planner.plan(context, request), request
@@ -141,14 +142,13 @@ class Executor(Generic[R]):
             context.payload,
             needs.units,
         )
+        outcome = context.outcome = Outcome(
+            request, route_plan.plan.resolution.provider or None, rate_limits=settlement.rate_limits
+        )
         return Run(
             context=context,
             request=request,
-            outcome=Outcome(
-                request,
-                route_plan.plan.resolution.provider or None,
-                rate_limits=settlement.rate_limits,
-            ),
+            outcome=outcome,
             route_plan=route_plan,
             walk=Walk(route_plan.groups, self._max_attempts),
             settlement=settlement,

@@ -31,14 +31,15 @@ class Count:
 class Durations:
     """One histogram of one set of labels: counts by bucket, the overflow, then the sum of seconds."""
 
-    __slots__ = ("row",)
+    __slots__ = ("buckets", "row")
 
-    def __init__(self) -> None:
-        self.row = [0.0] * (len(BUCKETS) + 2)
+    def __init__(self, buckets: tuple[float, ...] = BUCKETS) -> None:
+        self.buckets = buckets
+        self.row = [0.0] * (len(buckets) + 2)
 
     def observe(self, seconds: float) -> None:
         row = self.row
-        row[bisect_left(BUCKETS, seconds)] += 1
+        row[bisect_left(self.buckets, seconds)] += 1
         row[-1] += seconds
 
 
@@ -62,12 +63,12 @@ class Counters:
             count = series[labels] = Count()
         return count
 
-    def durations(self, name: str, labels: Labels) -> Durations:
+    def durations(self, name: str, labels: Labels, buckets: tuple[float, ...] = BUCKETS) -> Durations:
         """The histogram `name` of these labels, to be kept by who counts often."""
         series = self._histograms.setdefault(name, {})
         durations = series.get(labels)
         if durations is None:
-            durations = series[labels] = Durations()
+            durations = series[labels] = Durations(buckets)
         return durations
 
     def start(self) -> None:

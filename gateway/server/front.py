@@ -1,9 +1,10 @@
 """What stands before Flask for each request that takes the long way: addresses put right, CORS, an id on the answer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway import ids
+from gateway.errors import GatewayError
 from gateway.surfaces import browsers, wsgi
 from gateway.surfaces.addresses import Addresses
 from gateway.surfaces.browsers import Browsers
@@ -16,8 +17,13 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 ID_HEADER = "x-request-id"
 
 
+def _nothing(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
+    return
+
+
 class Front:
-    """A WSGI application around another. `errors_at` tells how errors are told at a path."""
+    """A WSGI application around another. `errors_at` tells how errors are told at a path, `on_refusal` is told of what
+    is refused here: the error, the id that the caller sees, the environ."""
 
     def __init__(
         self,
@@ -26,10 +32,12 @@ class Front:
         pages: Browsers,
         errors_at: Callable[[str], ErrorFormat],
         hosts: Hosts,
+        on_refusal: Callable[[GatewayError, str, Mapping[str, Any]], None] = _nothing,
     ) -> None:
         self._application = application
         self._errors_at = errors_at
         self._hosts = hosts
+        self._on_refusal = on_refusal
         self._addresses = addresses
         self._pages = pages
 
@@ -54,5 +62,6 @@ class Front:
         if not self._hosts.allows(environ.get("HTTP_HOST", ""), path):
             refusal = refuse_host()
         if refusal is not None:
+            self._on_refusal(refusal, shown_id, environ)
             return wsgi.start(error_reply(refusal, self._errors_at(path), shown_id), begin)
         return self._application(environ, begin)

@@ -31,7 +31,8 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     token = token_of(inbound)
     if not token:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer <key>' or in the header 'x-api-key'.")
-    return services.accounts.authentication.caller(token)
+    caller = inbound.caller = services.accounts.authentication.caller(token)
+    return caller
 
 
 def admit(services: Services, inbound: Inbound, operation: str, surface: str = "openai") -> RequestContext:
@@ -64,7 +65,7 @@ def _begin(
     services: Services, inbound: Inbound, caller: Caller, source: str, operation: str, surface: str
 ) -> RequestContext:
     started = services.clock.monotonic()
-    context = RequestContext(
+    context = inbound.context = RequestContext(
         request_id=inbound.request_id,
         caller=caller,
         at_us=services.clock.now_us(),

@@ -7,17 +7,18 @@ from flask import Blueprint, Response, request
 
 from gateway.accounts.authentication import Caller
 from gateway.engine.idempotency import Keyed, StoredReply
-from gateway.errors import GatewayError, Gone
-from gateway.metering.counters import Count
+from gateway.errors import Cancelled, GatewayError, Gone
 from gateway.services import Services
 from gateway.settings import Server
 from gateway.surfaces import auth, payload_log, policy, replies
 from gateway.surfaces.gate import Gate
 from gateway.surfaces.http import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.proxies import Proxies
-from gateway.surfaces.wsgi import REQUEST_ID, read_inbound
+from gateway.surfaces.wsgi import REQUEST_ID, read_headers, read_inbound
+from gateway.telemetry.ends import EndedBody, OperationEnd
 
 KEY_HEADER = "idempotency-key"
+HUNG_UP = "The caller hung up before the answer was there."
 # What a header says of the first request and would be wrong of a later one, and how those of rate limits begin.
 OF_THE_FIRST = {"x-request-id", "request-id", "x-llmgateway-cost", "x-llmgateway-overhead-ms"}
 OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
@@ -26,35 +27,52 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its format; nothing escapes."""
     handler, errors, paid = _until_its_end(operation), operation.errors or replies.OPENAI, operation.paid
-    count, name = services.background.counters.count, f"{operation.method} {operation.path}"
-    answers: dict[int, Count] = {}
-    notices = replies.deprecation_headers(operation.deprecated) if operation.deprecated else []
+    end, now = services.telemetry.requests.of(name_of(operation)), services.clock.monotonic
 
     def handle(inbound: Inbound, keyed: bool = paid) -> Outbound:
         if keyed and KEY_HEADER in inbound.headers:
-            return _once(services, errors, inbound, partial(handle, keyed=False))
+            return _once(services, errors, inbound, partial(handle, keyed=False), end)
+        failure: GatewayError | None = None
+        started = now()
         try:
             outbound = handler(services, inbound)
         except GatewayError as error:
-            outbound = replies.error_reply(error, errors, inbound.shown_id)
+            failure = error
         except Exception as error:
-            outbound = replies.crash_reply(inbound, error, errors, inbound.shown_id)
-        except BaseException:  # the caller hung up
+            failure = replies.crashed(inbound, error, inbound.shown_id)
+        except BaseException:
             if paid:
                 payload_log.leave(inbound)
+            end(inbound, Cancelled.status, started, Cancelled(HUNG_UP))
             raise
+        if failure is not None:
+            outbound = replies.error_reply(failure, errors, inbound.shown_id)
         if paid and inbound.payload is not None:
             outbound = payload_log.keep(inbound, inbound.payload, outbound, errors)
-        status = outbound.status
-        counted = answers.get(status)
-        if counted is None:
-            counted = answers[status] = count("requests_total", (name, str(status)))
-        counted.value += 1
-        if notices:
-            outbound.headers = [*outbound.headers, *notices]
+        body = outbound.body
+        if isinstance(body, bytes):
+            end(inbound, outbound.status, started, failure)
+        else:
+            outbound.body = EndedBody(body, partial(end.of_stream, inbound, outbound.status, started))
         return outbound
 
-    return handle
+    return _noticed(handle, replies.deprecation_headers(operation.deprecated)) if operation.deprecated else handle
+
+
+def _noticed(handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str]]) -> Callable[[Inbound], Outbound]:
+    """`handle` whose every answer tells that the operation is deprecated."""
+
+    def handle_and_tell(inbound: Inbound) -> Outbound:
+        outbound = handle(inbound)
+        outbound.headers = [*outbound.headers, *notices]
+        return outbound
+
+    return handle_and_tell
+
+
+def name_of(operation: Operation) -> str:
+    """An operation as it is counted and logged: "POST /v1/chat/completions"."""
+    return f"{operation.method} {operation.path}"
 
 
 def _until_its_end(operation: Operation) -> Handler:
@@ -71,8 +89,15 @@ def _until_its_end(operation: Operation) -> Handler:
     return handle
 
 
-def _once(services: Services, errors: ErrorFormat, inbound: Inbound, handle: Callable[[Inbound], Outbound]) -> Outbound:
+def _once(
+    services: Services,
+    errors: ErrorFormat,
+    inbound: Inbound,
+    handle: Callable[[Inbound], Outbound],
+    end: OperationEnd,
+) -> Outbound:
     """The answer to a request with an Idempotency-Key: made now, or the one that was made before."""
+    started = services.clock.monotonic()
 
     def make() -> StoredReply:
         outbound = handle(inbound)
@@ -84,9 +109,11 @@ def _once(services: Services, errors: ErrorFormat, inbound: Inbound, handle: Cal
         keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _content(inbound), inbound.request_id)
         reply = services.engine.idempotency.answer(keyed, make, partial(_check_replay, services, caller, inbound))
     except GatewayError as error:
+        end(inbound, error.status, started, error)
         return replies.error_reply(error, errors, inbound.shown_id)
     if not reply.replayed:
         return Outbound(reply.status, reply.headers, reply.body)
+    end(inbound, reply.status, started, replayed=True)
     return Outbound(reply.status, _replayed_headers(reply, inbound.shown_id), reply.body)
 
 
@@ -150,7 +177,10 @@ def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies
                 run=services.background.unpackers.run,
             )
         except GatewayError as error:
-            return respond(replies.error_reply(error, errors, request.environ.get(REQUEST_ID, "")))
+            shown_id = request.environ.get(REQUEST_ID, "")
+            peer = proxies.caller(request.environ.get("REMOTE_ADDR", ""), read_headers(request.environ))
+            services.telemetry.requests.refused(error, shown_id, peer, name_of(operation))
+            return respond(replies.error_reply(error, errors, shown_id))
         return respond(handle(inbound))
 
     return view

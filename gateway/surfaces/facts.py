@@ -178,6 +178,7 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     own_s = clock.monotonic() - facts.context.started
     for attempt in attempts:
         own_s -= attempt.ended - attempt.started
+    facts.context.own_s = own_s
     headers += (
         ("x-llmgateway-overhead-ms", f"{own_s * 1000 if own_s > 0 else 0.0:.1f}"),
         ("x-llmgateway-cost", format_usd(attempts[-1].charge.total)),

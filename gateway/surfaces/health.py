@@ -19,6 +19,7 @@ from gateway.services import Services
 from gateway.surfaces.auth import token_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI, json_reply
+from gateway.telemetry.ends import OWN_BUCKETS
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 NO_STORE = ("Cache-Control", "no-store")
@@ -29,12 +30,18 @@ COUNTERS = {
     "attempts_total": ("Upstream calls by provider and outcome.", ("provider", "outcome")),
     "tokens_total": ("Tokens by provider and direction.", ("provider", "direction")),
     "cost_nano_usd_total": ("Inference cost in nano-dollars by provider.", ("provider",)),
+    "errors_total": ("Requests that were refused or failed, by operation and kind.", ("operation", "kind")),
     "streams_cut_total": ("Streams that broke after their first content, by provider.", ("provider",)),
 }
 HISTOGRAMS = {
+    "request_seconds": ("Duration of requests, of streams to their end, by operation.", ("operation",)),
+    "overhead_seconds": ("What the gateway itself took of requests that were answered.", ("operation",)),
     "attempt_seconds": ("Duration of upstream calls that answered.", ("provider",)),
     "first_token_seconds": ("Time to the first content of streams.", ("provider",)),
 }
+
+# Bucket bounds of histograms that have others than most.
+BOUNDS = {"overhead_seconds": OWN_BUCKETS}
 
 Check = dict[str, bool | str]
 
@@ -113,14 +120,14 @@ class MetricsCollector(Collector):
         for name, (text, labels) in HISTOGRAMS.items():
             histogram = HistogramMetricFamily(f"llmgateway_{name}", text, labels=labels)
             for values, row in histograms.get(name, {}).items():
-                histogram.add_metric(values, _buckets(row), sum_value=row[-1])
+                histogram.add_metric(values, _buckets(row, BOUNDS.get(name, BUCKETS)), sum_value=row[-1])
             yield histogram
         for name, (text, value) in self._services.gauges().items():
             yield GaugeMetricFamily(f"llmgateway_{name}", text, value=value)
 
 
-def _buckets(row: list[float]) -> list[tuple[str, float]]:
-    bounds = [str(bound) for bound in BUCKETS] + ["+Inf"]
+def _buckets(row: list[float], buckets: tuple[float, ...]) -> list[tuple[str, float]]:
+    bounds = [str(bound) for bound in buckets] + ["+Inf"]
     return list(zip(bounds, accumulate(row[:-1]), strict=True))
 
 

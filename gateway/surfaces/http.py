@@ -12,6 +12,7 @@ from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from gateway.accounts.authentication import Caller
+    from gateway.billing.context import RequestContext
     from gateway.engine.payload_log import Payload
     from gateway.services import Services
 
@@ -32,7 +33,8 @@ class Inbound(Struct, eq=False):
     `headers` have lower-case names, `query` is undecoded, `peer` the caller's address, `base_url` scheme, host and
     mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always
     ours: what a caller sends is a label only. `sender` is kept by the server together with `headers`, None where it
-    keeps nothing. `payload` is set when the caller's project retains what it sends and gets.
+    keeps nothing. `payload` is set when the caller's project retains what it sends and gets, `caller` once somebody was
+    authenticated, `context` once they were admitted.
     """
 
     method: str
@@ -46,6 +48,8 @@ class Inbound(Struct, eq=False):
     request_id: str = field(default_factory=ids.new_hex)
     sender: Sender | None = None
     payload: "Payload | None" = None
+    caller: "Caller | None" = None
+    context: "RequestContext | None" = None
 
     @property
     def shown_id(self) -> str:

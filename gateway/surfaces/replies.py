@@ -87,10 +87,13 @@ def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") 
 
 def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, request_id: str = "") -> Outbound:
     """An unexpected exception: the log has it, the caller learns only that it was our fault."""
+    return error_reply(crashed(inbound, error, request_id), errors, request_id)
+
+
+def crashed(inbound: Inbound, error: BaseException, request_id: str = "") -> GatewayError:
+    """What the caller is told of an unexpected exception, which is logged."""
     log.error("%s %s failed: request %s", inbound.method, inbound.path, request_id, exc_info=error)
-    return error_reply(
-        Internal("Something went wrong on our side; the operator's log has the cause."), errors, request_id
-    )
+    return Internal("Something went wrong on our side; the operator's log has the cause.")
 
 
 def deprecation_headers(deprecated: Deprecated) -> list[tuple[str, str]]:

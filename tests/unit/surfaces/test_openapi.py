@@ -2,6 +2,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
@@ -11,6 +12,11 @@ from gateway.metering.counters import Counters
 from gateway.surfaces import openapi, policy, replies, table
 from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Deprecated, Inbound, Operation
+from gateway.telemetry.ends import RequestEnds
+
+
+def telemetry(folder: Path, clock: Any) -> SimpleNamespace:
+    return SimpleNamespace(requests=RequestEnds(Counters(folder), clock))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +91,7 @@ def test_a_deprecated_operation_says_so_with_its_dates() -> None:
 
 
 def test_every_answer_of_a_deprecated_operation_carries_the_notice(tmp_path: Path) -> None:
-    services = SimpleNamespace(background=SimpleNamespace(counters=Counters(tmp_path)), clock=Clock())
+    services = SimpleNamespace(telemetry=telemetry(tmp_path, Clock()), clock=Clock())
     for handler in (lambda s, i: replies.json_reply({}), lambda s, i: 1 / 0):
         operation = Operation("GET", "/old", handler, deprecated=Deprecated("2026-01-31"))
         answer = guard(services, operation)(Inbound("GET", "/old", {}))
@@ -102,9 +108,8 @@ def test_deprecation_shows_in_the_description() -> None:
 @pytest.mark.parametrize(("day", "status"), [(30, 200), (31, 410)])
 def test_an_operation_is_gone_from_the_day_of_its_end(tmp_path: Path, day: int, status: int) -> None:
     now_us = int(datetime(2027, 1, day, tzinfo=UTC).timestamp()) * 1_000_000
-    services = SimpleNamespace(
-        background=SimpleNamespace(counters=Counters(tmp_path)), clock=SimpleNamespace(now_us=lambda: now_us)
-    )
+    clock = SimpleNamespace(now_us=lambda: now_us, monotonic=Clock.monotonic)
+    services = SimpleNamespace(telemetry=telemetry(tmp_path, clock), clock=clock)
     ended = Deprecated("2026-01-31", "2027-01-31")
     operation = Operation("GET", "/old", lambda s, i: replies.json_reply({}), deprecated=ended)
     answer = guard(services, operation)(Inbound("GET", "/old", {}))

@@ -1,0 +1,163 @@
+"""The end of every request: counted here, and told to whoever asked for it."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
+from gateway.clock import Clock
+from gateway.errors import GatewayError
+from gateway.metering.counters import BUCKETS, Count, Counters
+from gateway.telemetry.finished import UNMATCHED, FinishedRequest
+
+Observer = Callable[[FinishedRequest], None]
+
+# Seconds that the gateway itself takes of a request: its own work is far below its providers'.
+OWN_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+class Arrival(Protocol):
+    """What is read of a request as it came (surfaces.http.Inbound)."""
+
+    request_id: str
+    peer: str
+    context: RequestContext | None
+    caller: Caller | None
+
+    @property
+    def shown_id(self) -> str: ...
+
+
+class RequestEnds:
+    """The ends of a worker's requests. Observers are called in the request's own greenlet, once for each: they must
+    neither wait nor raise."""
+
+    def __init__(self, counters: Counters, clock: Clock) -> None:
+        self.counters, self.clock = counters, clock
+        # The lists themselves are shared with every operation's end, so that each is one look.
+        self.observers: list[Observer] = []
+        self.failure_observers: list[Observer] = []
+        self._operations: dict[str, OperationEnd] = {}
+
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` of every request."""
+        self.observers.append(observer)
+
+    def observe_failures(self, observer: Observer) -> None:
+        """Tell `observer` of requests that were refused or failed, and of no others."""
+        self.failure_observers.append(observer)
+
+    def of(self, operation: str) -> "OperationEnd":
+        """The end of requests for `operation`."""
+        return self._operations.setdefault(operation, OperationEnd(self, operation))
+
+    def refused(self, error: GatewayError, request_id: str, peer: str, operation: str = UNMATCHED) -> None:
+        """A request that no operation has seen: an unknown path, another host, a body that was not read."""
+        self.of(operation).count(error.status)
+        self.tell(
+            FinishedRequest(operation, error.status, self.clock.now_us(), 0.0, request_id, request_id, peer, error)
+        )
+
+    def tell(self, finished: FinishedRequest) -> None:
+        """Count why it failed, and call the observers."""
+        reason = finished.reason
+        if reason is not None:
+            self.counters.add("errors_total", (finished.operation, reason.kind))
+            for observer in self.failure_observers:
+                observer(finished)
+        for observer in self.observers:
+            observer(finished)
+
+
+class OperationEnd:
+    """The end of the requests for one operation; called once for each, with what became of it."""
+
+    __slots__ = ("_answers", "_ends", "_now", "_observers", "_operation", "_own", "_row")
+
+    def __init__(self, ends: RequestEnds, operation: str) -> None:
+        self._ends, self._operation = ends, operation
+        self._answers: dict[int, Count] = {}
+        self._row = ends.counters.durations("request_seconds", (operation,)).row
+        self._own = ends.counters.durations("overhead_seconds", (operation,), OWN_BUCKETS).row
+        self._now = ends.clock.monotonic
+        self._observers = ends.observers
+
+    def __call__(
+        self,
+        arrival: Arrival,
+        status: int,
+        started: float,
+        error: GatewayError | None = None,
+        replayed: bool = False,
+    ) -> None:
+        """`started` is monotonic seconds."""
+        counted = self._answers.get(status)
+        if counted is None:
+            counted = self.count(status, 0)
+        counted.value += 1
+        took_s, row = self._now() - started, self._row
+        row[bisect_left(BUCKETS, took_s)] += 1
+        row[-1] += took_s
+        context = arrival.context
+        if context is not None and (own_s := context.own_s):
+            own = self._own
+            own[bisect_left(OWN_BUCKETS, own_s)] += 1
+            own[-1] += own_s
+        if error is not None or self._observers:
+            self._tell(arrival, status, took_s, error, replayed)
+
+    def of_stream(self, arrival: Arrival, status: int, started: float) -> None:
+        """As when called, for an answer that was sent in pieces: it may have broken after it began."""
+        context = arrival.context
+        outcome = context.outcome if context is not None else None
+        if context is None or outcome is None or not outcome.attempts:
+            self(arrival, status, started)
+            return
+        context.own_s = self._now() - context.started
+        for attempt in outcome.attempts:
+            context.own_s -= attempt.ended - attempt.started
+        self(arrival, status, started, outcome.attempts[-1].error)
+
+    def count(self, status: int, amount: int = 1) -> Count:
+        """Count an answer by its status."""
+        counted = self._answers[status] = self._ends.counters.count("requests_total", (self._operation, str(status)))
+        counted.value += amount
+        return counted
+
+    def _tell(self, arrival: Arrival, status: int, took_s: float, error: GatewayError | None, replayed: bool) -> None:
+        context = arrival.context
+        caller = arrival.caller if context is None else context.caller
+        now_us = self._ends.clock.now_us()
+        who = arrival.request_id, arrival.shown_id, arrival.peer
+        self._ends.tell(
+            FinishedRequest(self._operation, status, now_us, took_s, *who, error, caller, context, replayed)
+        )
+
+
+class EndedBody(Iterator[bytes]):
+    """A streamed body whose close tells the end of its request. It costs a stream nothing for each piece: who iterates
+    is given the body's own iterator."""
+
+    def __init__(self, body: Iterator[bytes], end: Callable[[], None]) -> None:
+        self._body, self._end = body, end
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._body)
+
+    def __next__(self) -> bytes:
+        return next(self._body)
+
+    def close(self) -> None:
+        """However far it was read; a second time nothing."""
+        end, self._end = self._end, _nothing
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            end()
+
+
+def _nothing() -> None:
+    return

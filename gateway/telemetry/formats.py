@@ -1,0 +1,64 @@
+"""The two forms of a log line, the same for every part that logs: our own, the server's, libraries', warnings."""
+
+import logging
+import time
+from typing import Any, Literal
+
+import orjson
+
+Form = Literal["text", "json"]
+TEXT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
+MOMENT = "%Y-%m-%dT%H:%M:%S"
+# What a line may have beside its message (gateway/states.py): attributes of its record.
+EVENT, REMEDY, FACTS = "event", "remedy", "facts"
+
+
+class JsonFormatter(logging.Formatter):
+    """`{"at", "level", "logger", "pid", "message", "event"?, "remedy"?, "error"?}` and the facts of an event, on one
+    line; `at` in ISO 8601, UTC."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": f"{self.formatTime(record, MOMENT)}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+        }
+        for name in (EVENT, REMEDY):
+            if told := getattr(record, name, None):
+                line[name] = told
+        line.update((name, value) for name, value in getattr(record, FACTS, {}).items() if name not in line)
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people. A message never breaks its line: parts of it may be a caller's."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT, MOMENT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        record.message = printable(record.message)
+        if remedy := getattr(record, REMEDY, ""):
+            record.message += f" ({remedy})"
+        if event := getattr(record, EVENT, ""):
+            facts = "".join(f" {name}={value}" for name, value in getattr(record, FACTS, {}).items())
+            record.message += printable(f" [{event}{facts}]")
+        return super().formatMessage(record)
+
+
+def formatter_of(form: Form) -> logging.Formatter:
+    """What writes lines in a form."""
+    formatter = JsonFormatter() if form == "json" else TextFormatter()
+    formatter.converter = time.gmtime
+    return formatter
+
+
+def printable(text: str) -> str:
+    """The text with what would break its line, or hide in it, escaped."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -1,0 +1,37 @@
+"""Every log line is one line, in the form that the operator chose."""
+
+import json
+import logging
+import sys
+
+import pytest
+
+from gateway.telemetry.formats import Form, formatter_of
+
+
+def record(message: str, *values: object, **more: object) -> logging.LogRecord:
+    made = logging.LogRecord("gateway.store", logging.WARNING, __file__, 1, message, values, None)
+    made.__dict__.update(more)
+    return made
+
+
+def test_an_event_tells_its_name_its_remedy_and_what_it_is_about() -> None:
+    told = record("redis is away", event="redis.away", remedy="start it", facts={"address": "r:6379"})
+    line = json.loads(formatter_of("json").format(told))
+    assert (line["event"], line["remedy"], line["address"]) == ("redis.away", "start it", "r:6379")
+    text = formatter_of("text").format(told)
+    assert text.endswith("WARNING gateway.store: redis is away (start it) [redis.away address=r:6379]")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_a_caller_sends_never_makes_a_second_line(form: Form) -> None:
+    line = formatter_of(form).format(record("GET %s failed", "/a\n2026 INFO all is well\x1b[2K"))
+    assert len(line.splitlines()) == 1 and "\x1b" not in line
+
+
+def test_the_json_form_keeps_an_exception_within_its_line() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        line = formatter_of("json").format(record("failed", exc_info=sys.exc_info()))
+    assert len(line.splitlines()) == 1 and "ValueError: broken" in json.loads(line)["error"]

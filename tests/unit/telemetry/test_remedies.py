@@ -1,0 +1,22 @@
+"""What the log advises exists."""
+
+import re
+from pathlib import Path
+
+from gateway.manage import main
+from gateway.telemetry.remedies import MANAGE, REMEDIES
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_remedy_is_for_a_code_that_is_documented() -> None:
+    listed = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "errors.md").read_text()))
+    assert set(REMEDIES) - listed == set()
+
+
+def test_every_command_that_is_advised_exists() -> None:
+    advised = {words for text in REMEDIES.values() for words in re.findall(rf"{MANAGE} ([a-z-]+) ([a-z-]+)", text)}
+    assert len(advised) > 5
+    for group, command in advised:
+        found = main.get_command(None, group)  # type: ignore[arg-type]
+        assert found is not None and command in found.commands, f"{group} {command}"  # type: ignore[attr-defined]
