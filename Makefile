@@ -58,6 +58,7 @@ browser: .venv/test.stamp
 	$(BIN)/pytest tests/flows/test_chromium.py -rs
 
 .venv/bin/python:
+	@$(PYTHON) -c "import gateway"
 	$(PYTHON) -m venv .venv
 
 .venv/serve.stamp: requirements.txt | .venv/bin/python

@@ -11,7 +11,7 @@ import os  # noqa: E402
 import resource  # noqa: E402
 import sys  # noqa: E402
 
-from gateway import settings  # noqa: E402
+from gateway import accepted, settings  # noqa: E402
 from gateway.server.log import logger_class as make_logger_class  # noqa: E402
 from gateway.server.pages import prefer_huge_pages  # noqa: E402
 
@@ -19,7 +19,11 @@ OPEN_FILES = 65_536
 M_MMAP_THRESHOLD, MAPPED_BYTES = -3, 1 << 20  # <malloc.h>
 SHARED_MEMORY = "/dev/shm"
 
-chosen = settings.load()
+try:
+    chosen = (accepted.current() or accepted.begin()).settings
+except settings.SettingsError as error:
+    # One line a mistake and no traceback; gunicorn would print one of any other exception.
+    sys.exit("\n".join(f"error: {line}" for line in str(error).splitlines()))
 server = chosen.server
 if chosen.database.scheme == "sqlite":
     # peewee takes in every driver that it finds: this one is 11 MB in each worker. None means "not there" to Python.
@@ -37,7 +41,7 @@ keepalive = round(server.keepalive_s)
 # Notices a blocked event loop only: requests have deadlines of their own.
 timeout = 60
 max_requests = 0
-# Each worker loads the application after the fork: no connection, lock or thread is shared, and SIGHUP takes new code.
+# Each worker loads the application after the fork: no connection, lock or thread is shared.
 preload_app = False
 
 # Its socket lies in the home folder, where a second instance would take it over.

@@ -1,5 +1,5 @@
 """The WSGI application: `gunicorn wsgi:app`."""
 
-from gateway.app import create_app
+from gateway.starting import start
 
-app = create_app()
+app = start()

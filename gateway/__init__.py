@@ -3,4 +3,13 @@
 Layers import downwards only; docs/architecture.md has the table and tests/test_architecture.py enforces it.
 """
 
+import sys
+
 __version__ = "1.0.0"
+
+# Read by any Python 3, before a line that an old one would stumble over.
+if sys.version_info < (3, 11):  # noqa: UP036
+    raise SystemExit(
+        "error: llmgateway needs Python 3.11 or later, and {} is Python {}; with a newer one installed: "
+        "make clean serve PYTHON=python3.11".format(sys.executable, ".".join(map(str, sys.version_info[:3])))
+    )

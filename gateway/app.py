@@ -62,7 +62,11 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     chosen = settings or (services.settings if services else configuration.load())
     logs.set_up(chosen.log, chosen.environment)
     wired = services or build(chosen)
-    wired.start()
+    try:
+        wired.start()
+    except BaseException:
+        wired.close()
+        raise
     background = make_background(wired)
     background.start()
     flask = _mount(wired)

@@ -67,7 +67,8 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         result = main.main(args=arguments, prog_name="python -m gateway.manage", standalone_mode=False)
     except (GatewayError, SettingsError, click.ClickException, click.Abort) as error:
-        click.echo(f"error: {_describe(error)}", err=True)
+        for line in _describe(error).splitlines():
+            click.echo(f"error: {line}", err=True)
         return 1
     return result if isinstance(result, int) else 0
 

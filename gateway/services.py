@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gateway import accepted
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
@@ -44,6 +45,7 @@ from gateway.routing.health import Health
 from gateway.settings import Settings
 from gateway.store import migrations
 from gateway.store.database import Database
+from gateway.store.disk import full_disks
 from gateway.store.documents import Documents
 from gateway.store.installation import Secrets
 from gateway.store.journal import Journal
@@ -200,6 +202,10 @@ class Services:
         """Gauges of this worker: name → (help text, value)."""
         journal = self.store.journal
         return {
+            "configuration_refused": (
+                "1 while a change of catalogue or configuration was refused and what was before is in force.",
+                1.0 if accepted.refusal.read() else 0.0,
+            ),
             "journal_pending": ("Records that wait for their commit.", journal.pending),
             "journal_commits": ("Commits of records since the start.", journal.commits),
             "journal_largest_batch": ("Most records in one commit.", journal.largest_batch),
@@ -212,8 +218,8 @@ class Services:
         }
 
     def redis_connected(self) -> bool:
-        """Without a Redis the in-process store stands in for it, which is always there."""
-        return self.store.redis is None or self.store.redis.connected()
+        """Whether there is a Redis that answers."""
+        return self.store.redis is not None and self.store.redis.connected()
 
     def database_connected(self) -> bool:
         try:
@@ -224,8 +230,22 @@ class Services:
         return True
 
     def unready(self) -> list[str]:
-        """Why this worker should get no traffic; empty when it should."""
+        """Why requests to this worker would not succeed; empty when they would."""
         reasons = ["draining"] if self.leaving else []
         if not self.database_connected():
             return [*reasons, "the database is away"]
-        return [*reasons, *migrations.verify(self.store.database)]
+        return [*reasons, *migrations.verify(self.store.database), *self._refusing()]
+
+    def notices(self) -> list[str]:
+        """What is less than it should be, though requests succeed."""
+        refusal = accepted.refusal.read()
+        away = self.store.redis is not None and bool(self.store.redis.error)
+        return [*([refusal] if refusal else []), *(["Redis is away: the gateway serves without it"] if away else [])]
+
+    def _refusing(self) -> list[str]:
+        """Why nothing could be written: this worker's own row is written twice a second, so the store is asked only
+        when that failed."""
+        reasons, control = [], self.store.control
+        if not control.alive() and not control.regain(control.epoch) and not control.alive():
+            reasons.append("the database refuses writes")
+        return reasons + full_disks(self.settings.database)

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway import accepted
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.custom_providers import read_caps as read_provider_caps
@@ -19,7 +20,7 @@ from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
 from gateway.billing.settlement import Settlements
 from gateway.catalogue import loader
-from gateway.catalogue.catalogue import Current
+from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache, SealedShelf, Shelf
@@ -60,7 +61,7 @@ from gateway.services import (
 )
 from gateway.settings import Settings, SettingsError
 from gateway.store import migrations
-from gateway.store.database import open_database
+from gateway.store.database import Database, open_database
 from gateway.store.documents import Documents
 from gateway.store.installation import load_secrets
 from gateway.store.intents import Intents
@@ -95,11 +96,19 @@ class WorkerBase:
 def build(settings: Settings) -> Services:
     """Make and connect everything. SettingsError when the store or the catalogue is not fit to serve."""
     base = _open_base(settings)
+    try:
+        return _assemble(base)
+    except BaseException:
+        _let_go(base)
+        raise
+
+
+def _assemble(base: WorkerBase) -> Services:
     accounts = _open_accounts(base)
     routing = _open_routing(base, accounts)
     billing = _open_billing(base, accounts)
     return Services(
-        settings=settings,
+        settings=base.settings,
         clock=base.clock,
         store=base.store,
         accounts=accounts,
@@ -112,14 +121,36 @@ def build(settings: Settings) -> Services:
     )
 
 
+def _let_go(base: WorkerBase) -> None:
+    """Nothing of a start that failed stays behind: it will be tried again."""
+    base.store.journal.close(0.0)
+    base.transport.close()
+    base.store.database.close()
+    base.background.threads.close()
+    base.background.unpackers.close()
+
+
 def _open_base(settings: Settings) -> WorkerBase:
     clock, threads = Clock(), Threads()
-    database = open_database(settings.database, clock, threads)
-    database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+    try:
+        database = open_database(settings.database, clock, threads)
+    except BaseException:
+        threads.close()
+        raise
+    try:
+        database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+        return _fill_base(settings, clock, threads, database)
+    except BaseException:
+        database.close()
+        threads.close()
+        raise
+
+
+def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database) -> WorkerBase:
     problems = migrations.verify(database)
     if problems:
         raise SettingsError(
-            "The database does not fit this code; run: python -m gateway.manage migrate\n" + problems[0]
+            f"The database does not fit this code ({problems[0]}); run: python -m gateway.manage migrate"
         )
     secrets = load_secrets(settings, database)
     store = StoreServices(
@@ -155,7 +186,7 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
 
 def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingServices:
     settings, clock, store = base.settings, base.clock, base.store
-    catalogue = Current(loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox))
+    catalogue = Current(_find_catalogue(settings))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
     health, counters = Health(clock), base.background.counters
     bounds = KeyBounds(accounts.funding.budgets, settings.limits.default_max_output)
@@ -184,6 +215,14 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
         transport=base.transport,
         upstreams=make_upstreams(protocols, base.transport, clock, settings.timeouts),
     )
+
+
+def _find_catalogue(settings: Settings) -> Catalogue:
+    """The one that the master checked; without a master that of the files."""
+    inherited = accepted.current()
+    if inherited is not None and inherited.settings is settings:
+        return inherited.catalogue
+    return loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox)
 
 
 def _open_billing(base: WorkerBase, accounts: AccountServices) -> BillingServices:

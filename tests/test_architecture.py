@@ -29,6 +29,7 @@ RANKS = {
     "gateway.catalogue": 2,
     "gateway.dialects": 2,
     "gateway.operations": 2,
+    "gateway.accepted": 2.5,
     "gateway.accounts": 3,
     "gateway.routing": 4,
     "gateway.limits": 4,
@@ -65,10 +66,12 @@ RANKS = {
     "gateway.surfaces.health": 7,
     "gateway.console": 7,
     "gateway.surfaces": 7.5,
+    "gateway.server.ports": 7.9,
     "gateway.server": 8,
     "gateway.operator": 8,
     "gateway.logs": 8,
     "gateway.app": 9,
+    "gateway.starting": 9.5,
     "gateway.manage": 9,
 }
 LEAVES = {layer for layer, rank in RANKS.items() if rank == -2}

@@ -10,7 +10,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
 from gateway.catalogue.fields import DEFAULT_AUTH
 from gateway.catalogue.layers import Layer, overlay, read_folder, read_snapshot
-from gateway.settings import CONFIG
+from gateway.settings import CONFIG, SettingsError
 
 FOLDER = CONFIG / "catalogue"
 SNAPSHOT = "snapshot.json.gz"
@@ -21,7 +21,7 @@ VERSION_PATHS = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "/v1",
 REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
 
 
-class CatalogueError(Exception):
+class CatalogueError(SettingsError):
     """All that is wrong with the catalogue, one line a mistake."""
 
 

@@ -2,16 +2,21 @@
 
 import os
 import sys
+from pathlib import Path
 
 import click
 
-from gateway import money
+from gateway import accepted, money
 from gateway.admin.bootstrap import KEY_NAME, FirstKey
 from gateway.operator.installation import address_of, opened
-from gateway.settings import ROOT
+from gateway.server.ports import problem_of
+from gateway.settings import ROOT, SettingsError
 from gateway.store import migrations
+from gateway.store.disk import check_folder
+from gateway.store.redis import check_url
 
 MANAGE = "python -m gateway.manage"
+INHERITED = "LISTEN_FDS"  # set by whoever listens for the gateway, as systemd may
 
 
 @click.command()
@@ -45,13 +50,31 @@ def serve_info() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(arguments: tuple[str, ...]) -> None:
     """Set up what is missing, print how to reach it, then serve. ARGUMENTS go to gunicorn (after --)."""
-    for line in prepare():
+    for line in (*examine(), *prepare()):
         click.echo(line)
     # The server replaces this process: signals reach it directly and nothing opened here is inherited.
     sys.stdout.flush()
     folder = ROOT / "launch" if (ROOT / "launch").is_dir() else ROOT
     chosen = ("-c", str(folder / "gunicorn.conf.py"), "--pythonpath", str(folder))
-    os.execv(sys.executable, [sys.executable, "-m", "gunicorn", *chosen, "wsgi:app", *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "gateway.server.launch", *chosen, "wsgi:app", *arguments])
+
+
+def examine() -> list[str]:
+    """What would keep the server from coming up is an error here, before anything is made or shown; the lines tell of
+    what does not keep it. SettingsError, CatalogueError."""
+    found = accepted.check()
+    server, database = found.settings.server, found.settings.database
+    problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
+    if problem:
+        raise SettingsError(problem)
+    check_url(found.settings.redis)
+    check_folder(Path(database.data_dir))
+    if not found.problems:
+        return []
+    return [
+        f"Warning: the catalogue that was in force on {found.since} is served, for its files have "
+        f"{accepted.count_of(found.problems)}: {accepted.in_one_line(found.problems)}"
+    ]
 
 
 def prepare() -> list[str]:

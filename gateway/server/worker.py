@@ -11,14 +11,14 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 from gunicorn.http.wsgi import base_environ
 from gunicorn.sock import ssl_context
-from gunicorn.workers.ggevent import GeventWorker
 
 from gateway import settings
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
+from gateway.server.boot import BootingWorker
 from gateway.server.connection import CallerConnection
 from gateway.server.drain import Drain, make_plan
-from gateway.server.heads import Heads, RequestHead
+from gateway.server.heads import RequestHead
 from gateway.server.http1 import CHUNKED, read_chunked
 from gateway.server.intake import AddressCounts, BodyBudget, HeldBody
 from gateway.server.pulse import TICK_S, Pulse, ServerStopping
@@ -27,7 +27,7 @@ from gateway.server.sweeper import Sweeper
 from gateway.server.watchdog import Gauges, Watchdog
 from gateway.surfaces.codings import too_large
 from gateway.surfaces.proxies import Proxies
-from gateway.surfaces.wsgi import FREE_BODY, HELD, MAX_BODY, REFUSAL
+from gateway.surfaces.wsgi import HELD, REFUSAL
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ACCEPTS_PER_TURN = 4  # new connections between two looks at those that are there
@@ -54,7 +54,7 @@ class AccessLine:
         self.sent = reply.sent
 
 
-class GatewayWorker(GeventWorker):
+class GatewayWorker(BootingWorker):
     """Serves one WSGI callable over HTTP/1.1; see the package for the attributes that the callable may have."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -125,20 +125,13 @@ class GatewayWorker(GeventWorker):
         shared = Proxies(networks=(*limits.trusted_proxies, *limits.shared_addresses))
         self._addresses = AddressCounts(limits.address_connections, shared.trusts)
         self._bodies = BodyBudget(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
-        self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
-        self._free_body = min(FREE_BODY, self._max_body)
         self._secure = self.cfg.is_ssl or limits.public_url.startswith("https:")
         self._secure_end = secure_end(limits.hsts_s)
-        self._owner_of = getattr(self.wsgi, "owner_of", None)
-        self._lane: Any = getattr(self.wsgi, "express", None)
-        self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
         self._keepalive = self.cfg.keepalive > 0
         self._logs_access = self.cfg.accesslog is not None
         self._watchdog = Watchdog(limits.loop_lag_ms / 1000)
-        watch = getattr(self.wsgi, "watch", None)
-        if watch is not None:
-            watch(self._gauges)
         self._environs = {listener: self._make_environ(listener) for listener in self.sockets}
+        self._take_application()
 
     def _gauges(self) -> Gauges:
         return self._watchdog.gauges() | {

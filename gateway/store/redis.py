@@ -129,8 +129,19 @@ def open_redis(config: settings.RedisSettings, clock: Clock) -> Redis | None:
     """The client for the settings' URL, connected on first use; None without one. SettingsError for a bad URL."""
     if not config.url:
         return None
+    pool = _make_pool(config)
+    return Redis(redis.Redis(connection_pool=pool), clock)
+
+
+def check_url(config: settings.RedisSettings) -> None:
+    """SettingsError for a URL that means nothing; whether a server answers there is another matter."""
+    if config.url:
+        _make_pool(config).disconnect()
+
+
+def _make_pool(config: settings.RedisSettings) -> "redis.BlockingConnectionPool":
     try:
-        pool = redis.BlockingConnectionPool.from_url(
+        return redis.BlockingConnectionPool.from_url(
             config.url,
             max_connections=CONNECTIONS,
             timeout=config.timeout_s,
@@ -138,8 +149,9 @@ def open_redis(config: settings.RedisSettings, clock: Clock) -> Redis | None:
             socket_connect_timeout=config.timeout_s,
         )
     except ValueError as error:
-        raise settings.SettingsError(f"REDIS_URL: {error}") from None
-    return Redis(redis.Redis(connection_pool=pool), clock)
+        raise settings.SettingsError(
+            f"REDIS_URL: {error}; use redis://host:6379/0, rediss://… or unix://path, or leave it unset"
+        ) from None
 
 
 def _ms(seconds: float) -> int:

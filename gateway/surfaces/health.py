@@ -1,11 +1,11 @@
 """Health: the product's report, liveness, readiness, metrics.
 
-`GET /` checks every store unless `skip` names it; `/healthz` touches nothing; `/readyz` says whether this worker
-wants traffic; `/metrics` is Prometheus text of this worker.
+`GET /` checks every store unless `skip` names it; `/livez` touches nothing; `/readyz` says whether a request to this
+worker will succeed; `/metrics` is Prometheus text of this worker.
 """
 
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
@@ -45,30 +45,40 @@ BOUNDS = {"overhead_seconds": OWN_BUCKETS}
 
 Check = dict[str, bool | str]
 
+LIVENESS = ("/livez", "/healthz", "/health/liveliness")
+READINESS = ("/readyz", "/health/readiness")
+FINE: Check = {"connected": True, "error": ""}
+NOT_CONFIGURED: Check = {"connected": False, "error": "not configured"}
+REDIS_AWAY: Check = {"connected": False, "error": "Redis connection failed"}
+DATABASE_AWAY: Check = {"connected": False, "error": "Database connection failed"}
+
 
 def report(services: Services, inbound: Inbound) -> Outbound:
     """The health report of the product: 200 when every check that was not skipped passed, else 503."""
     skipped = {item.strip().lower() for item in inbound.arguments().get("skip", "").split(",")}
-    checks = {
-        "Redis": _check(services.redis_connected, "redis" in skipped, "Redis connection failed"),
-        "Database": _check(services.database_connected, "database" in skipped, "Database connection failed"),
-    }
-    down = [name for name, check in checks.items() if not check["connected"]]
+    redis, database = FINE, FINE
+    if "redis" not in skipped:
+        redis = NOT_CONFIGURED if services.store.redis is None else FINE if services.redis_connected() else REDIS_AWAY
+    if "database" not in skipped:
+        database = FINE if services.database_connected() else DATABASE_AWAY
+    return write_report(services.settings.server.version or __version__, redis, database, inbound.shown_id)
+
+
+def unasked(url: str) -> Check:
+    """What is said of a Redis that nobody asked yet."""
+    return FINE if url else NOT_CONFIGURED
+
+
+def write_report(version: str, redis: Check, database: Check, shown_id: str = "") -> Outbound:
+    """The report of two checks. What is not configured is not missing."""
+    checks = {"Redis": redis, "Database": database}
+    down = [name for name, check in checks.items() if check in (REDIS_AWAY, DATABASE_AWAY)]
     body = {
         "message": _message(down),
-        "version": services.settings.server.version or __version__,
-        "health": {
-            "status": "error" if down else "ok",
-            "redis": checks["Redis"],
-            "database": checks["Database"],
-        },
+        "version": version,
+        "health": {"status": "error" if down else "ok", "redis": redis, "database": database},
     }
-    return json_reply(body, inbound.shown_id, 503 if down else 200)
-
-
-def _check(connected: Callable[[], bool], skipped: bool, fault: str) -> Check:
-    fine = skipped or connected()
-    return {"connected": fine, "error": "" if fine else fault}
+    return json_reply(body, shown_id, 503 if down else 200)
 
 
 def _message(down: list[str]) -> str:
@@ -79,15 +89,24 @@ def _message(down: list[str]) -> str:
 
 def alive(services: Services, inbound: Inbound) -> Outbound:
     """The process answers; no store is asked."""
+    return write_alive()
+
+
+def write_alive() -> Outbound:
     return Outbound(200, [TEXT, NO_STORE], b"ok\n")
 
 
 def ready(services: Services, inbound: Inbound) -> Outbound:
-    """503 with the reasons while draining, with the database away or with migrations that do not match."""
+    """503 with the reasons while a request would not succeed: draining, with a store that is away, refuses writes or
+    does not fit this code, with a full disk. 200 otherwise, with what is less than it should be in further lines."""
     reasons = services.unready()
     if reasons:
-        return Outbound(503, [TEXT, NO_STORE, ("Retry-After", "1")], ("\n".join(reasons) + "\n").encode())
-    return Outbound(200, [TEXT, NO_STORE], b"ready\n")
+        return write_unready(reasons)
+    return Outbound(200, [TEXT, NO_STORE], "\n".join(["ready", *services.notices(), ""]).encode())
+
+
+def write_unready(reasons: list[str]) -> Outbound:
+    return Outbound(503, [TEXT, NO_STORE, ("Retry-After", "1")], ("\n".join(reasons) + "\n").encode())
 
 
 def metrics(services: Services, inbound: Inbound) -> Outbound:
@@ -138,10 +157,8 @@ def robots(services: Services, inbound: Inbound) -> Outbound:
 METRICS = About("Prometheus text", "Service", errors=(401, 404), access="operator", media="text/plain")
 OPERATIONS = (
     Operation("GET", "/", report),
-    Operation("GET", "/healthz", alive),
-    Operation("GET", "/health/liveliness", alive),
-    Operation("GET", "/readyz", ready),
-    Operation("GET", "/health/readiness", ready),
+    *(Operation("GET", path, alive) for path in LIVENESS),
+    *(Operation("GET", path, ready) for path in READINESS),
     Operation("GET", "/metrics", metrics, about=METRICS),
     Operation("GET", "/robots.txt", robots),
 )

@@ -7,7 +7,7 @@ from gateway.errors import GatewayError, InvalidRequest
 
 WILD = "*."
 # Load balancers ask for these by whatever address they have.
-PROBES = frozenset({"/healthz", "/readyz", "/health/liveliness", "/health/readiness"})
+PROBES = frozenset({"/livez", "/healthz", "/readyz", "/health/liveliness", "/health/readiness"})
 
 
 class Hosts:

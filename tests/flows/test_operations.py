@@ -1,14 +1,17 @@
 """Health, readiness, metrics and the edges of the surface, through the whole gateway."""
 
 import dataclasses
+from collections.abc import Callable
 
 import httpx
 import pytest
 from fakes.openai import FakeOpenAI
 from openai import OpenAI
-from support.gateways import LocalGateway
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.errors import Unavailable
+from gateway.settings import Settings
+from gateway.store import disk
 
 
 class Away:
@@ -28,13 +31,14 @@ def get(gateway: LocalGateway, path: str) -> httpx.Response:
 
 def test_the_health_report_has_exactly_the_documented_shape(gateway: LocalGateway) -> None:
     answer = get(gateway, "/")
-    fine = {"connected": True, "error": ""}
+    fine, absent = {"connected": True, "error": ""}, {"connected": False, "error": "not configured"}
     assert answer.status_code == 200
     assert answer.json() == {
         "message": "OK",
         "version": "1.0.0",
-        "health": {"status": "ok", "redis": fine, "database": fine},
+        "health": {"status": "ok", "redis": absent, "database": fine},
     }
+    assert get(gateway, "/?skip=redis").json()["health"]["redis"] == fine
 
 
 def test_a_database_that_is_away_is_reported_unless_it_is_skipped(
@@ -53,6 +57,39 @@ def test_readiness_ends_when_the_worker_drains(gateway: LocalGateway) -> None:
     assert get(gateway, "/readyz").status_code == 200
     gateway.app.draining(True)
     assert get(gateway, "/readyz").status_code == 503
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise Unavailable
+
+
+def test_a_store_that_refuses_writes_makes_no_ready_worker(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway.services.store.database, "write", refuse)
+    with gateway.services.store.control._renewing:  # the last write that succeeded is over
+        monkeypatch.setattr(gateway.services.store.control, "_row_until", 0.0)
+    answer = get(gateway, "/readyz")
+    assert (answer.status_code, answer.text) == (503, "the database refuses writes\n")
+    monkeypatch.undo()
+    assert get(gateway, "/readyz").status_code == 200
+
+
+def test_a_full_disk_makes_no_ready_worker(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "LEAST_FREE", 1 << 62)
+    answer = get(gateway, "/readyz")
+    assert (answer.status_code, answer.text) == (503, "the disk of GATEWAY_DATA_DIR is full\n")
+    assert get(gateway, "/livez").text == "ok\n"
+
+
+def test_a_redis_that_is_away_is_told_and_is_no_reason(settings: Callable[..., Settings]) -> None:
+    with local_gateway(settings, REDIS_URL="redis://127.0.0.1:9/0") as gateway:
+        report = get(gateway, "/")
+        assert report.status_code == 503
+        assert report.json()["health"]["redis"] == {"connected": False, "error": "Redis connection failed"}
+        assert get(gateway, "/?skip=redis").status_code == 200
+        answer = get(gateway, "/readyz")
+    assert (answer.status_code, answer.text) == (200, "ready\nRedis is away: the gateway serves without it\n")
 
 
 def test_metrics_are_shown_to_who_has_the_token_alone(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:

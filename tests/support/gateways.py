@@ -177,6 +177,11 @@ class GatewayProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
 
+    def hang_up(self) -> None:
+        """Have the configuration read again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
     def wait(self, seconds: float = 30) -> int:
         assert self._process is not None
         return self._process.wait(seconds)

@@ -1,0 +1,74 @@
+"""The last good catalogue: a copy of the files that passed their check, for a start at which they do not any more."""
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.catalogue import loader
+from gateway.catalogue.catalogue import Catalogue
+from gateway.clock import to_iso
+
+FOLDER = "catalogue"
+OURS, OWN = "ours", "own"
+COPIES = 3
+MODE = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A catalogue read from its copy, and when it was last in force (ISO 8601)."""
+
+    catalogue: Catalogue
+    since: str
+
+
+def keep(data: Path, own: str, version: str, folder: Path = loader.FOLDER) -> None:
+    """Copy the files of the catalogue `version`, those of `folder` and of the operator's folder `own`, below `data`,
+    or note that it is in force again. Only the newest few copies stay. OSError."""
+    data.mkdir(mode=MODE, parents=True, exist_ok=True)
+    home = data / FOLDER
+    place = home / version
+    if place.is_dir():
+        os.utime(place)
+        return
+    new = home / f".{version}-{secrets.token_hex(4)}"
+    try:
+        _copy(folder, new / OURS)
+        if own:
+            _copy(Path(own), new / OWN)
+        new.rename(place)
+    except FileExistsError:  # another process was faster
+        pass
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    for old in _newest_first(home)[COPIES:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def find(data: Path, *, sandbox: bool) -> Kept | None:
+    """The newest copy that this code can read; None when there is none."""
+    for place in _newest_first(data / FOLDER):
+        own = place / OWN
+        try:
+            catalogue = loader.load(str(own) if own.is_dir() else "", sandbox=sandbox, folder=place / OURS)
+        except loader.CatalogueError:
+            continue
+        return Kept(catalogue, to_iso(place.stat().st_mtime_ns // 1000))
+    return None
+
+
+def _copy(source: Path, target: Path) -> None:
+    """What the loader reads of a folder, and nothing else that lies there."""
+    for pattern in (loader.SNAPSHOT, "aliases.toml", "models/*.toml", "providers/*.toml"):
+        for path in source.glob(pattern):
+            place = target / path.relative_to(source)
+            place.parent.mkdir(mode=MODE, parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+    target.mkdir(mode=MODE, parents=True, exist_ok=True)
+
+
+def _newest_first(home: Path) -> list[Path]:
+    places = [path for path in home.glob("*") if not path.name.startswith(".")]
+    return sorted(places, key=lambda path: path.stat().st_mtime_ns, reverse=True)

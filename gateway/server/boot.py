@@ -1,0 +1,56 @@
+"""The start of a worker: its boot, and the application that it serves, which may take the place of one that waits."""
+
+import os
+import sys
+from typing import Any
+
+import gevent
+from gunicorn.workers.ggevent import GeventWorker
+
+from gateway.server.heads import Heads
+from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY
+
+# Before a worker that could not boot ends, so that another arbiter than ours does not start them in a whirl.
+BOOT_REST_S = 1.0
+
+
+class BootingWorker(GeventWorker):
+    """A worker whose boot, when it fails, ends this worker alone: the status that gunicorn has for it ends all."""
+
+    def init_process(self) -> None:
+        """Boot and serve."""
+        try:
+            super().init_process()
+        except Exception:
+            self.log.exception("The worker could not %s", "go on" if self.booted else "boot")
+            gevent.sleep(BOOT_REST_S)
+            sys.exit(1)
+
+    def _take_application(self) -> None:
+        """Serve `wsgi` from now on."""
+        self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
+        self._free_body = min(FREE_BODY, self._max_body)
+        self._owner_of = getattr(self.wsgi, "owner_of", None)
+        self._lane: Any = getattr(self.wsgi, "express", None)
+        self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
+        watch = getattr(self.wsgi, "watch", None)
+        if watch is not None:
+            watch(self._gauges)
+        follow = getattr(self.wsgi, "follow", None)
+        if follow is not None:
+            follow(self._replace_application)
+        else:
+            # The byte by which the master knows that this worker is ready.
+            os.ftruncate(self.tmp.fileno(), 1)
+
+    def _replace_application(self, application: Any) -> None:
+        """What the application that waits calls with the one that it waited for."""
+        if not self.alive:
+            application.close()
+            return
+        self.wsgi = application
+        self._take_application()
+        self.cfg.post_worker_init(self)
+
+    def _gauges(self) -> Any:
+        raise NotImplementedError

@@ -1,0 +1,41 @@
+"""Room on the disks that a worker writes to."""
+
+import getpass
+import os
+import tempfile
+from pathlib import Path
+
+from gateway.settings import DatabaseSettings, SettingsError
+
+# The next file of the crash journal and the growth of SQLite's log between two checkpoints.
+LEAST_FREE = 8 << 20
+
+
+def full_disks(config: DatabaseSettings) -> list[str]:
+    """A line for each disk on which there is no room to go on writing; none for one that cannot tell."""
+    places = {"GATEWAY_DATA_DIR": Path(config.data_dir)}
+    if config.scheme == "sqlite" and config.url:
+        places["the database file"] = Path(config.url.removeprefix("sqlite:///")).parent
+    return [f"the disk of {name} is full" for name, path in places.items() if free_bytes(path) < LEAST_FREE]
+
+
+def free_bytes(path: Path) -> int:
+    """What this user may still write at `path`; more than any disk has where the file system does not tell."""
+    try:
+        state = os.statvfs(path)
+    except OSError:
+        return 1 << 62
+    return state.f_bavail * state.f_frsize if state.f_blocks else 1 << 62
+
+
+def check_folder(path: Path) -> None:
+    """Make the data folder (mode 0700) where it is missing. SettingsError when this user cannot write to it."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return
+    except OSError as error:
+        raise SettingsError(
+            f"GATEWAY_DATA_DIR: cannot write to {path.absolute()}: {error.strerror}; make it writable for the user "
+            f"{getpass.getuser()}, or set another folder"
+        ) from None

@@ -1,0 +1,62 @@
+"""What keeps the server from coming up is one line with what to do, before anything is made or shown."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.gateways import free_port
+
+from gateway import manage
+from gateway.server.ports import problem_of
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What `serve` says when it gives up: one line, with nothing made."""
+
+    def start(**environment: str) -> str:
+        usual = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "PORT": str(free_port())}
+        for name, value in (usual | environment).items():
+            monkeypatch.setenv(name, value)
+        assert manage.run(["serve"]) == 1
+        told = capsys.readouterr()
+        assert told.out == "" and told.err.startswith("error: ") and told.err.count("\n") == 1
+        assert not (tmp_path / "data" / "gateway.db").exists()
+        return told.err
+
+    return start
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", "redis://localhost:port/0"])
+def test_a_redis_url_that_means_nothing_is_told_with_the_forms_that_do(refused: Callable[..., str], url: str) -> None:
+    told = refused(REDIS_URL=url)
+    assert "REDIS_URL" in told and "redis://host:6379/0" in told
+
+
+def test_a_folder_that_cannot_be_written_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = refused(GATEWAY_DATA_DIR=str(tmp_path / "file" / "data"))
+    assert "GATEWAY_DATA_DIR" in told and "writable" in told
+
+
+def test_an_address_of_another_machine_is_told(refused: Callable[..., str]) -> None:
+    assert "HOST" in refused(HOST="203.0.113.7")
+
+
+def test_a_free_port_is_no_problem_and_stays_free() -> None:
+    port = free_port()
+    assert problem_of("127.0.0.1", port) == problem_of("127.0.0.1", port) == problem_of("::1", port) == ""
+
+
+def test_an_old_python_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "gateway").mkdir()
+    shutil.copy(ROOT / "gateway" / "__init__.py", tmp_path / "gateway")
+    code = "import sys; sys.version_info = (3, 10, 2, 'final', 0); import gateway"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: llmgateway needs Python 3.11") and "3.10.2" in done.stderr
