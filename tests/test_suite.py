@@ -42,7 +42,12 @@ TRIED_THROUGH = {
     "operator/": ("unit/test_manage.py", "unit/operator/test_money.py"),
     "providers/": ("contract/test_every_way.py", "contract/test_cuts.py", "unit/providers"),
     "routing/": ("unit/routing/test_plan.py", "unit/routing/test_health.py"),
+    "server/boot.py": ("flows/test_boot.py",),
+    "server/launch.py": ("flows/test_boot.py",),
+    "server/master.py": ("flows/test_boot.py",),
+    "server/ports.py": ("unit/operator/test_start.py", "flows/test_boot.py"),
     "server/": ("unit/server/test_worker.py", "unit/server/test_express.py"),
+    "store/disk.py": ("unit/operator/test_start.py", "flows/test_operations.py"),
     "store/": ("unit/store/test_database.py", "unit/store/test_outage.py"),
     "surfaces/management/": ("unit/surfaces/management",),
     "surfaces/": ("contract/test_every_way.py", "contract/test_lanes.py", "flows/test_surfaces.py"),
@@ -51,6 +56,7 @@ TRIED_THROUGH = {
     "clock.py": ("unit/limits/test_spending.py",),
     "ids.py": ("unit/store/test_database.py",),
     "lazy_import.py": ("unit/test_footprint.py",),
+    "starting.py": ("flows/test_boot.py",),
     "operations.py": ("flows/test_operations.py",),
 }
 

@@ -1,0 +1,89 @@
+"""What is in force changes whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.twins import write_twins
+
+from gateway import accepted
+from gateway.catalogue.loader import CatalogueError
+from gateway.settings import SettingsError
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A configuration that was accepted, with this catalogue folder of the operator's own."""
+    environment = write_twins(tmp_path / "own", "http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1")
+    environment |= {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data")}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    accepted.begin()
+    yield tmp_path / "own"
+    accepted._current.clear()
+    accepted.refusal.write("")
+
+
+def spoil(own: Path) -> None:
+    (own / "providers" / "north.toml").write_text('name = "North"\nprotocol = "telepathy"\n')
+
+
+def test_a_change_without_a_mistake_is_taken_and_ends_a_refusal(own: Path) -> None:
+    before = accepted.current()
+    accepted.refuse(CatalogueError("one\ntwo"))
+    assert "the catalogue was refused" in accepted.refusal.read() and "2 mistakes" in accepted.refusal.read()
+    (own / "models" / "more.toml").write_text('[[models]]\nid = "another"\nfamily = "test"\n')
+    assert accepted.renew() == []
+    after = accepted.current()
+    assert before is not None and after is not None and before.catalogue.version != after.catalogue.version
+    assert accepted.refusal.read() == ""
+
+
+def test_a_mistake_leaves_everything_as_it_was(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = accepted.current()
+    spoil(own)
+    with pytest.raises(CatalogueError, match="telepathy"):
+        accepted.renew()
+    monkeypatch.setenv("WEB_CONCURRENCY", "many")
+    with pytest.raises(SettingsError, match="workers"):
+        accepted.renew()
+    assert accepted.current() is before and "the configuration was refused" in accepted.refusal.read()
+
+
+def test_address_and_store_wait_for_a_restart(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", "4444")
+    monkeypatch.setenv("WEB_CONCURRENCY", "3")
+    assert accepted.renew() == ["server.port"]
+    now = accepted.current()
+    assert now is not None and (now.settings.server.port, now.settings.server.workers) == (4001, 3)
+
+
+def test_a_start_takes_the_copy_where_the_files_are_broken(own: Path) -> None:
+    before = accepted.current()
+    spoil(own)
+    found = accepted.begin()
+    assert before is not None and found.catalogue == before.catalogue and found.since
+    assert "telepathy" in accepted.in_one_line(found.problems) and found.since in accepted.refusal.read()
+
+
+def test_files_that_change_are_noticed(own: Path) -> None:
+    now = accepted.current()
+    assert now is not None
+    before = accepted.fingerprint(now.settings)
+    assert accepted.fingerprint(now.settings) == before
+    os.utime(own / "providers" / "north.toml", (1, 1))
+    assert accepted.fingerprint(now.settings) != before
+
+
+def test_a_note_is_read_in_a_process_that_was_forked_before_it_was_written() -> None:
+    note = accepted.Note()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(read, 1)
+        os._exit(0 if note.read() == "größer" else 1)
+    note.write("längst vorbei")
+    note.write("größer")
+    os.write(write, b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
