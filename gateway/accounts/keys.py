@@ -178,11 +178,11 @@ def insert(
     return NewKey(_load(key_id, now), token)
 
 
-def find(database: Database, key_id: str) -> KeyInfo:
-    """One key, whatever its state but deleted. NotFound."""
+def find(database: Database, key_id: str, *, deleted: bool = False) -> KeyInfo:
+    """One key, whatever its state; a deleted one only when asked for. NotFound."""
     now = database.now_us()
     info = database.read(lambda: _load(key_id, now))
-    if info.state == "deleted":
+    if info.state == "deleted" and not deleted:
         raise NotFound(f"There is no API key {key_id}.")
     return info
 

@@ -7,8 +7,6 @@ import zstandard
 
 from gateway.accounts.vault import Vault
 from gateway.errors import Unavailable
-from gateway.metering.activity import ActivityScope
-from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
 from gateway.threads import pause
@@ -55,8 +53,8 @@ class PayloadRow(NamedTuple):
 
 
 class LogInfo(NamedTuple):
-    """What the list of logs shows of one, without its payload. Costs and tokens are sums over the attempts; what a
-    usage row tells (`provider` to `storage_nusd`) is empty while there is none."""
+    """What is known of a retained request beside its payload. Costs and tokens are sums over the attempts; what usage
+    rows tell (`finish` to `storage_nusd`) is empty while there is none, and where only payloads were asked for."""
 
     request: bytes
     organization: bytes
@@ -86,16 +84,6 @@ class LogInfo(NamedTuple):
     def request_id(self) -> str:
         """32 hex digits."""
         return self.request.hex()
-
-
-class Wanted(NamedTuple):
-    """Which logs to list: within [from_us, to_us), older than the one named by `before` (moment, request)."""
-
-    api_key_id: str = ""
-    model: str = ""
-    from_us: int | None = None
-    to_us: int | None = None
-    before: tuple[int, bytes] | None = None
 
 
 FIELDS = ", ".join(PayloadRow._fields)
@@ -129,23 +117,6 @@ def write_row(row: PayloadRow) -> Row:
     return STORE, row
 
 
-def list_logs(database: Database, places: Sequence[ActivityScope], wanted: Wanted, limit: int) -> list[LogInfo]:
-    """The newest first, at most `limit` of those that have not expired."""
-
-    def read() -> list[LogInfo]:
-        found: list[tuple] = []
-        for place in places:
-            # Project by project, for each is read from its index in order and no further than needed.
-            for project_id in place.project_ids:
-                condition, params = _condition(database, project_id, place.member_id, wanted)
-                sql = f"SELECT {SHOWN} FROM request_log WHERE {condition} ORDER BY at DESC, request DESC LIMIT ?"
-                found += database.execute(sql, (*params, limit)).fetchall()
-        logs = sorted((_read_info(row) for row in found), key=lambda log: (log.at, log.request), reverse=True)
-        return _with_usage(database, logs[:limit])
-
-    return database.report(read)
-
-
 def find_log(database: Database, request_id: str) -> LogInfo | None:
     """The log of a request by its id (32 hex digits), None when there is none (any more)."""
     try:
@@ -159,6 +130,16 @@ def find_log(database: Database, request_id: str) -> LogInfo | None:
 
     found = database.read(read)
     return found[0] if found else None
+
+
+def payloads_of(database: Database, requests: list[bytes]) -> dict[bytes, LogInfo]:
+    """What is retained of these requests by id, without what usage rows tell; inside a read."""
+    if not requests:
+        return {}
+    marks = ", ".join("?" * len(requests))
+    sql = f"SELECT {SHOWN} FROM request_log WHERE request IN ({marks}) AND expires_at > {database.moment_sql()}"
+    found = map(_read_info, database.execute(sql, requests).fetchall())
+    return {info.request: info for info in found}
 
 
 def read_packed(database: Database, request: bytes) -> tuple[bytes, bytes, bytes | None] | None:
@@ -188,24 +169,6 @@ def purge(database: Database, wanted: Callable[[], bool] = lambda: True) -> int:
             break
         pause(PURGE_PAUSE_S)
     return gone
-
-
-def _condition(database: Database, project_id: str, member_id: str, wanted: Wanted) -> tuple[str, list[Any]]:
-    parts = ["project = ?", f"expires_at > {database.moment_sql()}"]
-    params: list[Any] = [raw_id(project_id)]
-    given: tuple[tuple[str, tuple[Any, ...]], ...] = (
-        ("member = ?", (raw_id(member_id),) if member_id else ()),
-        ("api_key = ?", (raw_id(wanted.api_key_id),) if wanted.api_key_id else ()),
-        ("(asked = ? OR served = ?)", (wanted.model, wanted.model) if wanted.model else ()),
-        ("at >= ?", () if wanted.from_us is None else (wanted.from_us,)),
-        ("at < ?", () if wanted.to_us is None else (wanted.to_us,)),
-        ("(at, request) < (?, ?)", wanted.before or ()),
-    )
-    for clause, values in given:
-        if values:
-            parts.append(clause)
-            params += values
-    return " AND ".join(parts), params
 
 
 def _read_info(row: tuple) -> LogInfo:

@@ -1,112 +1,70 @@
-"""`/logs`: the payloads of requests that a project retained, to look at and to forget."""
+"""`/logs`: every request with its metadata; and the payloads of those that a project retained, to see and to forget."""
 
 import base64
 from typing import Any
 
-from gateway.clock import to_iso
-from gateway.errors import Forbidden, InvalidRequest, NotFound
-from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT, STREAMED, LogInfo, Wanted, list_logs
-from gateway.metering.usage_table import raw_id
-from gateway.money import format_usd
+from gateway.errors import NotFound
+from gateway.metering.log.records import LoggedRequest
+from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
+from gateway.surfaces import request_log
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
-from gateway.surfaces.management.activity import places_of
 from gateway.surfaces.management.described import managed
-from gateway.surfaces.schemas import Body, Counted, Moment, TextField, read_query
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.request_log import LogsPageQuery, show_attempt, show_request
+from gateway.surfaces.schemas import read_query
+from gateway.surfaces.visitor import Visitor
 
 TAG = "Logs"
-MOST = 100
-LATEST_US = 1 << 62
-
-
-class LogsQuery(Body):
-    projectId = TextField(1, 80)
-    apiKeyId = TextField(1, 80)
-    model = TextField(1, 255)
-    first = Moment(data_key="from")
-    last = Moment(data_key="to")
-    cursor = TextField(1, 80)
-    limit = Counted(1, MOST, load_default=50)
 
 
 def list_all(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """The newest first, without payloads; a developer sees those of their own keys. `next` is the `cursor` of the
-    following page, null at the end."""
-    given = read_query(LogsQuery, inbound)
-    places = places_of(visitor, given.get("projectId"))
-    wanted = Wanted(
-        _read_key(given.get("apiKeyId", "")),
-        given.get("model", ""),
-        given.get("first"),
-        given.get("last"),
-        _read_cursor(given["cursor"]) if "cursor" in given else None,
-    )
-    limit = given["limit"]
-    found = list_logs(visitor.services.store.database, places, wanted, limit + 1)
-    more = len(found) > limit
-    return {
-        "logs": [show_log(info) for info in found[:limit]],
-        "next": f"{found[limit - 1].at}-{found[limit - 1].request_id}" if more else None,
-    }
+    """The newest first; a developer sees those of their own keys. `next` is the `cursor` of the following page, null at
+    the end. A page reads a bounded number of rows: with filters that meet few of many requests it may be short, or
+    empty, and still have a `next`."""
+    given = read_query(LogsPageQuery, inbound)
+    page = request_log.read_page(visitor, given, given["limit"])
+    return {"logs": [show_request(one) for one in page.found], "next": request_log.write_cursor(page)}
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """One with what the caller sent and got, and what went to providers and came back if that was asked for."""
-    info = _find(visitor, inbound)
-    bodies = visitor.services.engine.retention.read(info)
+    """One by its id or by the caller's x-request-id: every attempt with its cost by components, the routing decision
+    while that is kept, and, where the project retained it, what the caller sent and got and what went to providers."""
+    one = request_log.find_one(visitor, inbound.params["log_id"])
     return {
-        "log": show_log(info),
-        "request": _show_body(bodies.sent, info.sent_bytes, bool(info.flags & SENT_CUT)),
-        "response": _show_body(bodies.answer, info.answer_bytes, bool(info.flags & ANSWER_CUT)),
-        "upstream": bodies.raw,
+        "log": show_request(one),
+        "attempts": [show_attempt(record) for record in one.attempts],
+        "routing": _find_decision(visitor, one),
+        **_show_payload(visitor, one),
     }
 
 
 def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Forget a payload now. What the request cost stays on record, and so does the fee for having kept it."""
-    info = _find(visitor, inbound)
-    visitor.services.engine.retention.delete(info, actor=visitor.user_id)
+    one = request_log.find_one(visitor, inbound.params["log_id"])
+    if one.payload is None:
+        raise NotFound(f"There is no payload of {one.request_id}: it was not retained, expired, or was deleted.")
+    visitor.services.engine.retention.delete(one.payload, actor=visitor.user_id)
     return {"message": "The log was deleted."}
 
 
-def show_log(info: LogInfo) -> dict[str, Any]:
+def _find_decision(visitor: Visitor, one: LoggedRequest) -> dict[str, Any] | None:
+    try:
+        found = visitor.services.routing.decisions.find(f"proj_{one.owner.project.hex()}", one.request_id)
+    except NotFound:
+        return None
+    return {name: value for name, value in found.items() if name != "attempts"}
+
+
+def _show_payload(visitor: Visitor, one: LoggedRequest) -> dict[str, Any]:
+    info = one.payload
+    if info is None:
+        return {"request": None, "response": None, "upstream": []}
+    bodies = visitor.services.engine.retention.read(info)
     return {
-        "id": info.request_id,
-        "projectId": f"proj_{info.project.hex()}",
-        "apiKeyId": f"key_{info.api_key.hex()}",
-        "operation": info.operation,
-        "path": info.path,
-        "model": info.asked,
-        "served": info.served or None,
-        "status": info.status,
-        "streamed": bool(info.flags & STREAMED),
-        "finish": info.finish or None,
-        "error": info.error or None,
-        "attempts": info.attempts,
-        "inputTokens": info.input_tokens,
-        "outputTokens": info.output_tokens,
-        "durationMs": info.duration_ms,
-        "cost": format_usd(info.cost_nusd),
-        "dataStorageCost": format_usd(info.storage_nusd),
-        "requestBytes": info.sent_bytes,
-        "responseBytes": info.answer_bytes,
-        "createdAt": to_iso(info.at),
-        "expiresAt": to_iso(info.expires_at),
+        "request": _show_body(bodies.sent, info.sent_bytes, bool(info.flags & SENT_CUT)),
+        "response": _show_body(bodies.answer, info.answer_bytes, bool(info.flags & ANSWER_CUT)),
+        "upstream": bodies.raw,
     }
-
-
-def _find(visitor: Visitor, inbound: Inbound) -> LogInfo:
-    """The log of the path. NotFound for another organization's as for one that is not there; Forbidden for one that a
-    developer's own keys did not make."""
-    ident = inbound.params["log_id"]
-    info = visitor.services.engine.retention.find(ident)
-    mine = visitor.memberships.get(f"org_{info.organization.hex()}") if info else None
-    if info is None or mine is None:
-        raise NotFound(f"There is no log {ident}: it was not retained, expired, or was deleted.")
-    if mine.role not in MANAGERS and info.member != raw_id(mine.id):
-        raise Forbidden("You have no permission for this log: developers see the requests of keys that they created.")
-    return info
 
 
 def _show_body(body: bytes, size: int, truncated: bool) -> dict[str, Any]:
@@ -118,50 +76,66 @@ def _show_body(body: bytes, size: int, truncated: bool) -> dict[str, Any]:
         return {"text": base64.b64encode(body).decode(), "encoding": "base64", **known}
 
 
-def _read_key(text: str) -> str:
-    try:
-        raw_id(text)
-    except ValueError:
-        raise NotFound(f"There is no API key {text}.") from None
-    return text
-
-
-def _read_cursor(text: str) -> tuple[int, bytes]:
-    at, _, request = text.partition("-")
-    try:
-        place = int(at), bytes.fromhex(request)
-    except ValueError:
-        place = (LATEST_US, b"")
-    if not 0 <= place[0] < LATEST_US:
-        raise InvalidRequest("The cursor is not one that a page of logs gave.", param="cursor")
-    return place
-
-
 LOG = shapes.named(
     "Log",
     id="string",
+    requestId="string?",
+    requestCount="integer",
+    createdAt="string",
     projectId="string",
     apiKeyId="string",
-    operation="string",
-    path="string",
+    operation="string?",
+    path="string?",
     model="string",
     served="string?",
+    provider="string?",
     status="integer",
-    streamed="boolean",
-    finish="string?",
     error="string?",
+    finish="string?",
+    streamed="boolean",
+    cached="boolean",
+    mode="string?",
+    source="string?",
     attempts="integer",
     inputTokens="integer",
     outputTokens="integer",
     durationMs="integer",
     cost="string",
     dataStorageCost="string",
-    requestBytes="integer",
-    responseBytes="integer",
-    createdAt="string",
-    expiresAt="string",
+    discountSavings="string",
+    metadata="object",
+    retained="boolean",
+    requestBytes="integer?",
+    responseBytes="integer?",
+    expiresAt="string?",
+)
+ATTEMPT = shapes.named(
+    "LoggedAttempt",
+    number="integer",
+    startedAt="string",
+    provider="string",
+    model="string",
+    region="string?",
+    status="integer",
+    error="string?",
+    finish="string?",
+    mode="string",
+    usageBasis="string",
+    durationMs="integer",
+    timeToFirstTokenMs="integer?",
+    inputTokens="integer",
+    cachedTokens="integer",
+    cacheWriteTokens="integer",
+    outputTokens="integer",
+    reasoningTokens="integer",
+    cost="string",
+    costs="object",
+    dataStorageCost="string",
+    discountSavings="string",
+    priceVersion="string?",
 )
 BODY = shapes.named("LoggedBody", text="string", encoding="string", bytes="integer", truncated="boolean")
+BODY_OR_NONE = {"oneOf": [BODY, {"type": "null"}]}
 EXCHANGE = shapes.named(
     "UpstreamExchange",
     provider="string",
@@ -176,9 +150,10 @@ EXCHANGE = shapes.named(
 ONE = "/logs/<log_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/logs", list_all, "List retained requests", tag=TAG, query=LogsQuery,
+    managed("GET", "/logs", list_all, "List requests", tag=TAG, query=LogsPageQuery,
             answer=shapes.shape(logs=[LOG], next="string?")),
-    managed("GET", ONE, find, "Show a retained request with its payload", tag=TAG,
-            answer=shapes.shape(log=LOG, request=BODY, response=BODY, upstream=[EXCHANGE])),
+    managed("GET", ONE, find, "Show a request", tag=TAG,
+            answer=shapes.shape(log=LOG, attempts=[ATTEMPT], routing="object?", request=BODY_OR_NONE,
+                                response=BODY_OR_NONE, upstream=[EXCHANGE])),
     managed("DELETE", ONE, delete, "Delete a retained payload", tag=TAG, answer=shapes.DONE),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from gateway.surfaces.management import (
     devices,
     discounts,
     doors,
+    exports,
     key_caps,
     keys,
     logs,
@@ -36,11 +37,12 @@ OPERATIONS: tuple[Operation, ...] = (
     *discounts.OPERATIONS,
     *activity.OPERATIONS,
     *logs.OPERATIONS,
+    *exports.OPERATIONS,
 )
 
 SURFACE = Surface(
     "management",
     MANAGEMENT,
     OPERATIONS,
-    prefixes=("/auth", "/orgs", "/projects", "/keys", "/discounts", "/activity", "/user"),
+    prefixes=("/auth", "/orgs", "/projects", "/keys", "/discounts", "/activity", "/logs", "/user"),
 )

@@ -1,0 +1,136 @@
+"""Log entries: what usage rows do not tell of a request, and the index by which custom metadata is found."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from gateway.clock import DAY_US
+from gateway.store.database import Database
+from gateway.store.journal import Row, Statement
+from gateway.threads import pause
+
+TAG_BYTES = 8
+PURGE_ROWS = 1_000
+# A purge ends after so many batches; the next one goes on.
+PURGE_BATCHES = 500
+PURGE_PAUSE_S = 0.02
+
+
+class LogEntry(NamedTuple):
+    """A row of `log_entry`, in the order of its columns. Ids are the 16 bytes behind their prefix.
+
+    `requests` is how many requests the row stands for: 1, or more where a flood of alike refusals is told as one.
+    `status` is what the caller got. `asked`: the model as they wrote it. `metadata`: a JSON object of texts.
+    """
+
+    request: bytes
+    organization: bytes
+    project: bytes
+    api_key: bytes
+    member: bytes
+    requests: int
+    status: int
+    operation: str
+    path: str
+    asked: str
+    source: str
+    error: str | None = None
+    label: str | None = None
+    metadata: str | None = None
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The caller's metadata, {} when there is none."""
+        return orjson.loads(self.metadata) if self.metadata else {}
+
+
+FIELDS = ", ".join(LogEntry._fields)
+STORE = Statement(
+    "log_entry",
+    f"INSERT INTO log_entry ({FIELDS}) VALUES ({', '.join('?' * len(LogEntry._fields))}) "
+    "ON CONFLICT (request) DO NOTHING",
+)
+TAG = Statement(
+    "log_tag",
+    "INSERT INTO log_tag (project, tag, request) VALUES (?, ?, ?) ON CONFLICT (project, tag, request) DO NOTHING",
+)
+
+
+def write_rows(entry: LogEntry, tags: Mapping[str, str]) -> list[Row]:
+    """The journal rows of an entry: itself and one for each of its `tags`."""
+    return [(STORE, entry[:]), *((TAG, (entry.project, tag_of(*one), entry.request)) for one in tags.items())]
+
+
+def tag_of(name: str, value: str) -> bytes:
+    """What a piece of metadata is found by: short, whatever its length."""
+    return hashlib.blake2b(f"{name}\0{value}".encode(errors="replace"), digest_size=TAG_BYTES).digest()
+
+
+def entries_of(database: Database, requests: list[bytes]) -> dict[bytes, LogEntry]:
+    """The entries of these requests by id; inside a read."""
+    if not requests:
+        return {}
+    sql = f"SELECT {FIELDS} FROM log_entry WHERE request IN ({', '.join('?' * len(requests))})"
+    found = [_read(row) for row in database.execute(sql, requests).fetchall()]
+    return {entry.request: entry for entry in found}
+
+
+def purge(database: Database, before_us: int, wanted: Callable[[], bool] = lambda: True) -> int:
+    """Delete the entries of requests older than `before_us`, and their tags; how many. Small transactions with pauses
+    while it is `wanted`; safe to repeat."""
+    oldest, gone = id_at(before_us), 0
+    for _ in range(PURGE_BATCHES):
+        count = database.write(lambda: _delete(database, oldest))
+        gone += count
+        if count < PURGE_ROWS or not wanted():
+            break
+        pause(PURGE_PAUSE_S)
+    return gone
+
+
+def id_at(at_us: int) -> bytes:
+    """The first request id of a moment (microseconds, rounded up to whole milliseconds): ids begin with the
+    milliseconds of their making (RFC 9562, version 7), so they are their own index by time."""
+    return min(max(0, -(-at_us // 1000)), (1 << 48) - 1).to_bytes(6, "big") + bytes(10)
+
+
+def moment_of(request: bytes) -> int:
+    """When a request came in, by its id: microseconds, to the millisecond."""
+    return int.from_bytes(request[:6], "big") * 1000
+
+
+def keep_from(now_us: int, days: int) -> int:
+    """The moment before which rows that are kept for `days` days go."""
+    return now_us - days * DAY_US
+
+
+def _delete(database: Database, oldest: bytes) -> int:
+    chosen = "SELECT request FROM log_entry WHERE request < ? ORDER BY request LIMIT ?"
+    requests = [(bytes(row[0]),) for row in database.execute(chosen, (oldest, PURGE_ROWS)).fetchall()]
+    marked = [
+        (bytes(project), tag_of(*one), bytes(request))
+        for request, project, metadata in _tagged(database, requests)
+        for one in orjson.loads(metadata).items()
+    ]
+    if marked:
+        database.execute_many("DELETE FROM log_tag WHERE project = ? AND tag = ? AND request = ?", marked)
+    if requests:
+        database.execute_many("DELETE FROM log_entry WHERE request = ?", requests)
+    return len(requests)
+
+
+def _tagged(database: Database, requests: list[tuple[bytes]]) -> list[tuple]:
+    if not requests:
+        return []
+    sql = (
+        "SELECT request, project, metadata FROM log_entry WHERE request >= ? AND request <= ? AND metadata IS NOT NULL"
+    )
+    return list(database.execute(sql, (requests[0][0], requests[-1][0])).fetchall())
+
+
+def _read(row: tuple) -> LogEntry:
+    """A row of FIELDS, as either driver gives it."""
+    cells: list[Any] = [bytes(cell) if isinstance(cell, memoryview) else cell for cell in row]
+    return LogEntry(*cells)

@@ -1,0 +1,151 @@
+"""`/logs/export` and `/activity/export`: the request log and the usage rows as CSV or lines of JSON.
+
+Both are read page by page while they are sent, each page in a short read of its own, so that an export of any size
+holds neither memory nor a transaction; what comes in meanwhile is not part of it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gateway.accounts.members import list_members
+from gateway.clock import DAY_US
+from gateway.errors import Unauthenticated
+from gateway.metering.activity import CLIENT_CODES
+from gateway.metering.log.records import LoggedRequest
+from gateway.metering.log.search import LogFilter, search
+from gateway.metering.models import CACHED
+from gateway.metering.usage_table import UsageRecord
+from gateway.money import format_usd
+from gateway.surfaces import request_log, tabular
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.management.activity import ActivityQuery
+from gateway.surfaces.management.described import managed
+from gateway.surfaces.management.logs import LOG
+from gateway.surfaces.management.windows import read_window
+from gateway.surfaces.request_log import LogsQuery, show_attempt, show_request
+from gateway.surfaces.schemas import OneOf, read_query
+from gateway.surfaces.visitor import Visitor
+
+TAG = "Exports"
+PAGE = 500
+# How long after it came in a request may still make attempts.
+LONGEST_US = 2 * DAY_US
+LOG_COLUMNS = tuple(LOG["properties"])
+USAGE_COLUMNS = (
+    *("id", "requestId", "projectId", "apiKeyId", "operation", "requestedModel", "source", "number", "startedAt"),
+    *("provider", "model", "region", "status", "error", "finish", "mode", "usageBasis", "durationMs"),
+    *("timeToFirstTokenMs", "inputTokens", "cachedTokens", "cacheWriteTokens", "outputTokens", "reasoningTokens"),
+    *("cost", "inputCost", "outputCost", "cachedInputCost", "cacheWriteInputCost", "otherCost", "dataStorageCost"),
+    *("discountSavings", "priceVersion", "requestCount", "errorCount", "clientErrorCount", "cacheCount"),
+)
+NAMED_COSTS = ("inputCost", "outputCost", "cachedInputCost", "cacheWriteInputCost")
+
+
+class LogsExportQuery(LogsQuery):
+    format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
+
+
+class UsageExportQuery(ActivityQuery):
+    format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
+
+
+def export_logs(visitor: Visitor, inbound: Inbound) -> Outbound:
+    """Every request that the filters of `GET /logs` meet, newest first; a developer's own keys only. In CSV, texts that
+    a spreadsheet would take for formulas begin with an apostrophe."""
+    given = read_query(LogsExportQuery, inbound)
+    wanted = _until_now(visitor, request_log.filter_of(given))
+    pages = ([show_request(one) for one in page] for page in _pages(visitor, given, wanted))
+    return _download("logs", given["format"], tabular.write_rows(pages, LOG_COLUMNS, given["format"]))
+
+
+def export_usage(visitor: Visitor, inbound: Inbound) -> Outbound:
+    """The usage rows of a window of `GET /activity`, one for each upstream call, newest requests first: its columns add
+    up to what that report shows. `requestCount` is 1 in the last attempt of a request and 0 in the others."""
+    given = read_query(UsageExportQuery, inbound)
+    span = read_window(given, visitor.services.clock.now_us()).span
+    wanted = _until_now(visitor, LogFilter(from_us=span.start_us - LONGEST_US, to_us=span.end_us))
+    pages = (
+        [
+            _show_usage(one, record)
+            for one in page
+            for record in one.attempts
+            if span.start_us <= record.at < span.end_us
+        ]
+        for page in _pages(visitor, given, wanted)
+    )
+    return _download("usage", given["format"], tabular.write_rows(pages, USAGE_COLUMNS, given["format"]))
+
+
+def _pages(visitor: Visitor, given: Mapping[str, Any], wanted: LogFilter) -> Iterator[list[LoggedRequest]]:
+    """Page by page. Who may see what is asked anew for each: an export can take longer than a membership."""
+    project_id, key_id = given.get("projectId", ""), given.get("apiKeyId", "")
+    scopes = request_log.scopes_of(visitor, project_id, key_id)  # what is refused is refused before anything is sent
+
+    def read() -> Iterator[list[LoggedRequest]]:
+        allowed, before = scopes, None
+        while True:
+            page = search(visitor.services.store.database, allowed, wanted, before, PAGE)
+            yield page.found
+            before = page.following
+            if before is None:
+                return
+            allowed = request_log.scopes_of(_look_again(visitor), project_id, key_id)
+
+    return read()
+
+
+def _look_again(visitor: Visitor) -> Visitor:
+    """The visitor as of now. Unauthenticated once their session has ended."""
+    services = visitor.services
+    if all(one.id != visitor.session.id for one in services.management.sessions.list_sessions(visitor.user_id)):
+        raise Unauthenticated("The session has ended.", code="session_invalid")
+    found = list_members(services.store.database, user_id=visitor.user_id)
+    return replace(visitor, memberships={one.organization_id: one for one in found if one.status == "active"})
+
+
+def _until_now(visitor: Visitor, wanted: LogFilter) -> LogFilter:
+    """Without what comes in while it is sent."""
+    now_us = visitor.services.clock.now_us()
+    return wanted._replace(to_us=now_us if wanted.to_us is None else min(now_us, wanted.to_us))
+
+
+def _show_usage(one: LoggedRequest, record: UsageRecord) -> dict[str, Any]:
+    shown, owner = show_attempt(record), one.owner
+    last = int(record is one.last)
+    named = {name: shown["costs"][name] for name in NAMED_COSTS}
+    other = sum(record.details.get("nusd", {}).values())
+    return {
+        "id": one.request_id,
+        "requestId": record.label,
+        "projectId": f"proj_{owner.project.hex()}",
+        "apiKeyId": f"key_{owner.api_key.hex()}",
+        "operation": record.operation,
+        "requestedModel": record.asked,
+        "source": record.source or None,
+        **{name: value for name, value in shown.items() if name != "costs"},
+        **named,
+        "otherCost": format_usd(other),
+        "requestCount": last,
+        "errorCount": last if record.error is not None else 0,
+        "clientErrorCount": last if record.error in CLIENT_CODES else 0,
+        "cacheCount": last if record.flags & CACHED else 0,
+    }
+
+
+def _download(name: str, form: str, pieces: Iterator[bytes]) -> Outbound:
+    headers = [
+        ("Content-Type", tabular.MEDIA[form]),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Content-Disposition", f'attachment; filename="{name}.{form}"'),
+    ]
+    return Outbound(200, headers, pieces)
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, query=LogsExportQuery,
+            media=tabular.MEDIA[tabular.CSV]),
+    managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG, query=UsageExportQuery,
+            media=tabular.MEDIA[tabular.CSV]),
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""Rows of the request log, as a test needs them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway import ids
+from gateway.metering.log.entries import STORE, TAG, LogEntry, id_at, tag_of
+from gateway.metering.models import SETTLEMENT
+from gateway.metering.usage_table import RECORD, UsageRecord, raw_id
+from gateway.store.database import Database
+
+ORGANIZATION, PROJECT, OTHER = ids.new("org"), ids.new("proj"), ids.new("proj")
+KEY, MEMBER = ids.new("key"), ids.new("member")
+MINUTE_US = 60_000_000
+START_US = 1_800_000_000_000_000
+ZERO: dict[str, Any] = dict.fromkeys(UsageRecord._fields, 0) | {
+    **dict.fromkeys(("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""),
+    **dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd")),
+}
+
+
+def request_at(number: int) -> bytes:
+    """The id of a request that came in so many minutes after the start."""
+    return id_at(START_US + number * MINUTE_US)[:6] + number.to_bytes(10, "big")
+
+
+def owned(project: str = PROJECT, key: str = KEY, member: str = MEMBER) -> dict[str, bytes]:
+    return {
+        "organization": raw_id(ORGANIZATION),
+        "project": raw_id(project),
+        "api_key": raw_id(key),
+        "member": raw_id(member),
+    }
+
+
+def attempt(number: int = 0, **given: Any) -> UsageRecord:
+    """The first attempt of the request that came in so many minutes after the start."""
+    at = START_US + number * MINUTE_US
+    usual = {"at": at, "posted_at": at + 5, "request": request_at(number), "kind": SETTLEMENT, "operation": "chat"}
+    usual |= {"provider": "maker", "asked": "small", "served": "small", "cost_nusd": 10, "input": 3, "output": 2}
+    usual |= {"status": 200, "finish": "stop", "source": "app"}
+    return UsageRecord(**{**ZERO, **usual, **owned(), **given})
+
+
+def entry(number: int = 0, **given: Any) -> LogEntry:
+    """The entry of a request that was refused."""
+    usual = {"request": request_at(number), "requests": 1, "status": 402, "operation": "chat", "path": "/v1/x"}
+    usual |= {"asked": "small", "source": "app", "error": "key_limit_reached"}
+    return LogEntry(**{**usual, **owned(), **given})
+
+
+def fill(database: Database, rows: Iterable[UsageRecord | LogEntry]) -> None:
+    """Write them in one transaction, entries with what their metadata is found by."""
+    usage = [row[:] for row in rows if isinstance(row, UsageRecord)]
+    entries = [row for row in rows if isinstance(row, LogEntry)]
+    tags = [(row.project, tag_of(*one), row.request) for row in entries for one in row.tags.items()]
+
+    def work() -> None:
+        for statement, group in ((RECORD, usage), (STORE, [row[:] for row in entries]), (TAG, tags)):
+            if group:
+                database.execute_many(statement.sql, group)
+
+    database.write(work)

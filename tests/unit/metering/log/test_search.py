@@ -1,0 +1,194 @@
+import random
+import re
+from itertools import product
+
+import orjson
+import pytest
+from support.requests import KEY, MEMBER, MINUTE_US, OTHER, PROJECT, START_US, attempt, entry, fill, owned, request_at
+
+from gateway import ids
+from gateway.metering.log import search as module
+from gateway.metering.log.records import read_requests
+from gateway.metering.log.search import LogFilter, LogScope, is_met, is_seen, search
+from gateway.metering.models import STREAMED
+from gateway.metering.payload_table import STORE, PayloadRow
+from gateway.metering.usage_table import raw_id
+
+EVERYTHING = [LogScope(PROJECT), LogScope(OTHER)]
+STRANGER, OTHER_KEY = ids.new("member"), ids.new("key")
+
+
+def numbers(page) -> list[int]:
+    return [int.from_bytes(one.request[6:], "big") for one in page.found]
+
+
+def found(database, wanted=LogFilter(), scopes=EVERYTHING, limit=50) -> list[int]:
+    return numbers(search(database, scopes, wanted, None, limit))
+
+
+def all_pages(database, scopes, wanted, limit) -> list[bytes]:
+    seen, before = [], None
+    while True:
+        page = search(database, scopes, wanted, before, limit)
+        seen += [one.request for one in page.found]
+        assert len(page.found) <= limit and (before is None or page.following is None or page.following < before)
+        before = page.following
+        if before is None:
+            return seen
+
+
+def test_served_and_refused_requests_come_in_one_order_newest_first(database) -> None:
+    fill(database, [attempt(1), entry(2), attempt(3), attempt(3, attempt=1), entry(4), entry(3, status=200, error=None)])
+    page = search(database, EVERYTHING, LogFilter(), None, 3)
+    assert numbers(page) == [4, 3, 2] and [len(one.attempts) for one in page.found] == [0, 2, 0]
+    assert numbers(search(database, EVERYTHING, LogFilter(), page.following, 3)) == [1]
+
+
+def test_a_request_is_told_by_what_its_caller_got(database) -> None:
+    fill(database, [
+        attempt(1, error="timeout", status=0, finish="error"), attempt(1, attempt=1),
+        attempt(2, error="timeout", status=0, finish="error"), entry(2, status=502, error="all_providers_failed"),
+        attempt(3, error="request_cancelled", finish="client_disconnect", status=499),
+        attempt(4, error="stream_truncated", finish="error", flags=STREAMED, ttft_ms=9, status=0),
+        attempt(5, error="interrupted", finish="interrupted", status=0),
+    ])  # fmt: skip
+    told = {n: (one.status, one.error) for n, one in enumerate(search(database, EVERYTHING, LogFilter(), None, 9).found)}
+    assert list(told.values()) == [
+        (500, "interrupted"), (200, "stream_truncated"), (499, "request_cancelled"), (502, "all_providers_failed"), (200, ""),
+    ]  # fmt: skip
+    assert found(database, LogFilter(status=200)) == [4, 1] and found(database, LogFilter(status=502)) == [2]
+    assert found(database, LogFilter(error="timeout")) == [2, 1]
+    assert found(database, LogFilter(error="all_providers_failed", provider="maker")) == [2]
+
+
+def test_a_model_is_found_as_it_was_asked_for_and_as_it_served(database) -> None:
+    fill(database, [attempt(1, asked="auto"), attempt(2, served="large", provider="other"), entry(3, asked="auto")])
+    assert found(database, LogFilter(model="auto")) == [3, 1] and found(database, LogFilter(model="large")) == [2]
+    assert found(database, LogFilter(model="maker/small")) == [1]
+    assert found(database, LogFilter(model="maker/large")) == [] == found(database, LogFilter(provider="mak"))
+
+
+def test_a_moment_is_kept_to_the_millisecond_and_the_end_is_not_included(database) -> None:
+    fill(database, [attempt(n) for n in range(5)])
+    span = LogFilter(from_us=START_US + MINUTE_US, to_us=START_US + 3 * MINUTE_US)
+    assert found(database, span) == [2, 1]
+    assert found(database, span._replace(from_us=START_US + MINUTE_US + 1)) == [2]
+
+
+def test_all_tags_are_met_by_one_request(database) -> None:
+    def tagged(number: int, **tags: str):
+        return entry(number, status=200, error=None, metadata=orjson.dumps(tags).decode())
+
+    fill(database, [tagged(1, team="a", env="x"), tagged(2, team="a"), tagged(3, team="b", env="x"), attempt(1)])
+    assert found(database, LogFilter(tags=(("team", "a"),))) == [2, 1]
+    assert found(database, LogFilter(tags=(("team", "a"), ("env", "x")))) == [1]
+    assert found(database, LogFilter(tags=(("team", "x"),))) == []
+
+
+def test_nothing_of_another_member_or_project_is_seen_by_any_filter(database) -> None:
+    theirs = owned(key=OTHER_KEY, member=STRANGER)
+    tags = {"metadata": '{"team":"a"}'}
+    marked = {"label": "mine", "error": "timeout", "source": "shop"}
+    for number, mine in enumerate((owned(), theirs, owned(OTHER))):
+        fill(database, [attempt(number, **mine, **marked), entry(number + 10, **mine, **marked, **tags)])
+        packed = {"served": "", "flags": 0, "sent_bytes": 1, "answer_bytes": 1, "sent": b"", "answer": b"", "raw": None}
+        more = {"request": request_at(number), "at": 1, "expires_at": 2**60, "operation": "", "path": "", "asked": ""}
+        row = PayloadRow(**mine, **more, **packed, status=200)
+        database.write(lambda row=row: database.execute_many(STORE.sql, [row[:]]))
+    scopes = ([LogScope(PROJECT, MEMBER)], [LogScope(PROJECT, MEMBER, (KEY,))])
+    wishes = [LogFilter(), LogFilter(label="mine"), LogFilter(error="timeout"), LogFilter(source="shop"),
+              LogFilter(tags=(("team", "a"),)), LogFilter(retained=True), LogFilter(status=402)]  # fmt: skip
+    for scope, wanted in product(scopes, wishes):
+        seen = found(database, wanted, scope)
+        assert seen and set(seen) <= {0, 10}, wanted
+    assert found(database, LogFilter(), [LogScope(PROJECT, MEMBER, (OTHER_KEY,))]) == []
+    assert found(database, LogFilter(), []) == []
+
+
+def world(seed: int) -> list:
+    chance = random.Random(seed)
+    rows = []
+    for number in range(120):
+        mine = owned(chance.choice((PROJECT, OTHER)), chance.choice((KEY, OTHER_KEY)), chance.choice((MEMBER, STRANGER)))
+        said = {"asked": chance.choice(("small", "large")), "source": chance.choice(("", "app")),
+                "label": chance.choice((None, "a", "b"))}  # fmt: skip
+        tries = chance.choice((0, 1, 1, 1, 3))
+        for place in range(tries):
+            failed = place < tries - 1 or chance.random() < 0.3
+            told = {"error": chance.choice(("timeout", "upstream_error")), "status": 0} if failed else {}
+            rows.append(attempt(number, attempt=place, provider=chance.choice("xy"), **mine, **said, **told))
+        if not tries or chance.random() < 0.4:
+            code = chance.choice(("timeout", "key_limit_reached"))
+            last_good = tries and rows[-1].error is None
+            told = {"status": 200, "error": None} if last_good else {"status": chance.choice((402, 502)), "error": code}
+            rows.append(entry(number, **mine, **said, **told, metadata=chance.choice((None, '{"team":"a"}'))))
+    return rows
+
+
+WISHES = {
+    "model": ("", "small", "x/small"), "provider": ("", "x"), "status": (0, 200, 402, 502), "error": ("", "timeout"),
+    "source": (None, "", "app"), "label": ("", "a"), "tags": ((), (("team", "a"),)),
+    "from_us": (None, START_US + 20 * MINUTE_US), "to_us": (None, START_US + 90 * MINUTE_US),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pages_hold_what_a_look_at_every_row_finds_each_once(database, monkeypatch, seed) -> None:
+    monkeypatch.setattr(module, "DEPTH", 7)
+    rows, chance = world(seed), random.Random(seed)
+    fill(database, rows)
+    every = sorted({row.request for row in rows}, reverse=True)
+    whole = database.read(lambda: read_requests(database, every))
+    for _ in range(150):
+        wanted = LogFilter(**{name: chance.choice(values) for name, values in WISHES.items()})
+        scopes = chance.choice((EVERYTHING, [LogScope(PROJECT)], [LogScope(PROJECT, MEMBER)],
+                                [LogScope(OTHER, MEMBER, (KEY, OTHER_KEY))]))  # fmt: skip
+        right = [
+            one.request
+            for one in whole
+            if is_seen(one, scopes) and is_met(one, wanted) and (wanted.to_us is None or one.at_us < wanted.to_us)
+        ]
+        assert all_pages(database, scopes, wanted, chance.choice((3, 50))) == right, (scopes, wanted)
+
+
+PLANS = [
+    LogFilter(), LogFilter(model="m1"), LogFilter(provider="p1"), LogFilter(status=402), LogFilter(status=502),
+    LogFilter(status=200), LogFilter(error="timeout"), LogFilter(source="s1"), LogFilter(label="label-77"),
+    LogFilter(tags=(("team", "a"),)), LogFilter(retained=True), LogFilter(from_us=1, to_us=2**60),
+]  # fmt: skip
+SCOPES = [LogScope(PROJECT)], [LogScope(PROJECT, MEMBER)], [LogScope(PROJECT, MEMBER, (KEY, OTHER_KEY))]
+
+
+def test_no_search_reads_a_table_from_end_to_end(database) -> None:
+    """Whatever is asked for: every statement begins at an index and takes its rows in that order."""
+    projects = [ids.new("proj") for _ in range(9)]
+    mixed = [
+        attempt(n, **owned((PROJECT, *projects)[n % 10], ids.new("key")), label=f"label-{n}",
+                provider=f"p{n % 5}", asked=f"m{n % 40}", source=f"s{n % 30}", error=("timeout", None)[n % 50 > 0])
+        for n in range(6000)
+    ]  # fmt: skip
+    fill(database, [*mixed, *(entry(n, **owned((PROJECT, *projects)[n % 10], ids.new("key"))) for n in range(0, 6000, 3))])
+    if database.kind == "postgresql":
+        database.write(lambda: database.execute("ANALYZE"))
+    asked, execute = [], database.execute
+
+    def listening(sql, params=()):
+        asked.append((sql, params))
+        return execute(sql, params)
+
+    database.execute = listening
+    for wanted, scopes in product(PLANS, SCOPES):
+        search(database, scopes, wanted, None, 50)
+    database.execute = execute
+    explain = "EXPLAIN QUERY PLAN " if database.kind == "sqlite" else "EXPLAIN "
+    for sql, params in dict(asked).items():
+        lines = database.read(lambda: [str(row[-1]) for row in execute(explain + sql, params).fetchall()])
+        plan = "\n".join(lines)
+        assert not re.search(r"\bSCAN\b|TEMP B-TREE FOR GROUP|Seq Scan on (usage|log_entry)", plan), (sql, plan)
+
+
+def test_a_key_that_was_used_once_is_found_behind_any_number_of_others(database) -> None:
+    rare = ids.new("key")
+    fill(database, [attempt(0, **owned(key=rare)), *(attempt(n) for n in range(1, 300))])
+    assert found(database, LogFilter(), [LogScope(PROJECT, "", (rare,))]) == [0]
+    assert raw_id(rare) == search(database, [LogScope(PROJECT, "", (rare,))], LogFilter(), None, 5).found[0].owner.api_key
