@@ -105,7 +105,9 @@ def _scopes_of_key(visitor: Visitor, project_ids: list[str], key_id: str) -> lis
 def read_page(visitor: Visitor, given: Mapping[str, Any], limit: int) -> LogPage:
     """The page of a LogsPageQuery."""
     scopes = scopes_of(visitor, given.get("projectId", ""), given.get("apiKeyId", ""))
-    return search(visitor.services.store.database, scopes, filter_of(given), read_cursor(given.get("cursor", "")), limit)
+    return search(
+        visitor.services.store.database, scopes, filter_of(given), read_cursor(given.get("cursor", "")), limit
+    )
 
 
 def find_one(visitor: Visitor, ident: str) -> LoggedRequest:

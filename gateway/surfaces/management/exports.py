@@ -5,12 +5,11 @@ holds neither memory nor a transaction; what comes in meanwhile is not part of i
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from gateway.accounts.members import list_members
 from gateway.clock import DAY_US
-from gateway.errors import Unauthenticated
+from gateway.errors import Forbidden, Unauthenticated
 from gateway.metering.activity import CLIENT_CODES
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, search
@@ -78,30 +77,33 @@ def export_usage(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def _pages(visitor: Visitor, given: Mapping[str, Any], wanted: LogFilter) -> Iterator[list[LoggedRequest]]:
-    """Page by page. Who may see what is asked anew for each: an export can take longer than a membership."""
-    project_id, key_id = given.get("projectId", ""), given.get("apiKeyId", "")
-    scopes = request_log.scopes_of(visitor, project_id, key_id)  # what is refused is refused before anything is sent
+    """Page by page. Who is refused is refused before anything is sent, and looked at again for each page: an export can
+    take longer than a membership."""
+    scopes = request_log.scopes_of(visitor, given.get("projectId", ""), given.get("apiKeyId", ""))
 
     def read() -> Iterator[list[LoggedRequest]]:
-        allowed, before = scopes, None
+        before = None
         while True:
-            page = search(visitor.services.store.database, allowed, wanted, before, PAGE)
+            page = search(visitor.services.store.database, scopes, wanted, before, PAGE)
             yield page.found
             before = page.following
             if before is None:
                 return
-            allowed = request_log.scopes_of(_look_again(visitor), project_id, key_id)
+            _check_again(visitor)
 
     return read()
 
 
-def _look_again(visitor: Visitor) -> Visitor:
-    """The visitor as of now. Unauthenticated once their session has ended."""
+def _check_again(visitor: Visitor) -> None:
+    """Unauthenticated once the session has ended, Forbidden once the visitor is not what they were when it began: an
+    export that broke is told from a whole one, which one that shows less would not be."""
     services = visitor.services
     if all(one.id != visitor.session.id for one in services.management.sessions.list_sessions(visitor.user_id)):
         raise Unauthenticated("The session has ended.", code="session_invalid")
     found = list_members(services.store.database, user_id=visitor.user_id)
-    return replace(visitor, memberships={one.organization_id: one for one in found if one.status == "active"})
+    roles = {one.organization_id: one.role for one in found if one.status == "active"}
+    if any(roles.get(one.organization_id) != one.role for one in visitor.memberships.values()):
+        raise Forbidden("Your membership changed while the export was sent: begin it again.")
 
 
 def _until_now(visitor: Visitor, wanted: LogFilter) -> LogFilter:

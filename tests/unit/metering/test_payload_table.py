@@ -6,8 +6,7 @@ from gateway import ids
 from gateway.accounts.vault import Vault
 from gateway.errors import Unavailable
 from gateway.metering import payload_table
-from gateway.metering.activity import ActivityScope
-from gateway.metering.payload_table import PURGE_ROWS, STORE, PayloadRow, Wanted
+from gateway.metering.payload_table import PURGE_ROWS, STORE, PayloadRow
 from gateway.metering.usage_table import raw_id
 
 VAULT = Vault(["an-encryption-key-of-tests"])
@@ -76,26 +75,8 @@ def test_the_second_payload_of_a_request_changes_nothing(database) -> None:
     assert payload_table.find_log(database, first.request.hex()).status == 200
 
 
-def test_logs_of_one_moment_are_paged_without_a_gap(database) -> None:
-    fill(database, [row(at=7) for _ in range(10)])
-    place, seen, before = [ActivityScope((PROJECT,))], [], None
-    while found := payload_table.list_logs(database, place, Wanted(before=before), 3):
-        seen += [log.request for log in found]
-        before = (found[-1].at, found[-1].request)
-    assert len(seen) == len(set(seen)) == 10
-    assert payload_table.list_logs(database, [ActivityScope(())], Wanted(), 3) == []
-
-
-def test_logs_of_several_projects_come_in_one_order(database) -> None:
-    projects = [ids.new("proj") for _ in range(3)]
-    fill(database, [row(at=at, project=raw_id(projects[at % 3])) for at in range(9)])
-    found = payload_table.list_logs(
-        database, [ActivityScope((projects[0], projects[2])), ActivityScope((projects[1],))], Wanted(), 5
-    )
-    assert [log.at for log in found] == [8, 7, 6, 5, 4]
-
-
 def test_an_expired_or_malformed_log_is_not_found(database) -> None:
     gone = row(expires_at=1)
     fill(database, [gone])
     assert payload_table.find_log(database, gone.request.hex()) is None is payload_table.find_log(database, "none")
+    assert database.read(lambda: payload_table.payloads_of(database, [gone.request])) == {}

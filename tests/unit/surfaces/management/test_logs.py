@@ -13,11 +13,18 @@ def ask(house: House, person: Person, words: str = "Hello", **headers: str) -> s
 
 
 @pytest.fixture
-def retaining(house: House) -> House:
-    """Both organizations have credits and retain."""
-    services = house.services
+def paying(house: House) -> House:
+    """Both organizations have credits."""
     for name in ("acme owner", "rival owner"):
-        services.billing.ledger.grant(house[name].organization_id, 10**9, name)
+        house.services.billing.ledger.grant(house[name].organization_id, 10**9, name)
+    return house
+
+
+@pytest.fixture
+def retaining(paying: House) -> House:
+    """They retain, too."""
+    house, services = paying, paying.services
+    for name in ("acme owner", "rival owner"):
         change = ProjectChange(retention="retain")
         update_project(services.store.database, services.store.control, house[name].project_id, change, actor="test")
     return house
@@ -66,7 +73,7 @@ def test_logs_are_found_by_project_key_model_and_time(retaining: House) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["?cursor=x", "?cursor=9999999999999999999-00", "?limit=0", "?limit=101", "?from=now"]
+    "query", ["?cursor=x", "?cursor=99", "?metadata=abc", "?status=9", "?limit=0", "?limit=101", "?from=now"]
 )
 def test_a_wrong_question_is_refused(shared_house: House, query: str) -> None:
     assert shared_house.refused("GET", f"/logs{query}", shared_house["acme owner"]).startswith("400")
@@ -104,7 +111,8 @@ def test_a_deleted_log_is_gone_and_its_usage_stays(retaining: House) -> None:
     ident = ask(retaining, developer)
     before = retaining.ok("GET", "/activity", developer)["activity"]
     retaining.ok("DELETE", f"/logs/{ident}", developer)
-    assert retaining.refused("GET", f"/logs/{ident}", developer) == "404 not_found"
+    left = retaining.ok("GET", f"/logs/{ident}", developer)
+    assert left["request"] is None is left["response"] and left["log"]["retained"] is False
     assert retaining.refused("DELETE", f"/logs/{ident}", developer) == "404 not_found"
     assert retaining.ok("GET", "/activity", developer)["activity"] == before and before[0]["dataStorageCost"] > 0
     [entry] = audit.list_entries(retaining.services.store.database, developer.organization_id, limit=1)
@@ -115,8 +123,45 @@ def test_setting_back_to_none_keeps_what_is_there(retaining: House) -> None:
     owner, services = retaining["acme owner"], retaining.services
     ident = ask(retaining, owner)
     retaining.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
-    ask(retaining, owner)
-    assert listed(retaining, owner) == [ident]
-    services.store.database.write(lambda: services.store.database.execute("UPDATE request_log SET expires_at = 1"))
-    assert listed(retaining, owner) == [] and retaining.refused("GET", f"/logs/{ident}", owner) == "404 not_found"
+    later = ask(retaining, owner)
+    assert listed(retaining, owner) == [later, ident] and listed(retaining, owner, "?retained=true") == [ident]
+    database = services.store.database
+    database.write(lambda: database.execute("UPDATE request_log SET expires_at = 1"))
+    assert listed(retaining, owner, "?retained=true") == []
+    assert retaining.ok("GET", f"/logs/{ident}", owner)["request"] is None
     assert services.engine.retention.purge() == 1
+
+
+def test_every_request_is_listed_whatever_its_project_retains(paying: House) -> None:
+    house, developer = paying, paying["acme developer"]
+    ident = ask(house, developer, x_request_id="build-77", x_source="shop.example")
+    found = house.ok("GET", "/logs/build-77", developer)
+    log, [attempt] = found["log"], found["attempts"]
+    assert (log["id"], log["requestId"], log["source"], log["retained"]) == (ident, "build-77", "shop.example", False)
+    assert (log["served"], log["error"], log["cost"]) == ("sandbox/sandbox-echo", None, attempt["cost"])
+    assert attempt["provider"] == "sandbox" and set(attempt["costs"]) == {
+        "inputCost", "outputCost", "cachedInputCost", "cacheWriteInputCost",
+    }  # fmt: skip
+    assert found["routing"]["selectionReason"] and found["request"] is None and found["upstream"] == []
+    assert listed(house, developer, "?requestId=build-77&source=shop.example&provider=sandbox&status=200") == [ident]
+    assert listed(house, developer, "?source=unknown") == [] == listed(house, developer, "?errorCode=timeout")
+
+
+def test_one_id_of_two_tenants_leads_each_to_their_own_request(paying: House) -> None:
+    house = paying
+    mine, theirs = (ask(house, house[f"{name} owner"], x_request_id="same") for name in ("acme", "rival"))
+    for name, ident in (("acme", mine), ("rival", theirs)):
+        assert house.ok("GET", "/logs/same", house[f"{name} owner"])["log"]["id"] == ident
+    assert house.refused("GET", "/logs/same", house["acme colleague"]) == "404 not_found"
+
+
+def test_the_key_of_somebody_else_is_like_one_that_there_is_not(paying: House) -> None:
+    house = paying
+    owner, developer = house["acme owner"], house["acme developer"]
+    ident = ask(house, owner)
+    for who, shown in ((owner, [ident]), (developer, []), (house["rival owner"], [])):
+        answer = house.ok("GET", f"/logs?apiKeyId={owner.key.info.id}&limit=1", who)
+        assert [one["id"] for one in answer["logs"]] == shown and answer["next"] is None
+    house.ok("DELETE", f"/keys/api/{owner.key.info.id}", owner)
+    assert listed(house, owner, f"?apiKeyId={owner.key.info.id}") == [ident]
+    assert listed(house, owner, "?apiKeyId=nothing") == []

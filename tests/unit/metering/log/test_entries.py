@@ -1,0 +1,43 @@
+import orjson
+from support.requests import MINUTE_US, PROJECT, START_US, attempt, entry, fill, request_at
+
+from gateway.clock import DAY_US
+from gateway.metering.log import entries
+from gateway.metering.log.entries import id_at, moment_of
+from gateway.metering.log.search import LogFilter, LogScope, search
+
+
+def count(database, table: str) -> int:
+    return database.read(lambda: database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
+
+
+def test_a_moment_and_the_ids_of_it_are_the_same_thing() -> None:
+    assert moment_of(request_at(7)) == START_US + 7 * MINUTE_US
+    assert id_at(START_US) <= request_at(0) < id_at(START_US + 1)
+    assert id_at(-1) == bytes(16) and len(id_at(2**80)) == 16
+
+
+def test_old_entries_go_with_what_they_are_found_by_in_small_steps_and_usage_stays(database, monkeypatch) -> None:
+    monkeypatch.setattr(entries, "PURGE_ROWS", 20)
+    tags = orjson.dumps({"team": "a", "env": "x"}).decode()
+    fill(database, [*(entry(n, metadata=tags if n % 2 else None) for n in range(100)), *(attempt(n) for n in range(5))])
+    sizes, write = [], database.write
+    monkeypatch.setattr(database, "write", lambda work, patient=False: sizes.append(write(work, patient)) or sizes[-1])
+    before_us = entries.keep_from(START_US + 70 * MINUTE_US + DAY_US, days=1)
+    assert entries.purge(database, before_us) == 70 and sizes == [20, 20, 20, 10]
+    assert (count(database, "log_entry"), count(database, "log_tag"), count(database, "usage")) == (30, 30, 5)
+    found = search(database, [LogScope(PROJECT)], LogFilter(tags=(("team", "a"),)), None, 50).found
+    assert len(found) == 15 and entries.purge(database, before_us) == 0
+
+
+def test_a_purge_stops_when_somebody_else_has_the_job(database, monkeypatch) -> None:
+    monkeypatch.setattr(entries, "PURGE_ROWS", 10)
+    fill(database, [entry(n) for n in range(50)])
+    assert entries.purge(database, START_US + DAY_US, wanted=lambda: False) == 10 and count(database, "log_entry") == 40
+
+
+def test_the_second_entry_of_a_request_changes_nothing(database) -> None:
+    fill(database, [entry(1)])
+    fill(database, [entry(1, status=500)])
+    [found] = search(database, [LogScope(PROJECT)], LogFilter(), None, 5).found
+    assert found.status == 402

@@ -1,0 +1,150 @@
+import csv
+import io
+import json
+import tracemalloc
+
+import pytest
+from support.management import House, Person
+from support.requests import attempt, entry, fill, owned
+
+from gateway.clock import to_iso
+from gateway.metering.usage_table import raw_id
+from gateway.money import format_usd
+
+FORMULAS = ("=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1")
+
+
+def told_by(person: Person) -> dict[str, bytes]:
+    ids = {"project": person.project_id, "key": person.key.info.id, "member": person.member_id}
+    return owned(**ids) | {"organization": raw_id(person.organization_id)}
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def export(house: House, who: Person, query: str) -> str:
+    status, text = house.call("GET", query, who)
+    assert status == 200, text
+    return text if isinstance(text, str) else json.dumps(text)
+
+
+@pytest.fixture
+def used(house: House) -> House:
+    """A house whose owner and developer made requests of every kind today."""
+    database, now_us = house.services.store.database, house.services.clock.now_us()
+    extra = json.dumps({"units": {"input_audio": 7, "output_image": 3}, "nusd": {"request": 5, "images": 11}})
+    for place, person in enumerate((house["acme owner"], house["acme developer"])):
+        mine = told_by(person)
+        for number in range(20):
+            request = (now_us // 1000 - 1000 + number).to_bytes(6, "big") + bytes(8) + bytes([place, number])
+            more = {"request": request, "at": now_us - 1000, **mine}
+            costs = {"cost_nusd": 26, "input_nusd": 6, "output_nusd": 4, "extra": extra, "discount_nusd": 2}
+            rows = [attempt(attempt=0, error="timeout", status=0, **more), attempt(attempt=1, **more, **costs)]
+            fill(database, rows if number % 3 else rows[:1])
+            if number % 5 == 0:
+                fill(database, [entry(**{**mine, "request": request[:-1] + b"\xff"}, asked=FORMULAS[number % 8])])
+    return house
+
+
+def test_a_csv_of_usage_adds_up_to_what_activity_shows(used: House) -> None:
+    for who in (used["acme owner"], used["acme developer"]):
+        rows = read_csv(export(used, who, "/activity/export?days=1"))
+        [day] = used.ok("GET", "/activity?days=1", who)["activity"]
+        for column, shown in (
+            ("requestCount", "requestCount"), ("errorCount", "errorCount"), ("clientErrorCount", "clientErrorCount"),
+            ("inputTokens", "inputTokens"), ("outputTokens", "outputTokens"), ("cacheCount", "cacheCount"),
+        ):  # fmt: skip
+            assert sum(int(row[column]) for row in rows) == day[shown], column
+        for column, shown in (("cost", "cost"), ("inputCost", "inputCost"), ("discountSavings", "discountSavings")):
+            assert sum(round(float(row[column]) * 10**9) for row in rows) == round(day[shown] * 10**9), column
+        assert {row["apiKeyId"] for row in rows} == (
+            {who.key.info.id}
+            if who is used["acme developer"]
+            else {used[f"acme {r}"].key.info.id for r in ("owner", "developer")}
+        )
+
+
+def test_lines_of_json_say_the_same_as_csv(used: House) -> None:
+    owner = used["acme owner"]
+    for path in ("/logs/export?", "/activity/export?days=1&"):
+        rows = read_csv(export(used, owner, f"{path}format=csv"))
+        lines = [json.loads(line) for line in used.client.get(
+            f"{path}format=jsonl", headers={"Authorization": f"Bearer {owner.token}"}).data.splitlines()]  # fmt: skip
+        assert [row["id"] for row in rows] == [line["id"] for line in lines] and len(lines) >= 40
+        assert set(lines[0]) == set(rows[0])
+
+
+def test_no_cell_is_a_formula(used: House) -> None:
+    rows = read_csv(export(used, used["acme owner"], "/logs/export"))
+    asked = {row["model"] for row in rows}
+    assert "'=1+1" in asked and "small" in asked
+    assert not any(cell.lstrip()[:1] in ("=", "+", "@", "＝") for row in rows for cell in row.values())
+
+
+def test_an_export_takes_the_filters_of_its_list(used: House) -> None:
+    owner, developer = used["acme owner"], used["acme developer"]
+    for query in ("errorCode=timeout", "status=402", f"apiKeyId={developer.key.info.id}", "model=small&provider=maker",
+                  f"to={to_iso(used.services.clock.now_us() - 10**9)}"):  # fmt: skip
+        listed = [one["id"] for one in used.ok("GET", f"/logs?limit=100&{query}", owner)["logs"]]
+        assert [row["id"] for row in read_csv(export(used, owner, f"/logs/export?{query}"))] == listed
+    rows = read_csv(export(used, owner, f"/activity/export?apiKeyId={developer.key.info.id}&days=1"))
+    assert rows and {row["apiKeyId"] for row in rows} == {developer.key.info.id}
+
+
+@pytest.mark.parametrize("path", ["/logs/export", "/activity/export"])
+def test_nobody_exports_what_they_may_not_list(used: House, path: str) -> None:
+    owner, developer, stranger = used["acme owner"], used["acme developer"], used["rival owner"]
+    assert used.refused("GET", f"{path}?projectId={owner.project_id}", stranger).startswith("403")
+    for who, query in (
+        (stranger, ""),
+        (stranger, f"?apiKeyId={owner.key.info.id}"),
+        (developer, f"?apiKeyId={owner.key.info.id}"),
+    ):
+        assert read_csv(export(used, who, path + query)) == []
+    assert used.refused("GET", path, owner.key.token) == "401 session_invalid"
+    assert used.refused("GET", f"{path}?format=xls", owner).startswith("400")
+
+
+def test_an_export_ends_with_the_membership_that_it_was_begun_with(used: House, monkeypatch) -> None:
+    monkeypatch.setattr("gateway.surfaces.management.exports.PAGE", 5)
+    developer, owner = used["acme developer"], used["acme owner"]
+    answer = used.client.get("/logs/export", headers={"Authorization": f"Bearer {developer.token}"})
+    pieces = iter(answer.response)
+    assert next(pieces) and next(pieces)
+    used.ok("DELETE", f"/orgs/{owner.organization_id}/members/{developer.member_id}", owner)
+    with pytest.raises(Exception, match="membership changed"):
+        list(pieces)
+
+
+def test_money_in_an_export_is_exact(used: House) -> None:
+    rows = read_csv(export(used, used["acme owner"], "/activity/export?days=1"))
+    whole = [row for row in rows if row["number"] == "1"]
+    assert {row["cost"] for row in whole} == {format_usd(26)} and {row["otherCost"] for row in whole} == {
+        format_usd(16)
+    }
+
+
+def peak_of(house: House, who: Person) -> tuple[int, int]:
+    """Lines of an export, and the most memory that it held beside what was there."""
+    answer = house.client.get("/logs/export", headers={"Authorization": f"Bearer {who.token}"})
+    tracemalloc.start()
+    rows = sum(piece.count(b"\r\n") for piece in answer.response)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return rows, peak
+
+
+def test_a_long_export_holds_no_more_memory_than_a_short_one(house: House, monkeypatch) -> None:
+    monkeypatch.setattr("gateway.surfaces.management.exports.PAGE", 50)
+    owner, database = house["acme owner"], house.services.store.database
+    mine, start = told_by(owner), house.services.clock.now_us() // 1000 - 10**6
+    peaks = []
+    for first, last in ((0, 200), (200, 2500)):
+        fill(database, [
+            attempt(request=(start + n).to_bytes(6, "big") + n.to_bytes(10, "big"), **mine) for n in range(first, last)
+        ])  # fmt: skip
+        rows, peak = peak_of(house, owner)
+        assert rows == last + 1  # with its header
+        peaks.append(peak)
+    assert peaks[1] < peaks[0] * 1.5, peaks
