@@ -14,8 +14,10 @@ from gateway.store.database import Database
 from gateway.store.installation import Secrets
 from gateway.threads import Threads
 
-# (organization id, nano-dollars, reference that makes the grant happen once); called within the transaction.
-Grant = Callable[[str, int, str], None]
+# (organization id, nano-dollars or None for unlimited, reference that makes the grant happen once); called within the
+# transaction.
+Grant = Callable[[str, int | None, str], None]
+UNLIMITED = "unlimited"
 
 FIRST_NAME = "Default"
 KEY_NAME = "GATEWAY_BOOTSTRAP_API_KEY"
@@ -27,14 +29,14 @@ class FirstKey:
     """The installation's first usable key after a start.
 
     `key` is None when no active user key is left. `token` is given on the very first start only, and not when the
-    operator brought it along. `created` tells a first start; `granted_nusd` what was credited then.
+    operator brought it along. `created` tells a first start; `granted_nusd` what was credited then, None: unlimited.
     `stranger` is true when the environment names a key that this installation does not know.
     """
 
     key: keys.KeyInfo | None
     token: str = ""
     created: bool = False
-    granted_nusd: int = 0
+    granted_nusd: int | None = 0
     stranger: bool = False
 
 
@@ -45,7 +47,7 @@ class _Plan:
     token: str
     email: str
     password_hash: str
-    credits_nusd: int
+    credits_nusd: int | None
     organization_id: str
     project_id: str
     member_ids: tuple[str, str]
@@ -119,16 +121,18 @@ class Administration:
             self._hash_keys, draft, plan.key_id, token, description=draft.description, actor=OPERATOR, now=now
         )
         granted = plan.credits_nusd if grant is not None else 0
-        if grant is not None and granted:
+        if grant is not None and granted != 0:
             grant(organization_id, granted, f"bootstrap:{organization_id}")
         return FirstKey(made.info, "" if plan.token else token, created=True, granted_nusd=granted)
 
 
-def _read_credits(text: str) -> int:
+def _read_credits(text: str) -> int | None:
+    if text.strip().lower() == UNLIMITED:
+        return None
     try:
         amount = money.parse_usd(text or "0")
     except ValueError:
         amount = -1
     if amount < 0:
-        raise InvalidRequest(f"GATEWAY_BOOTSTRAP_CREDITS_USD is not an amount in USD: {text!r}.")
+        raise InvalidRequest(f"GATEWAY_BOOTSTRAP_CREDITS_USD is neither an amount in USD nor {UNLIMITED}: {text!r}.")
     return amount

@@ -57,6 +57,17 @@ class Funding:
 
         return commit(self._database, self._control, work)
 
+    def set_unlimited(self, organization_id: str, unlimited: bool, *, actor: str) -> None:
+        """Let an organization spend without credits, its usage counted all the same, or no longer. Limits of keys,
+        members and teams hold either way. NotFound."""
+
+        def work(now: int) -> None:
+            organizations.load_organization(organization_id)
+            self.ledger.set_unlimited(organization_id, unlimited)
+            _audit("credits.unlimited", organization_id, organization_id, {"unlimited": unlimited}, actor, now)
+
+        commit(self._database, self._control, work)
+
     def set_limits(self, scope: str, scope_id: str, organization_id: str, limits: Limits, *, actor: str) -> None:
         """Replace the limits of a key, member or team ("key", "member", "team") of an organization. InvalidRequest;
         Forbidden when it lifts what somebody else set who does not stand below."""

@@ -213,6 +213,10 @@ class Management:
         """Replace a team's limits, in force when this returns. NotFound: it was deleted meanwhile."""
         self._funding.set_limits(TEAM, team.id, team.organization_id, limits, actor=actor)
 
+    def set_unlimited(self, organization_id: str, unlimited: bool, *, actor: str) -> None:
+        """See Funding.set_unlimited."""
+        self._funding.set_unlimited(organization_id, unlimited, actor=actor)
+
     def post_credits(self, organization_id: str, posting: Posting, *, actor: str) -> bool:
         """Add (or, as an adjustment, take) credits; whether this call did, False for a reference used before."""
         return self._funding.post_credits(organization_id, posting, actor=actor)

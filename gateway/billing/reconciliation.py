@@ -38,9 +38,11 @@ SELECT id, SUM(mine), SUM(theirs) FROM (
 """
 FUNDED = f"""
 SELECT organization AS id, amount_nusd AS nusd FROM ledger
-WHERE kind IN ('grant', 'refund') OR (kind = 'adjustment' AND NOT {LATE_REF})
+WHERE (kind IN ('grant', 'refund') OR (kind = 'adjustment' AND NOT {LATE_REF}))
+    AND organization NOT IN (SELECT scope_id FROM budget WHERE kind = 'credits' AND limit_nusd IS NULL)
 """
-BALANCES = "SELECT scope_id AS id, limit_nusd AS nusd FROM budget WHERE kind = 'credits'"
+# An unlimited organization has no balance that its postings could be compared with.
+BALANCES = "SELECT scope_id AS id, limit_nusd AS nusd FROM budget WHERE kind = 'credits' AND limit_nusd IS NOT NULL"
 # What every budget settled, with what its leases spent and nobody folded yet.
 SETTLED = f"""
 SELECT {DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l

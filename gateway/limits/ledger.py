@@ -7,6 +7,7 @@ from gateway.control import Control
 from gateway.errors import Internal
 from gateway.limits.leases import LeaseRequest, insert_budget
 from gateway.limits.models import CREDITS, ORGANIZATION, Ledger, budget_id
+from gateway.money import MOST_SETTLED_NUSD
 from gateway.store.database import Database
 
 GRANT, REFUND, ADJUSTMENT, USAGE, STORAGE = "grant", "refund", "adjustment", "usage", "storage"
@@ -18,15 +19,18 @@ LATE = "usage:"
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """An organization's credits in nano-dollars: what came in, what was spent of it, what running requests hold."""
+    """An organization's credits in nano-dollars: what came in, what was spent of it, what running requests hold. Those
+    of an `unlimited` one are only counted."""
 
     funded_nusd: int
     spent_nusd: int
     reserved_nusd: int
+    unlimited: bool = False
 
     @property
     def balance_nusd(self) -> int:
-        return self.funded_nusd - self.spent_nusd
+        """What may still be spent: without a limit all that a budget can count."""
+        return (MOST_SETTLED_NUSD if self.unlimited else self.funded_nusd) - self.spent_nusd
 
 
 class LedgerBook:
@@ -38,6 +42,18 @@ class LedgerBook:
     def grant(self, organization_id: str, amount_nusd: int, ref: str) -> None:
         """Add credits, once for each `ref`."""
         self.post(organization_id, GRANT, amount_nusd, ref)
+
+    def begin(self, organization_id: str, amount_nusd: int | None, ref: str) -> None:
+        """The first credits of an organization; None: it is unlimited."""
+        if amount_nusd is None:
+            self.set_unlimited(organization_id, True)
+        else:
+            self.grant(organization_id, amount_nusd, ref)
+
+    def set_unlimited(self, organization_id: str, unlimited: bool) -> None:
+        """Let the organization spend without credits, or only what was posted again. What it spent counts on either
+        way. The caller confirms."""
+        self._database.write(lambda: self._set_unlimited(organization_id, unlimited))
 
     def post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str = "") -> bool:
         """Append a funding entry (a negative amount takes credits away) and move the balance; whether it was new."""
@@ -56,8 +72,7 @@ class LedgerBook:
 
     def balance(self, organization_id: str) -> Balance:
         """What a caller may read back at once: settlements count as soon as they are durable."""
-        found = self._database.read(lambda: _counters(self._database, budget_id(organization_id, CREDITS)))
-        return Balance(*found) if found else Balance(0, 0, 0)
+        return self._database.read(lambda: self._balance(organization_id))
 
     def entries(self, organization_id: str, limit: int = 100, before_us: int | None = None) -> list[Ledger]:
         """The newest entries first."""
@@ -65,6 +80,31 @@ class LedgerBook:
         if before_us is not None:
             query = query.where(Ledger.at < before_us)
         return self._database.read(lambda: list(query.order_by(Ledger.at.desc(), Ledger.id.desc()).limit(limit)))
+
+    def _balance(self, organization_id: str) -> Balance:
+        found = _counters(self._database, budget_id(organization_id, CREDITS))
+        if found is None:
+            return Balance(0, 0, 0)
+        limit_nusd, spent_nusd, reserved_nusd = found
+        if limit_nusd is None:
+            return Balance(self._funded(organization_id), spent_nusd, reserved_nusd, unlimited=True)
+        return Balance(limit_nusd, spent_nusd, reserved_nusd)
+
+    def _set_unlimited(self, organization_id: str, unlimited: bool) -> None:
+        # No limit, as of any budget; the ledger still knows what was posted.
+        hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
+        insert_budget(self._database, hold, 0)
+        limit_nusd = None if unlimited else self._funded(organization_id)
+        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limit_nusd, hold.budget))
+        self._control.bump()
+
+    def _funded(self, organization_id: str) -> int:
+        sql = (
+            "SELECT COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? AND kind IN (?, ?, ?) "
+            "AND NOT (kind = ? AND ref LIKE ?)"
+        )
+        params = (organization_id, *FUNDING, ADJUSTMENT, f"{LATE}%")
+        return int(self._database.execute(sql, params).fetchone()[0])
 
     def _post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
         if not self._insert(organization_id, kind, amount_nusd, ref, note):
@@ -102,8 +142,8 @@ class LedgerBook:
         return missing
 
 
-def _counters(database: Database, budget: str) -> tuple[int, int, int] | None:
-    """limit, settled and reserved of a budget, with what its leases spent and nobody folded yet."""
+def _counters(database: Database, budget: str) -> tuple[int | None, int, int] | None:
+    """limit (None: none), settled and reserved of a budget, with what its leases spent and nobody folded yet."""
     sql = (
         "SELECT b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), "
         "b.leased_nusd - COALESCE(SUM(CASE WHEN l.spent_nusd < l.granted_nusd THEN l.spent_nusd "
@@ -112,4 +152,4 @@ def _counters(database: Database, budget: str) -> tuple[int, int, int] | None:
         "WHERE b.id = ? GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd"
     )
     row = database.execute(sql, (budget,)).fetchone()
-    return (int(row[0] or 0), int(row[1]), int(row[2])) if row else None
+    return (row[0], int(row[1]), int(row[2])) if row else None

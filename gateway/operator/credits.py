@@ -42,6 +42,19 @@ def adjust(ctx: click.Context, amount: str, organization: str | None, note: str,
 
 @credits.command()
 @ORGANIZATION
+@click.option("--off", is_flag=True, help="Spend only what was posted again.")
+@click.pass_context
+def unlimited(ctx: click.Context, organization: str | None, off: bool) -> None:
+    """Let an organization spend without credits. Usage is counted, limits of keys, members and teams hold."""
+    installation = ctx.with_resource(opened())
+    chosen = choose_organization(installation, organization)
+    Funding(installation.database, installation.control).set_unlimited(chosen, not off, actor=OPERATOR)
+    left = installation.ledger.balance(chosen)
+    click.echo(f"{chosen} {'is unlimited' if left.unlimited else f'has {format_usd(left.balance_nusd)} USD'}.")
+
+
+@credits.command()
+@ORGANIZATION
 @click.pass_context
 def balance(ctx: click.Context, organization: str | None) -> None:
     """What is left, what was spent and what running requests hold, of one organization or of all."""
@@ -52,8 +65,8 @@ def balance(ctx: click.Context, organization: str | None) -> None:
     rows = []
     for one in found:
         state = installation.ledger.balance(one.id)
-        amounts = (state.balance_nusd, state.spent_nusd, state.reserved_nusd)
-        rows.append((one.id, *(format_usd(nusd) for nusd in amounts), one.name))
+        left = "unlimited" if state.unlimited else format_usd(state.balance_nusd)
+        rows.append((one.id, left, format_usd(state.spent_nusd), format_usd(state.reserved_nusd), one.name))
     print_table(("ORGANIZATION", "BALANCE", "SPENT", "RESERVED", "NAME"), rows, "There are no organizations.")
 
 
@@ -89,6 +102,7 @@ def _post(
     chosen = choose_organization(installation, organization)
     posting = Posting(kind, read_usd(amount), note, reference)
     posted = Funding(installation.database, installation.control).post_credits(chosen, posting, actor=OPERATOR)
-    left = format_usd(installation.ledger.balance(chosen).balance_nusd)
+    left = installation.ledger.balance(chosen)
     done = "Posted" if posted else "That reference was posted before; nothing changed"
-    click.echo(f"{done}. {chosen} has {left} USD.")
+    now = "is unlimited" if left.unlimited else f"has {format_usd(left.balance_nusd)} USD"
+    click.echo(f"{done}. {chosen} {now}.")

@@ -79,7 +79,7 @@ class Installation:
     @property
     def grant(self) -> Grant:
         """How the first organization gets its credits."""
-        return self.ledger.grant
+        return self.ledger.begin
 
     def close(self) -> None:
         """Close what was opened."""

@@ -98,9 +98,19 @@ def describe_key(first: FirstKey) -> list[str]:
     else:
         origin = f" (from {KEY_NAME})" if first.created else f" (make another with: {another})"
         lines += [f"API key: {first.key.mask}{origin}"]
-    if first.granted_nusd:
-        lines += [f"Credits: ${money.format_usd(first.granted_nusd)}"]
+    if first.created:
+        lines += [describe_credits(first.granted_nusd)]
     return lines
+
+
+def describe_credits(granted_nusd: int | None) -> str:
+    """What the first organization may spend, and how to change it."""
+    if granted_nusd is None:
+        return "Credits: unlimited; usage is counted, and nothing is refused for want of credits."
+    return (
+        f"Credits: ${money.format_usd(granted_nusd)}, prepaid; requests are refused once they are spent "
+        f"(more: {MANAGE} credits grant <usd>; none needed: {MANAGE} credits unlimited)"
+    )
 
 
 def describe_request(address: str, first: FirstKey) -> list[str]:

@@ -9,7 +9,8 @@ AWAY = "the gateway's own store: see the log's line with the event database.away
 # can mend have none.
 REMEDIES = {
     "invalid_api_key": f"the caller's token is wrong or its key is over: {MANAGE} keys list tells the state of each",
-    "insufficient_credits": f"add credits: {MANAGE} credits grant",
+    "insufficient_credits": f"add credits ({MANAGE} credits grant) or let the organization be unlimited "
+    f"({MANAGE} credits unlimited)",
     "key_limit_reached": f"raise the key's limit: {MANAGE} limits set",
     "key_period_limit_reached": f"raise the key's limit ({MANAGE} limits set) or wait for its period's end",
     "member_limit_reached": f"raise the member's limit: {MANAGE} limits set",

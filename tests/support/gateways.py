@@ -45,7 +45,7 @@ class LocalGateway:
         administration = Administration(
             services.store.database, services.store.control, services.store.secrets, services.background.threads
         )
-        administration.bootstrap(settings, services.billing.ledger.grant)
+        administration.bootstrap(settings, services.billing.ledger.begin)
         self.app: Application = create_app(settings, services)
         self.services = services
         self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None)

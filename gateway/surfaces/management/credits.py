@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
+from marshmallow import fields
 
 from gateway.accounts import audit
 from gateway.accounts.audit import AuditEntry
@@ -34,6 +35,10 @@ class NewPosting(Body):
     kind = OneOf(("grant", "refund", "adjustment"), load_default="grant")
     note = TextField(0, 255, load_default="")
     reference = TextField(0, 128, load_default="")
+
+
+class Unlimited(Body):
+    unlimited = fields.Boolean(required=True, truthy={True}, falsy={False})
 
 
 class AuditQuery(Body):
@@ -78,6 +83,18 @@ def post(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     posting = Posting(given["kind"], given["amount"] or 0, given["note"], given["reference"])
     posted = management.post_credits(organization_id, posting, actor=visitor.user_id)
     return {"posted": posted, **show_balance(management.ledger.balance(organization_id))}
+
+
+def set_unlimited(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Let the organization spend without credits, its usage counted, or only what was posted again. Only who runs the
+    installation may."""
+    given = read_body(Unlimited, inbound)
+    if not visitor.is_operator():
+        raise Forbidden("Owners of this installation's first organization say who may spend without credits.")
+    organization_id = inbound.params["organization_id"]
+    management = visitor.services.management
+    management.set_unlimited(organization_id, given["unlimited"], actor=visitor.user_id)
+    return show_balance(management.ledger.balance(organization_id))
 
 
 def list_audit(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
@@ -140,6 +157,8 @@ OPERATIONS: tuple[Operation, ...] = (
             answer=shapes.shape(history=[shapes.LEDGER_ENTRY])),
     managed("POST", f"{ORG}/credits", post, "Grant, refund or adjust credits", tag=CREDITS, request=NewPosting,
             answer={"allOf": [shapes.BALANCE, shapes.shape(posted="boolean")]}),
+    managed("PATCH", f"{ORG}/credits", set_unlimited, "Let an organization spend without credits, or not", tag=CREDITS,
+            request=Unlimited, answer=shapes.BALANCE),
     managed("GET", f"{ORG}/audit", list_audit, "List changes", tag=AUDIT, query=AuditQuery,
             answer=shapes.shape(entries=[shapes.AUDIT_ENTRY], next="integer?")),
     managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT, media=NDJSON),

@@ -70,6 +70,7 @@ def show_balance(balance: Balance) -> dict[str, Any]:
         "funded": format_usd(balance.funded_nusd),
         "spent": format_usd(balance.spent_nusd),
         "reserved": format_usd(balance.reserved_nusd),
+        "unlimited": balance.unlimited,
     }
 
 

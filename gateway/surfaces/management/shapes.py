@@ -169,4 +169,4 @@ DISCOUNT = named(
 LEDGER_ENTRY = named(
     "LedgerEntry", id="string", kind="string", amount="string", reference="string", note="string", at="string"
 )
-BALANCE = named("Balance", credits="string", funded="string", spent="string", reserved="string")
+BALANCE = named("Balance", credits="string", funded="string", spent="string", reserved="string", unlimited="boolean")

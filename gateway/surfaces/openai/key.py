@@ -22,7 +22,7 @@ KEY_ANSWER = {"type": "object", "required": ["data"], "properties": {"data": {"t
 CREDITS_ANSWER = {
     "type": "object",
     "required": ["balance", "total_used", "totalUsed"],
-    "properties": {"balance": STRING, "total_used": STRING, "totalUsed": STRING},
+    "properties": {"balance": STRING, "unlimited": {"type": "boolean"}, "total_used": STRING, "totalUsed": STRING},
 }
 
 
@@ -45,7 +45,8 @@ def show_credits(services: Services, inbound: Inbound) -> Outbound:
     caller = auth.require_user_key(auth.caller_of(services, inbound))
     balance = services.billing.ledger.balance(caller.organization_id)
     used = format_usd(balance.spent_nusd)
-    body = {"balance": format_usd(balance.balance_nusd), "total_used": used, "totalUsed": used}
+    left = {"balance": format_usd(balance.balance_nusd), "unlimited": balance.unlimited}
+    body = {**left, "total_used": used, "totalUsed": used}
     return json_reply(body, inbound.shown_id)
 
 

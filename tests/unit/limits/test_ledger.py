@@ -72,3 +72,21 @@ def test_a_grant_joins_the_transaction_in_hand(books, organization):
     with pytest.raises(ValueError):
         database.write(fail)
     assert books.ledger.balance(organization).funded_nusd == 0
+
+
+def test_an_unlimited_organization_keeps_its_ledger_and_goes_back_to_it(books, organization):
+    books.ledger.grant(organization, DOLLAR, f"a:{organization}")
+    books.ledger.set_unlimited(organization, True)
+    books.ledger.grant(organization, DOLLAR, f"b:{organization}")
+    state = books.ledger.balance(organization)
+    assert state.unlimited and state.funded_nusd == 2 * DOLLAR and state.balance_nusd > 900_000_000 * DOLLAR
+    books.ledger.set_unlimited(organization, False)
+    state = books.ledger.balance(organization)
+    assert not state.unlimited and state.balance_nusd == 2 * DOLLAR
+
+
+def test_what_was_spent_without_credits_counts_when_they_are_needed_again(books, organization):
+    books.ledger.begin(organization, None, f"first:{organization}")
+    assert books.ledger.balance(organization).unlimited
+    books.ledger.set_unlimited(organization, False)
+    assert books.ledger.balance(organization).balance_nusd == 0

@@ -182,3 +182,11 @@ def test_the_doctor_tells_when_a_backup_holds_data_and_key(run, monkeypatch, tmp
     key.unlink()
     assert run("doctor") == "The books agree."
     assert run("keys", "list")
+
+
+def test_an_organization_may_spend_without_credits_and_no_longer(run) -> None:
+    assert run("credits", "unlimited").endswith("is unlimited.")
+    assert cells(run("credits", "balance"))[1] == "unlimited" and run("doctor") == "The books agree."
+    assert "is unlimited" in run("credits", "grant", "3")
+    assert "USD" in run("credits", "unlimited", "--off") and run("doctor") == "The books agree."
+    assert "credits.unlimited" in run("audit", "list")
