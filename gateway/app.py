@@ -37,6 +37,8 @@ class Application:
         self.flask = flask
         self.services = services
         self.max_body = services.settings.server.max_body_mb << 20
+        self.max_form = services.settings.server.max_form_mb << 20
+        self.spool_dir = services.settings.spool_dir
         self.limits = services.settings.server
         self.owner_of = Gate(services).owner
         self.draining = services.drain

@@ -29,6 +29,7 @@ class Server:
     workers: int
     public_url: str
     max_body_mb: int
+    max_form_mb: int
     graceful_timeout_s: float
     keepalive_s: float
     express_lane: bool
@@ -40,6 +41,8 @@ class Server:
     body_least_rate: int
     bodies_mb: int
     organization_bodies_mb: int
+    uploads_mb: int
+    organization_uploads_mb: int
     address_connections: int
     shared_addresses: tuple[str, ...]
     trusted_proxies: tuple[str, ...]
@@ -182,6 +185,11 @@ class Settings:
     media: MediaSettings
     log: Log
     environment: Mapping[str, str] = field(repr=False)
+
+    @property
+    def spool_dir(self) -> str:
+        """Where large uploads lie while they are worked on; nothing in it outlives its process."""
+        return str(Path(self.database.data_dir) / "spool")
 
     def secret(self, name: str) -> str:
         """The secret NAME from the environment, or the contents of the file NAME_FILE; "" when unset."""

@@ -20,6 +20,7 @@ RANKS = {
     "gateway.money": -2,
     "gateway.threads": -2,
     "gateway.lazy_import": -2,
+    "gateway.files": -2,
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,
     "gateway.store": -1,
@@ -54,6 +55,7 @@ RANKS = {
     "gateway.surfaces.payload_log": 6.7,
     "gateway.surfaces.validation_errors": 6.7,
     "gateway.surfaces.caps": 6.7,
+    "gateway.surfaces.forms": 6.7,
     "gateway.surfaces.loose": 6.7,
     "gateway.surfaces.estimates": 6.7,
     "gateway.surfaces.schemas": 6.7,
@@ -128,6 +130,7 @@ LIBRARIES = {
     "playhouse": ("gateway.store",),
     "psycopg": ("gateway.store",),
     "redis": ("gateway.store.redis",),
+    "multipart": ("gateway.surfaces.forms",),
     "httptools": ("gateway.transport", "gateway.server"),
     "cryptography": ("gateway.accounts", "gateway.providers"),
     "joserfc": ("gateway.accounts", "gateway.providers"),

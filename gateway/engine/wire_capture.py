@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.files import MessageBody
 from gateway.providers.protocol import Target
 
 BYOK = "byok"
@@ -27,12 +28,13 @@ class WireCapture:
         self.size = 0
         self.cut = False
 
-    def sent(self, method: str, url: str, body: bytes) -> None:
+    def sent(self, method: str, url: str, body: bytes | MessageBody) -> None:
+        """A body in pieces holds what the caller uploaded: of that nothing is kept."""
         self._method = method
         if self._target.credential.source == BYOK:
             parts = urlsplit(url)
             self._url = f"{parts.scheme}://{parts.netloc}{parts.path}"
-        self._sent = self._take(body)
+        self._sent = self._take(body) if isinstance(body, bytes) else b""
 
     def answered(self, status: int) -> None:
         self._status = status

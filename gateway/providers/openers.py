@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Protocol as Interface
 from typing import overload
 
+from gateway.files import MessageBody
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.threads import Job
 from gateway.transport import Transport
@@ -28,7 +29,7 @@ class Opener(Interface):
 class CallListener(Interface):
     """Listens to one call; `received` gets the body as it is read."""
 
-    def sent(self, method: str, url: str, body: bytes) -> None: ...
+    def sent(self, method: str, url: str, body: bytes | MessageBody) -> None: ...
     def answered(self, status: int) -> None: ...
     def received(self, data: bytes) -> None: ...
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Provider
 from gateway.errors import GatewayError
+from gateway.files import MessageBody
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Native
 from gateway.providers.quirks import COMPLETES
@@ -93,7 +94,8 @@ class Way(Struct, eq=False):
 
 
 class Call(Struct, eq=False):
-    """An upstream HTTP call; `body` is sent as it is. `renamed`: the caller's names of functions, by those sent.
+    """An upstream HTTP call; `body` is sent as it is, one that is no bytes in pieces. `renamed`: the caller's names of
+    functions, by those sent.
 
     `way` is set when other calls of the target have the same URL and headers.
     """
@@ -101,7 +103,7 @@ class Call(Struct, eq=False):
     method: str
     url: str
     headers: dict[str, str]
-    body: bytes = b""
+    body: bytes | MessageBody = b""
     stream: bool = False
     warnings: tuple[str, ...] = ()  # what of the request this target does not carry, named for the caller
     renamed: dict[str, str] | None = None

@@ -7,8 +7,8 @@ from typing import Any
 import gevent
 from gunicorn.workers.ggevent import GeventWorker
 
+from gateway.server.bodies import Bodies
 from gateway.server.heads import Heads
-from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY
 
 # Before a worker that could not boot ends, so that another arbiter than ours does not start them in a whirl.
 BOOT_REST_S = 1.0
@@ -16,6 +16,8 @@ BOOT_REST_S = 1.0
 
 class BootingWorker(GeventWorker):
     """A worker whose boot, when it fails, ends this worker alone: the status that gunicorn has for it ends all."""
+
+    _bodies: Bodies
 
     def init_process(self) -> None:
         """Boot and serve."""
@@ -28,8 +30,7 @@ class BootingWorker(GeventWorker):
 
     def _take_application(self) -> None:
         """Serve `wsgi` from now on."""
-        self._max_body = int(getattr(self.wsgi, "max_body", MAX_BODY))
-        self._free_body = min(FREE_BODY, self._max_body)
+        self._bodies.limit_to(self.wsgi)
         self._owner_of = getattr(self.wsgi, "owner_of", None)
         self._lane: Any = getattr(self.wsgi, "express", None)
         self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)

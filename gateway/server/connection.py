@@ -1,6 +1,7 @@
 """One caller's connection: buffered reading, sending without timers, and what the sweeper must know of it."""
 
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -138,6 +139,19 @@ class CallerConnection:
             parts.append(self._receive_body(min(missing, BODY_RECEIVE_BYTES)))
             missing -= len(parts[-1])
         return b"".join(parts)
+
+    def take_to(self, write: Callable[[bytes], object], size: int) -> None:
+        """Give exactly `size` bytes to `write`, as they come."""
+        at_hand = self._buffer[self._at : self._at + size]
+        self._at += len(at_hand)
+        write(at_hand)
+        missing = size - len(at_hand)
+        if missing:
+            self._buffer, self._at = b"", 0
+        while missing:
+            data = self._receive_body(min(missing, BODY_RECEIVE_BYTES))
+            missing -= len(data)
+            write(data)
 
     def take_line(self, limit: int) -> bytes:
         """The bytes before the next line end, at most `limit`."""

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, MutableMapping
 from io import BytesIO
 from typing import Any
 
+from gateway.files import FileReader, StoredFile
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, MOST_DIGITS, read_head
 from gateway.surfaces.codings import is_coded
 from gateway.surfaces.http import Inbound, Outbound, Sender
-from gateway.surfaces.wsgi import read_headers
+from gateway.surfaces.wsgi import UPLOAD, is_form, read_headers
 
 Handler = Callable[[Inbound], Outbound]
 # How the length is spelled by nearly all; a head with another spelling is read anew each time.
@@ -25,12 +26,12 @@ class RequestHead:
     request goes through the application; `secure`: a proxy says that its caller came by TLS. `before` and `after` are
     its bytes on both sides of the length, b"" where it is not one of those that are told by them. `sender` is what
     the surfaces learned from `headers` alone. `coded`: its body is packed; `odd`: its body is not just read, whatever
-    its length; `bare`: its reply has no body; `filled`: the express lane takes it with a body only, or, a GET, without
-    one only.
+    its length; `form`: it is a multipart form; `bare`: its reply has no body; `filled`: the express lane takes it with
+    a body only, or, a GET, without one only.
     """
 
     __slots__ = ("method", "path", "query", "environ", "headers", "host", "secure", "modern", "keep_alive") + (
-        *("expects", "coded", "odd", "handler", "bare", "filled", "before", "after", "sender"),
+        *("expects", "coded", "odd", "form", "handler", "bare", "filled", "before", "after", "sender"),
     )
 
     def __init__(
@@ -43,14 +44,19 @@ class RequestHead:
         self.secure = self.headers.get("x-forwarded-proto", "").lower() == "https"
         self.coded = is_coded(self.headers.get("content-encoding"))
         self.odd = expects or self.coded
+        self.form = is_form(self.headers)
         self.handler = handler if self.host else None
         self.bare, self.filled = self.method == "HEAD", self.method != "GET"
         self.before = self.after = b""
         self.sender = Sender()
 
-    def environ_for(self, base: Mapping[str, Any], body: bytes, length: int) -> dict[str, Any]:
+    def environ_for(self, base: Mapping[str, Any], body: bytes | StoredFile, length: int) -> dict[str, Any]:
         """A fresh environ with the whole body, as if its length had been declared."""
-        environ = {**base, **self.environ, "wsgi.input": BytesIO(body)}
+        environ = {**base, **self.environ}
+        if isinstance(body, bytes):
+            environ["wsgi.input"] = BytesIO(body)
+        else:
+            environ["wsgi.input"], environ[UPLOAD] = FileReader(body), body
         if length == CHUNKED:
             del environ["HTTP_TRANSFER_ENCODING"]
         if length or body:

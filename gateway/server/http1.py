@@ -43,6 +43,8 @@ class ByteSource(Protocol):
 
     def take(self, size: int) -> bytes: ...
 
+    def take_to(self, write: Callable[[bytes], object], size: int) -> None: ...
+
     def take_line(self, limit: int) -> bytes: ...
 
 
@@ -189,26 +191,35 @@ def _read_length(modern: bool, environ: Mapping[str, str]) -> int:
 
 
 def read_chunked(source: ByteSource, cap: int, grow: Callable[[int], object] = int) -> bytes:
-    """A chunked body (RFC 9112, 7.1), extensions and trailers dropped; `grow` is told of the bytes of each chunk before
-    they are taken. RequestTooLarge over `cap` bytes."""
+    """A chunked body; see `take_chunks`."""
     body = bytearray()
-    count = 0
+    take_chunks(source, cap, body.extend, grow)
+    return bytes(body)
+
+
+def take_chunks(
+    source: ByteSource, cap: int, write: Callable[[bytes], object], grow: Callable[[int], object] = int
+) -> None:
+    """Give a chunked body (RFC 9112, 7.1) to `write`, extensions and trailers dropped; `grow` is told of the bytes of
+    each chunk before they are taken. RequestTooLarge over `cap` bytes."""
+    taken = count = 0
     while size := _read_chunk_size(source.take_line(CHUNK_LINE_BYTES)):
-        if len(body) + size > cap:
+        taken += size
+        if taken > cap:
             raise too_large(cap)
         grow(size)
-        body += source.take(size)
+        source.take_to(write, size)
         if source.take(2) != b"\r\n":
             raise malformed("A chunk is longer than its size.")
         count += 1
         if count % CHUNKS_PER_TURN == 0:
-            if count > FREE_CHUNKS + len(body) // LEAST_CHUNK_BYTES:
+            if count > FREE_CHUNKS + taken // LEAST_CHUNK_BYTES:
                 raise malformed("The chunked body comes in too many small chunks.")
             gevent.sleep(0)
     for _ in range(TRAILER_LINES):
         line = source.take_line(CHUNK_LINE_BYTES)
         if not line:
-            return bytes(body)
+            return
         if not TRAILER.fullmatch(line):
             raise malformed("A trailer of the chunked body is not a header line.")
     raise malformed("The chunked body has too many trailers.")

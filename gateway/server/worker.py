@@ -15,17 +15,17 @@ from gunicorn.sock import ssl_context
 from gateway import settings
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
+from gateway.files import StoredFile
+from gateway.server.bodies import Bodies
 from gateway.server.boot import BootingWorker
 from gateway.server.connection import CallerConnection
 from gateway.server.drain import Drain, make_plan
 from gateway.server.heads import RequestHead
-from gateway.server.http1 import CHUNKED, read_chunked
-from gateway.server.intake import AddressCounts, BodyBudget, HeldBody
+from gateway.server.intake import AddressCounts
 from gateway.server.pulse import TICK_S, Pulse, ServerStopping
 from gateway.server.reply import HEAD_END, ReplyWriter, secure_end, write_refusal
 from gateway.server.sweeper import Sweeper
 from gateway.server.watchdog import Gauges, Watchdog
-from gateway.surfaces.codings import too_large
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import HELD, REFUSAL
 
@@ -124,7 +124,7 @@ class GatewayWorker(BootingWorker):
         self._proxies = Proxies(networks=limits.trusted_proxies)
         shared = Proxies(networks=(*limits.trusted_proxies, *limits.shared_addresses))
         self._addresses = AddressCounts(limits.address_connections, shared.trusts)
-        self._bodies = BodyBudget(limits.bodies_mb << 20, limits.organization_bodies_mb << 20)
+        self._bodies = Bodies(limits)
         self._secure = self.cfg.is_ssl or limits.public_url.startswith("https:")
         self._secure_end = secure_end(limits.hsts_s)
         self._keepalive = self.cfg.keepalive > 0
@@ -134,10 +134,8 @@ class GatewayWorker(BootingWorker):
         self._take_application()
 
     def _gauges(self) -> Gauges:
-        return self._watchdog.gauges() | {
-            "connections": ("Connections of callers.", len(self._connections)),
-            "bodies_bytes": ("Bytes of long request bodies under way.", self._bodies.held),
-        }
+        connections = {"connections": ("Connections of callers.", len(self._connections))}
+        return self._watchdog.gauges() | connections | self._bodies.gauges()
 
     def _make_environ(self, listener: Any) -> dict[str, Any]:
         """What every request of one listener shares."""
@@ -226,7 +224,7 @@ class GatewayWorker(BootingWorker):
                 if taken is None:
                     return
                 head, length = taken
-                if 0 < length <= self._free_body and not head.odd:
+                if 0 < length <= self._bodies.free and not head.odd:
                     body = connection.take(length)
                 elif length:
                     if not self._serve_weighed(connection, base, head, length):
@@ -250,17 +248,13 @@ class GatewayWorker(BootingWorker):
     ) -> bool:
         """Serve a request whose body may be long or coded: then its head must tell whose it is, and there must be room.
         Whether the connection may carry another request; not after a body that was not read."""
-        held = HeldBody(self._bodies, lambda: self._ask_owner(head), -1 if head.coded else self._free_body)
+        held = self._bodies.hold(head, length, lambda: self._ask_owner(head))
         try:
-            if length > self._max_body:
-                raise too_large(self._max_body)
+            self._bodies.check(head, length)
             held.grow(max(0, length))
             if head.expects and not connection.surplus:
                 connection.send(CONTINUE)
-            if length == CHUNKED:
-                body = read_chunked(connection, self._max_body, held.grow)
-            else:
-                body = connection.take(length)
+            body = self._bodies.take(connection, head, length, held)
             return self._answer(connection, {**base, HELD: held}, head, body, length)
         except GatewayError as error:
             self._refuse(connection, base, head, error)
@@ -289,7 +283,12 @@ class GatewayWorker(BootingWorker):
         connection.linger()
 
     def _answer(
-        self, connection: CallerConnection, base: dict[str, Any], head: RequestHead, body: bytes, length: int
+        self,
+        connection: CallerConnection,
+        base: dict[str, Any],
+        head: RequestHead,
+        body: bytes | StoredFile,
+        length: int,
     ) -> bool:
         """Answer a request that is here whole; whether the connection may carry another."""
         connection.answer()
@@ -299,7 +298,7 @@ class GatewayWorker(BootingWorker):
         result = None
         try:
             handler = head.handler
-            if handler is not None and bool(body) is head.filled:
+            if handler is not None and isinstance(body, bytes) and bool(body) is head.filled:
                 outbound = self._lane.answer(handler, head, body, base)
                 result = outbound.body
                 reply.answer(outbound)
@@ -330,7 +329,7 @@ class GatewayWorker(BootingWorker):
         connection: CallerConnection,
         base: dict[str, Any],
         head: RequestHead,
-        body: bytes,
+        body: bytes | StoredFile,
         length: int,
         reply: ReplyWriter,
     ) -> Any:

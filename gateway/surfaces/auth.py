@@ -35,13 +35,17 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     return caller
 
 
-def admit(services: Services, inbound: Inbound, operation: str, surface: str = "openai") -> RequestContext:
-    """Authenticate first, then the content type, then the source: the order of the HTTP reference."""
+def admit(
+    services: Services, inbound: Inbound, operation: str, surface: str = "openai", form: bool = False
+) -> RequestContext:
+    """Authenticate first, then the content type, then the source: the order of the HTTP reference. `form`: the body
+    may be a multipart form as well as JSON."""
     sender = inbound.sender
     if sender is not None and sender.caller is not None and services.accounts.authentication.holds(sender.caller):
         return _begin(services, inbound, sender.caller, sender.source, operation, surface)
     caller, headers = caller_of(services, inbound), inbound.headers
-    require_json(inbound)
+    if not (form and inbound.upload is not None):
+        require_json(inbound)
     source = services.accounts.sources.source(headers)
     context = _begin(services, inbound, caller, source, operation, surface)
     if _says_more(headers):

@@ -11,11 +11,13 @@ from gateway.errors import Cancelled, GatewayError, Gone
 from gateway.services import Services
 from gateway.settings import Server
 from gateway.surfaces import auth, payload_log, policy, replies
+from gateway.surfaces.forms import digest_without
 from gateway.surfaces.gate import Gate
 from gateway.surfaces.http import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers, read_inbound
 from gateway.telemetry.ends import EndedBody, OperationEnd
+from gateway.threads import compute
 
 KEY_HEADER = "idempotency-key"
 HUNG_UP = "The caller hung up before the answer was there."
@@ -124,7 +126,9 @@ def _check_replay(services: Services, caller: Caller, inbound: Inbound, request_
 def _content(inbound: Inbound) -> tuple[bytes, ...]:
     """All that makes a request this one. A form's boundary is new each time it is sent, so it does not count."""
     kind, _, boundary = inbound.header("content-type").partition("boundary=")
-    body = inbound.body.replace(boundary.strip('"').encode(), b"") if boundary else inbound.body
+    body = inbound.body
+    if inbound.upload is not None:
+        body = compute(digest_without, inbound.upload, boundary.partition(";")[0].strip('"').encode())
     chosen = [f"{name}:{value}".encode() for name, value in sorted(inbound.headers.items()) if name.startswith("ai-")]
     return (body, kind.encode(), inbound.query.encode(), *chosen)
 
@@ -163,7 +167,8 @@ def make_proxies(server: Server) -> Proxies:
 def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies) -> Callable[..., Response]:
     handle, errors = guard(services, operation), operation.errors or replies.OPENAI
     server = services.settings.server
-    max_body = server.max_body_mb << 20
+    max_body, max_form = server.max_body_mb << 20, server.max_form_mb << 20
+    spool_dir = services.settings.spool_dir
 
     def view(**params: str) -> Response:
         try:
@@ -175,6 +180,8 @@ def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies
                 public_url=server.public_url,
                 admit=gate.owner,
                 run=services.background.unpackers.run,
+                max_form=max_form,
+                spool_dir=spool_dir,
             )
         except GatewayError as error:
             shown_id = request.environ.get(REQUEST_ID, "")

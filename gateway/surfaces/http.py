@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from gateway import ids
 from gateway.errors import GatewayError
+from gateway.files import StoredFile
 
 if TYPE_CHECKING:
     from gateway.accounts.authentication import Caller
@@ -34,7 +35,7 @@ class Inbound(Struct, eq=False):
     mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always
     ours: what a caller sends is a label only. `sender` is kept by the server together with `headers`, None where it
     keeps nothing. `payload` is set when the caller's project retains what it sends and gets, `caller` once somebody was
-    authenticated, `context` once they were admitted.
+    authenticated, `context` once they were admitted. The body of a multipart form stands in `upload` instead of `body`.
     """
 
     method: str
@@ -50,6 +51,7 @@ class Inbound(Struct, eq=False):
     payload: "Payload | None" = None
     caller: "Caller | None" = None
     context: "RequestContext | None" = None
+    upload: StoredFile | None = None
 
     @property
     def shown_id(self) -> str:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from gateway.errors import InvalidRequest
+from gateway.files import PIECE, StoredFile, copy
 from gateway.surfaces.codings import Run, decode_body, is_coded, too_large
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
@@ -23,6 +24,8 @@ REQUEST_ID = "gateway.request_id"
 # bytes that the request holds.
 REFUSAL = "gateway.refusal"
 HELD = "gateway.held"
+# The environ's key for a form that the server stored already.
+UPLOAD = "gateway.upload"
 
 NO_PROXIES = Proxies()
 
@@ -39,8 +42,11 @@ def read_inbound(
     public_url: str = "",
     admit: Callable[[Mapping[str, str]], object] | None = None,
     run: Run | None = None,
+    max_form: int = MAX_BODY,
+    spool_dir: str = "",
 ) -> Inbound:
-    """The request with its whole body, a gzip, deflate or zstd coding undone and its header taken away.
+    """The request with its whole body, a gzip, deflate or zstd coding undone and its header taken away. The body of a
+    multipart form, at most `max_form` bytes, comes as `upload`; a large one lies in `spool_dir`.
 
     `max_body` (bytes) holds before and after decoding: RequestTooLarge; another coding: UnsupportedMediaType; a
     broken one: InvalidRequest. `proxies` tell the caller's address, `public_url` beats the Host. `admit` is asked with
@@ -50,12 +56,18 @@ def read_inbound(
     coding = headers.get("content-encoding")
     if admit is not None and (is_coded(coding) or not _is_short(environ)):
         admit(headers)
-    body = read_body(environ, max_body)
+    upload: StoredFile | None = None
+    if is_form(headers) and not is_coded(coding):
+        upload, body = environ.get(UPLOAD) or store_body(environ, max_form, spool_dir), b""
+    else:
+        body = read_body(environ, max_body)
     if coding is not None:
         held = environ.get(HELD)
         body = decode_body(body, coding, max_body, run, held.grow if held is not None else int)
         del headers["content-encoding"]
         headers["content-length"] = str(len(body))
+        if upload is None and is_form(headers):
+            upload, body = StoredFile.of(body), b""
     return Inbound(
         method=environ["REQUEST_METHOD"],
         path=read_path(environ),
@@ -65,6 +77,7 @@ def read_inbound(
         peer=proxies.caller(environ.get("REMOTE_ADDR", ""), headers),
         base_url=public_url.rstrip("/") or read_base_url(environ),
         params={} if params is None else params,
+        upload=upload,
     )
 
 
@@ -136,6 +149,31 @@ def read_body(environ: Environ, max_body: int) -> bytes:
     if length is not None and len(body) < length:
         raise InvalidRequest("The request body is shorter than its Content-Length.", code="malformed_request")
     return body
+
+
+def is_form(headers: Mapping[str, str]) -> bool:
+    """Whether the body is a multipart form (RFC 7578)."""
+    return headers.get("content-type", "").lstrip().lower().startswith("multipart/form-data")
+
+
+def store_body(environ: Environ, most: int, folder: str) -> StoredFile:
+    """The body as sent, on the disk where it is large; at most `most` bytes: RequestTooLarge."""
+    text = environ.get("CONTENT_LENGTH") or ""
+    length = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+    if length > most:
+        raise too_large(most)
+    file, left = StoredFile(folder), length
+    source = environ["wsgi.input"]
+    if length < 0:
+        if environ.get("wsgi.input_terminated"):
+            copy(source.read, file, most, lambda: too_large(most))
+        return file
+    while left and (data := source.read(min(PIECE, left))):
+        file.write(data)
+        left -= len(data)
+    if left:
+        raise InvalidRequest("The request body is shorter than its Content-Length.", code="malformed_request")
+    return file
 
 
 def read_path(environ: Environ) -> str:

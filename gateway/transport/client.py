@@ -1,7 +1,7 @@
 """The HTTP client: opens calls to upstreams within deadlines, over guarded and pooled connections."""
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from urllib.parse import urljoin
 
@@ -11,6 +11,7 @@ from gevent.ssl import SSLContext, create_default_context
 
 from gateway.clock import Clock
 from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.files import MessageBody
 from gateway.settings import Security, Timeouts
 from gateway.transport.addresses import Resolver, check_public, resolve
 from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
@@ -102,15 +103,20 @@ class Transport:
         """
         return write_head(method, self._place(url, trusted), headers)
 
-    def transmit(self, head: CallHead, body: bytes, stream: bool, deadline: float) -> Pending:
-        """As `send`, with a head that was prepared."""
+    def transmit(self, head: CallHead, body: bytes | MessageBody, stream: bool, deadline: float) -> Pending:
+        """As `send`, with a head that was prepared. A body that is no bytes is sent in pieces."""
         patience = self._streamed if stream else self._plain
         now = self._now()
         end = now + patience.total_s
         if deadline < end:
             end = deadline
-        message = head.with_body(body)
-        connection = self._send(head, message, now, end)
+        if isinstance(body, bytes):
+            message = head.with_body(body)
+            connection = self._send(head, message, now, end)
+        else:
+            message = head.with_length(len(body))
+            connection = self._send(head, message, now, end)
+            self._send_pieces(connection, head.origin, body.pieces(), end)
         first = now + patience.first_s
         resend = self._resender(head, message, end) if head.repeatable else None
         return Pending(connection, patience, first if first < end else end, end, resend)
@@ -192,6 +198,18 @@ class Transport:
                 raise UpstreamTimeout(f"{origin.host} did not take the request in time.") from None
             raise
         return connection
+
+    def _send_pieces(self, connection: UpstreamConnection, origin: Origin, pieces: Iterator[bytes], end: float) -> None:
+        """The body behind a head that was sent; until `end` (monotonic)."""
+        try:
+            for piece in pieces:
+                if not connection.send_more(piece, max(end - self._now(), SHORTEST_S)):
+                    return  # the peer takes no more: what it says tells why
+        except BaseException as error:
+            connection.pool.drop(connection)
+            if isinstance(error, TimeoutError):
+                raise UpstreamTimeout(f"{origin.host} did not take the request in time.") from None
+            raise
 
     def _resender(self, head: CallHead, message: bytes, end: float) -> Callable[[], UpstreamConnection]:
         return lambda: self._send(head, message, self._now(), end, fresh=True)

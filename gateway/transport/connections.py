@@ -98,6 +98,17 @@ class UpstreamConnection:
             self._send_rest(memoryview(message)[sent:], seconds)
         return True
 
+    def send_more(self, piece: bytes, seconds: float) -> bool:
+        """Send a piece of the body of the request whose head was sent; TimeoutError after `seconds`. False when the
+        peer takes no more."""
+        try:
+            sent = self._send(piece)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return False
+        return sent == len(piece) or self._send_rest(memoryview(piece)[sent:], seconds)
+
     def receive(self, until: float) -> bool:
         """Wait for what one receive brings; an end sets `lost`, or `done` when it is the frame of the answer.
 
@@ -188,15 +199,17 @@ class UpstreamConnection:
         # What came while this process could not run was in time.
         waiting.switch(self if self.poll(0) else LATE)
 
-    def _send_rest(self, rest: memoryview, seconds: float) -> None:
+    def _send_rest(self, rest: memoryview, seconds: float) -> bool:
+        """Whether the peer took all of it."""
         self._sock.settimeout(seconds)
         try:
             self._sock.sendall(rest)
         except TimeoutError:
             raise
         except OSError:
-            return
+            return False
         self._sock.settimeout(0.0)
+        return True
 
     def _receive_slowly(self) -> bytes | None:
         """A receive with gevent's own waiting, which knows what TLS may want; None when the time was up."""

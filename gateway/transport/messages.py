@@ -81,6 +81,10 @@ class CallHead(Struct, frozen=True):
             return self.opening + b"content-length: %d\r\n\r\n" % len(body) + body
         return self.opening + b"\r\n"
 
+    def with_length(self, length: int) -> bytes:
+        """The head of a message whose body of `length` bytes is sent after it."""
+        return self.opening + b"content-length: %d\r\n\r\n" % length
+
     def __repr__(self) -> str:
         return f"Head({self.origin})"  # its headers hold a credential
 

@@ -19,5 +19,5 @@ def test_nginx_takes_the_example(tmp_path: Path) -> None:
 def test_the_example_keeps_streams_flowing_and_bodies_as_large_as_the_gateways() -> None:
     text = (ROOT / "deploy" / "nginx.conf").read_text()
     assert "proxy_buffering off;" in text
-    assert "client_max_body_size 32m;" in text
-    assert "max_body_mb = 32 " in (ROOT / "config" / "default.toml").read_text()
+    assert "client_max_body_size 128m;" in text
+    assert "max_form_mb = 128 " in (ROOT / "config" / "default.toml").read_text()

@@ -11,6 +11,7 @@ import orjson
 
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
+from gateway.files import whole
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.sandbox import chat, embeddings, moderations, prompt, requests
 from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
@@ -78,18 +79,19 @@ class SandboxServer:
         UpstreamTimeout when no headers come in time; whatever else is wrong with the call is an answer with a status.
         """
         timeline = Timeline(self._clock, self._pause, deadline, heartbeat_s)
+        body = whole(call.body)
         try:
-            script = self._script(call, timeline)
+            script = self._script(call, body, timeline)
         except InvalidRequest as error:
             script = stage_body(error.status, {"content-type": JSON}, write_refusal(error))
         timeline.sit_out(script.start_s)
-        return SandboxReply(script, timeline, f"req_{hashlib.sha256(call.body).hexdigest()[:32]}")
+        return SandboxReply(script, timeline, f"req_{hashlib.sha256(body).hexdigest()[:32]}")
 
-    def _script(self, call: Call, timeline: Timeline) -> Script:
+    def _script(self, call: Call, raw: bytes, timeline: Timeline) -> Script:
         operation = _operation(call)
-        body = _read_body(call.body)
+        body = _read_body(raw)
         persona = find(body["model"], operation.name)
-        (compute if len(call.body) > APART else _call)(operation.check, body)
+        (compute if len(raw) > APART else _call)(operation.check, body)
         directives = self._directives(body, persona, read_brackets(operation.directive_text(body)))
         if directives.refuse_connection:
             raise UpstreamUnreachable(REFUSED)

@@ -253,3 +253,17 @@ def test_half_sent_request_holds_nobody_up(server):
     assert quick.get("/ready").reply()[0] == 200
     slow.socket.shutdown(socket.SHUT_WR)
     assert slow.rest() == b""
+
+
+FORM = b"Host: here\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+
+
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_a_form_is_taken_in_whole_by_length_and_by_chunks_and_the_connection_goes_on(caller, size):
+    body = bytes(range(250)) * (size // 250) + b"e" * (size % 250)
+    caller.send(b"POST /size HTTP/1.1\r\n" + FORM + b"Content-Length: %d\r\n\r\n" % size + body)
+    assert caller.reply()[2] == b"%d %d" % (size, size)
+    head = b"POST /echo HTTP/1.1\r\n" + FORM + b"Transfer-Encoding: chunked\r\n\r\n"
+    pieces = [body[at : at + 100_000] for at in range(0, size, 100_000)]
+    caller.send(head + b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in pieces) + b"0\r\n\r\n")
+    assert caller.reply()[2].partition(b"\n")[2] == body

@@ -3,8 +3,10 @@ import time
 import gevent
 import pytest
 from gevent import socket
+from gevent.server import StreamServer
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from gateway.files import StoredFile
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -303,3 +305,35 @@ def test_prepared_head_serves_calls_with_bodies_of_any_length(upstream, make_tra
 def test_prepared_head_never_shows_its_headers(upstream, make_transport):
     head = make_transport().prepare("POST", upstream.url, {"authorization": "Bearer secret"}, trusted=False)
     assert "secret" not in repr(head)
+
+
+def test_a_body_in_pieces_arrives_whole_and_can_be_sent_again(make_transport, upstream, tmp_path):
+    file = StoredFile(str(tmp_path), in_memory=0)
+    file.write(bytes(range(256)) * 20_000)  # five megabytes: more than any socket's buffer
+    transport = make_transport()
+    for _ in range(2):
+        upstream.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        head = transport.prepare("POST", upstream.url, {}, True)
+        reply = transport.transmit(head, file, False, time.monotonic() + 30).wait()
+        assert reply.read_all() == b"ok"
+    assert [request.partition(b"\r\n\r\n")[2] == file.read_all() for request in upstream.requests] == [True, True]
+    assert upstream.connections == 1
+
+
+def test_a_peer_that_refuses_halfway_is_heard(make_transport, tmp_path):
+    file = StoredFile(str(tmp_path), in_memory=0)
+    file.write(bytes(30_000_000))
+    refusing = StreamServer(("127.0.0.1", 0), refuse_halfway)
+    refusing.start()
+    transport = make_transport()
+    head = transport.prepare("POST", f"http://127.0.0.1:{refusing.server_port}/", {}, True)
+    reply = transport.transmit(head, file, False, time.monotonic() + 30).wait()
+    assert reply.status == 413
+    refusing.stop(timeout=0.1)
+
+
+def refuse_halfway(sock, _address):
+    sock.recv(65536)
+    sock.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    while sock.recv(1 << 20):
+        pass

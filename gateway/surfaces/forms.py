@@ -1,0 +1,187 @@
+"""Multipart forms (RFC 7578): fields as text and files as they are stored, within the caps of an operation."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, parse_options_header
+
+from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+from gateway.files import PIECE, StoredFile
+from gateway.surfaces.http import Inbound
+from gateway.threads import compute
+
+BOUNDARY_LENGTH = 256  # RFC 2046 allows 70; some clients send more
+HEADERS, HEADER_BYTES = 8, 4224  # of one part
+LARGE = 1 << 16  # from so many bytes a form is read in a thread
+
+
+@dataclass(frozen=True, slots=True)
+class FormLimits:
+    """What a form of one operation may hold: parts in all, files among them, bytes of one text field, of one file."""
+
+    parts: int = 64
+    files: int = 1
+    field_bytes: int = 1 << 20
+    file_bytes: int = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FormFile:
+    """A file of a form. `filename` and `content_type` are what the caller says: neither tells what it really is."""
+
+    name: str
+    filename: str
+    content_type: str
+    data: StoredFile = field(repr=False)
+
+
+@dataclass(slots=True)
+class Form:
+    """Fields in their order, by name; a name may stand several times (`include[]`)."""
+
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    files: list[FormFile] = field(default_factory=list)
+
+    def texts(self, name: str) -> list[str]:
+        return [value for key, value in self.fields if key == name]
+
+    def text(self, name: str, default: str = "") -> str:
+        """The last value of a field."""
+        return next(reversed(self.texts(name)), default)
+
+
+def require_form(inbound: Inbound) -> StoredFile:
+    """The body of a form. InvalidRequest `invalid_content_type` for anything else (HTTP reference, 3.11)."""
+    if inbound.upload is None:
+        raise UnsupportedMediaType(
+            "Send the body as a form with the header 'Content-Type: multipart/form-data'.",
+            code="invalid_content_type",
+            status=400,
+        )
+    return inbound.upload
+
+
+def read_form(inbound: Inbound, limits: FormLimits, spool_dir: str = "") -> Form:
+    """The form of a request; large files of it lie in `spool_dir`.
+
+    InvalidRequest (invalid_content_type, malformed_form, too_many_parts, invalid_parameters), RequestTooLarge.
+    """
+    body = require_form(inbound)
+    boundary = _boundary_of(inbound.header("content-type"))
+    if len(body) < LARGE:
+        return _read(body, boundary, limits, spool_dir)
+    return compute(_read, body, boundary, limits, spool_dir)
+
+
+def digest_without(body: StoredFile, boundary: bytes) -> bytes:
+    """A hash of what a form holds, without the text that is made anew each time that it is sent."""
+    digest, carried = hashlib.sha256(), b""
+    kept = max(0, len(boundary) - 1)
+    for piece in body.pieces():
+        rest = carried + piece
+        if boundary:
+            rest = rest.replace(boundary, b"")
+        cut = max(0, len(rest) - kept)
+        digest.update(rest[:cut])
+        carried = rest[cut:]
+    digest.update(carried)
+    return digest.digest()
+
+
+def _boundary_of(content_type: str) -> str:
+    boundary = parse_options_header(content_type)[1].get("boundary", "")
+    if not boundary or len(boundary) > BOUNDARY_LENGTH:
+        raise _malformed("its Content-Type names no boundary")
+    return boundary
+
+
+def _read(body: StoredFile, boundary: str, limits: FormLimits, spool_dir: str) -> Form:
+    reader = _FormReader(limits, spool_dir)
+    try:
+        with PushMultipartParser(
+            boundary,
+            content_length=len(body),
+            max_header_size=HEADER_BYTES,
+            max_header_count=HEADERS,
+            max_segment_count=limits.parts + 1,
+        ) as parser:
+            at = 0
+            while not parser.closed:
+                piece = body.read(PIECE, at)
+                at += len(piece)
+                for event in parser.parse(piece):
+                    reader.take(event)
+    except ParserLimitReached as error:
+        raise _malformed(str(error).lower()) from None
+    except (MultipartError, UnicodeError, ValueError) as error:
+        raise _malformed(str(error).lower() or "it cannot be read") from None
+    return reader.form
+
+
+class _FormReader:
+    """Takes the parser's events, and is the one that counts."""
+
+    def __init__(self, limits: FormLimits, spool_dir: str) -> None:
+        self.form = Form()
+        self._limits, self._spool_dir = limits, spool_dir
+        self._parts = 0
+        self._head: MultipartSegment | None = None
+        self._text = bytearray()
+        self._file: StoredFile | None = None
+
+    def take(self, event: MultipartSegment | bytes | bytearray | None) -> None:
+        if isinstance(event, MultipartSegment):
+            self._begin(event)
+        elif event is None:
+            self._end()
+        elif self._file is not None:
+            self._grow_file(self._file, event)
+        else:
+            self._text += event
+            if len(self._text) > self._limits.field_bytes:
+                raise _too_large(self._name, self._limits.field_bytes)
+
+    @property
+    def _name(self) -> str:
+        return self._head.name[:64] if self._head is not None else ""
+
+    def _begin(self, head: MultipartSegment) -> None:
+        self._head, self._parts = head, self._parts + 1
+        if self._parts > self._limits.parts:
+            raise _too_many("parts", self._limits.parts)
+        self._text = bytearray()
+        self._file = StoredFile(self._spool_dir) if head.filename is not None else None
+        if self._file is not None and len(self.form.files) >= self._limits.files:
+            raise _too_many("files", self._limits.files)
+
+    def _grow_file(self, file: StoredFile, data: bytes | bytearray) -> None:
+        if len(file) + len(data) > self._limits.file_bytes:
+            raise _too_large(self._name, self._limits.file_bytes)
+        file.write(bytes(data))
+
+    def _end(self) -> None:
+        head = self._head
+        if head is None:
+            return
+        if self._file is not None:
+            kind = head.header("Content-Type", "") or ""
+            self.form.files.append(FormFile(head.name, head.filename or "", kind, self._file))
+            return
+        try:
+            self.form.fields.append((head.name, self._text.decode()))
+        except UnicodeDecodeError:
+            raise InvalidRequest(
+                f"The field {self._name} is not UTF-8 text.", param=self._name, code="invalid_parameters"
+            ) from None
+
+
+def _malformed(why: str) -> InvalidRequest:
+    return InvalidRequest(f"The form cannot be read: {why[:200]}.", code="malformed_form")
+
+
+def _too_many(what: str, most: int) -> InvalidRequest:
+    return InvalidRequest(f"The form has more than {most} {what}, the most that is taken here.", code="too_many_parts")
+
+
+def _too_large(name: str, most: int) -> RequestTooLarge:
+    return RequestTooLarge(f"{name} is larger than {most} bytes, the most that is taken here.", param=name)
