@@ -31,6 +31,7 @@ BODIES = {
     "UserCode": lambda p: {"userCode": "BCDF-GHJK"},
     "NewDiscount": lambda p: {"fraction": "0.5"},
     "NewPosting": lambda p: {"amount": "5"},
+    "Unlimited": lambda p: {"unlimited": False},
     "Password": lambda p: {"password": "x"},
     "Code": lambda p: {"code": "000000"},
     "PasswordAndCode": lambda p: {"password": "x", "code": "000000"},

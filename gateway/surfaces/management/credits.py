@@ -88,9 +88,9 @@ def post(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 def set_unlimited(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Let the organization spend without credits, its usage counted, or only what was posted again. Only who runs the
     installation may."""
-    given = read_body(Unlimited, inbound)
     if not visitor.is_operator():
         raise Forbidden("Owners of this installation's first organization say who may spend without credits.")
+    given = read_body(Unlimited, inbound)
     organization_id = inbound.params["organization_id"]
     management = visitor.services.management
     management.set_unlimited(organization_id, given["unlimited"], actor=visitor.user_id)

@@ -16,6 +16,7 @@ MANAGER_ONLY = (
 # Whoever does not run the installation is refused before anything is looked up.
 OPERATORS_ONLY = (
     "POST /orgs/<organization_id>/credits",
+    "PATCH /orgs/<organization_id>/credits",
     "DELETE /discounts/<discount_id>",
     "PATCH /orgs/<organization_id>/key-caps",
 )
@@ -136,4 +137,4 @@ def test_a_project_key_reads_its_own_account_only(house) -> None:
     own = house.ok("GET", "/v1/key", house["rival developer"].key.token)
     assert own["data"]["label"] == "Key of developer@rival.example"
     credits = house.ok("GET", "/v1/credits", house["rival developer"].key.token)
-    assert credits == {"balance": "0", "total_used": "0", "totalUsed": "0"}
+    assert credits == {"balance": "0", "unlimited": False, "total_used": "0", "totalUsed": "0"}
