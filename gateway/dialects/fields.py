@@ -6,6 +6,15 @@ Within the gateway a field has the name that chat completions give it.
 from gateway.errors import GatewayError
 
 NAMES: dict[str, dict[str, str]] = {
+    "aisdk": {
+        "messages": "prompt",
+        "max_tokens": "maxOutputTokens",
+        "top_p": "topP",
+        "frequency_penalty": "frequencyPenalty",
+        "presence_penalty": "presencePenalty",
+        "response_format": "responseFormat",
+        "tool_choice": "toolChoice",
+    },
     "anthropic": {
         "response_format": "output_config.format",
         "reasoning": "thinking",

@@ -112,6 +112,10 @@ class Payload:
 
     # What the surface tells.
 
+    def send_instead(self, sent: bytes) -> None:
+        """What is kept of the request: the body without what must not be."""
+        self.sent, self.sent_bytes = sent[:MOST_BYTES], len(sent)
+
     @property
     def held(self) -> bool:
         """Whether a usage row waits for the rest of the answer, of which all is there."""

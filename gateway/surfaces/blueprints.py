@@ -21,6 +21,8 @@ from gateway.threads import compute
 
 KEY_HEADER = "idempotency-key"
 HUNG_UP = "The caller hung up before the answer was there."
+# Headers that say what is asked for, as the body of other surfaces does; what names the attempt differs each time.
+CHOOSING = ("ai-language-model-", "ai-gateway-")
 # What a header says of the first request and would be wrong of a later one, and how those of rate limits begin.
 OF_THE_FIRST = {"x-request-id", "request-id", "x-llmgateway-cost", "x-llmgateway-overhead-ms"}
 OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
@@ -129,7 +131,9 @@ def _content(inbound: Inbound) -> tuple[bytes, ...]:
     body = inbound.body
     if inbound.upload is not None:
         body = compute(digest_without, inbound.upload, boundary.partition(";")[0].strip('"').encode())
-    chosen = [f"{name}:{value}".encode() for name, value in sorted(inbound.headers.items()) if name.startswith("ai-")]
+    chosen = [
+        f"{name}:{value}".encode() for name, value in sorted(inbound.headers.items()) if name.startswith(CHOOSING)
+    ]
     return (body, kind.encode(), inbound.query.encode(), *chosen)
 
 

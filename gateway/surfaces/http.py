@@ -81,12 +81,24 @@ Handler = Callable[["Services", Inbound], Outbound]
 @dataclass(frozen=True, slots=True)
 class ErrorFormat:
     """The error format of a surface: the `body` of one (error, request id), the JSON `schema` of that, and the header
-    beside x-request-id in which clients of the format look for the request's id ("": none)."""
+    beside x-request-id in which clients of the format look for the request's id ("": none). `frame` tells one within a
+    stream; None: as an event named error with that body."""
 
     name: str
     body: Callable[[GatewayError, str], dict[str, Any]]
     schema: dict[str, Any]
     id_header: str = ""
+    frame: Callable[[GatewayError, str], bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderParameter:
+    """A header that says what is asked for, for the API document; `words` are its values (none: any text)."""
+
+    name: str
+    description: str
+    words: tuple[str, ...] = ()
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,7 @@ class About:
     """The description of an operation for the API document, beside its line in the table.
 
     `request` and `query` are the classes that check body and parameters (marshmallow schemas, or a msgspec struct),
+    `headers` those that a caller sends beside them,
     `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
     `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without),
     "operator" (the token of a setting) or "none".
@@ -108,6 +121,7 @@ class About:
     errors: tuple[int, ...] = ()
     access: Literal["session", "key", "optional", "operator", "none"] = "key"
     media: str = "application/json"
+    headers: tuple[HeaderParameter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

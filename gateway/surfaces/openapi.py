@@ -141,6 +141,10 @@ def _parameters(operation: Operation, about: About) -> list[Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in VARIABLE.findall(operation.path)
     ]
+    for header in about.headers:
+        schema = {"type": "string", "enum": list(header.words)} if header.words else {"type": "string", "minLength": 1}
+        told = {"name": header.name, "in": "header", "description": header.description, "schema": schema}
+        variables.append({**told, "required": header.required})
     if about.query is not None:
         variables.append({"in": "query", "schema": about.query})
     return variables

@@ -78,6 +78,8 @@ class CapturedStream:
             yield piece
 
     def _write_error(self, error: GatewayError) -> bytes:
+        if self._errors.frame is not None:
+            return self._errors.frame(error, self._request_id)
         body = self._errors.body(error, self._request_id)
         return b"event: error\ndata: %b\n\n" % orjson.dumps(body)
 

@@ -2,9 +2,11 @@
 
 from gateway.console import table as console
 from gateway.surfaces import health, openapi
+from gateway.surfaces.aisdk import routes as aisdk
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.http import ErrorFormat, Operation, Surface
 from gateway.surfaces.management import table as management
+from gateway.surfaces.openai import chat
 from gateway.surfaces.openai import table as openai
 from gateway.surfaces.replies import OPENAI
 from gateway.surfaces.responses import routes as responses
@@ -14,6 +16,7 @@ SURFACES: tuple[Surface, ...] = (
     openai.SURFACE,
     messages.SURFACE,
     responses.SURFACE,
+    aisdk.surface(chat.read),
     management.SURFACE,
     console.SURFACE,
     openapi.surface(lambda: described()),

@@ -1,23 +1,20 @@
 """`GET /v1/models`, whole or one: the catalogue and the organization's own models as a caller may see them."""
 
-import gzip
-import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from gateway.accounts.access import CUSTOM, Level, Predicate, predicate
+from gateway.accounts.access import Level, Predicate, predicate
 from gateway.accounts.authentication import Caller
-from gateway.catalogue.catalogue import Catalogue, Current
-from gateway.catalogue.entries import Model
+from gateway.catalogue.catalogue import Current
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.services import Services
-from gateway.surfaces import auth
+from gateway.surfaces import auth, listing
 from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
 from gateway.surfaces.openai.model_entries import (
     Query,
     pseudo_entries,
@@ -27,10 +24,6 @@ from gateway.surfaces.openai.model_entries import (
 )
 from gateway.surfaces.openai.reach import choices_of, reach_of, within
 
-JSON = ("Content-Type", "application/json")
-HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
-LEVEL = 6  # of compression: a tenth of the size; more takes much longer for little
-NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"
 
 
@@ -87,34 +80,10 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     if query.available:
         audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
     tag, body = _listed(services, query, audience)
-    packed = accepts_gzip(inbound.header("accept-encoding"))
-    if packed:
-        tag, body = _packed(services, audience, tag, body)
-    headers = [*HEADERS, ("ETag", tag), ("x-request-id", inbound.shown_id)]
-    if _matches(inbound.header("if-none-match"), tag):
-        return Outbound(304, headers)
-    return Outbound(200, [JSON, *headers, *((("Content-Encoding", "gzip"),) if packed else ())], body)
-
-
-def accepts_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding names gzip, and not to refuse it (RFC 9110, 12.5.3)."""
-    for offer in header.lower().split(","):
-        coding, _, weight = offer.partition(";")
-        if coding.strip() in ("gzip", "x-gzip"):
-            return not NO_WEIGHT.fullmatch(weight.strip())
-    return False
-
-
-def _packed(services: Services, audience: Audience, tag: str, body: bytes) -> tuple[str, bytes]:
-    """The list compressed, with a tag of its own: made once for each list, in a thread, for it takes a while. One with
-    an organization's own models is remembered with them."""
+    # One with an organization's own models is remembered with them.
     own = audience.own is not None and audience.own.current().models
     holder = audience.own if own and audience.own is not None else services.routing.catalogue
-
-    def make() -> bytes:
-        return services.background.threads.run(gzip.compress, body, LEVEL, mtime=0)
-
-    return f'{tag[:-1]}-gzip"', holder.remember(("packed model list", tag), make)
+    return listing.reply(services, inbound, holder, tag, body)
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
@@ -134,7 +103,7 @@ def _matching(services: Services, asked: str, audience: Audience) -> Iterator[di
     catalogue, at_us = services.routing.catalogue.current(), services.clock.now_us()
     if audience.own is not None:
         own = audience.own.current()
-        yield from write_entries(own, _own_models(catalogue, own, asked), Query(), at_us, audience.refuse)
+        yield from write_entries(own, own_models(catalogue, own, asked), Query(), at_us, audience.refuse)
     model = catalogue.find(asked if "/" not in asked else asked.split("/", 1)[1].split(":", 1)[0])
     wanted = model.id if model is not None and "/" not in asked else asked
     query = Query(include_deactivated=True, mapped="/" in asked)
@@ -165,39 +134,22 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
     source = audience.own
 
     def make_own() -> tuple[str, bytes]:
-        models = _own_models(catalogue, source.current())
+        models = own_models(catalogue, source.current())
         return _serialise(serialise_alike(source.current(), models, query, at_us, audience.refuse))
 
     own_tag, own = services.routing.custom_catalogue.listed(source, key, make_own)
-    return _tag(tag.encode() + own_tag.encode()), _join(own, shared)
+    return tag_of(tag.encode() + own_tag.encode()), _join(own, shared)
 
 
 def _serialise(entries: Iterable[bytes]) -> tuple[str, bytes]:
     body = LIST_HEAD + b",".join(entries) + LIST_END
-    return _tag(body), body
-
-
-def _tag(text: bytes) -> str:
-    return f'"{hashlib.sha256(text).hexdigest()[:32]}"'
+    return tag_of(body), body
 
 
 def _join(first: bytes, second: bytes) -> bytes:
     """One serialised list of two."""
     former, latter = first[len(LIST_HEAD) : -len(LIST_END)], second[len(LIST_HEAD) : -len(LIST_END)]
     return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END
-
-
-def _own_models(catalogue: Catalogue, own: Catalogue, asked: str = "") -> list[Model]:
-    """The organization's own models, or the one `asked`; not those of a provider whose name the catalogue has too,
-    for calls go to the catalogue's. The generic one has its name there."""
-    idents = (asked,) if asked else own.models
-    hidden = {name for name in {i.partition("/")[0] for i in idents} if name != CUSTOM and catalogue.provider(name)}
-    return [own.models[i] for i in idents if i in own.models and i.partition("/")[0] not in hidden]
-
-
-def _matches(header: str, tag: str) -> bool:
-    """RFC 9110 section 13.1.2: any of a list, weak comparison, or "*"."""
-    return header == "*" or any(part.strip().removeprefix("W/") == tag for part in header.split(",") if part.strip())
 
 
 OPERATIONS = (

@@ -1,0 +1,100 @@
+"""Words of the AI SDK's language-model protocol: finish reasons, usage names, error types, namespaces of options.
+
+Wire facts: the types and response schemas of `@ai-sdk/provider` and `@ai-sdk/gateway`, specification versions v2 to v4.
+What is written here is in the newest one; the surface steps it down for clients of an older one.
+"""
+
+from typing import Any
+
+from gateway.dialects import openai
+from gateway.errors import GatewayError
+from gateway.neutral.chat import FinishReason
+from gateway.neutral.usage import Usage
+
+NAME = "aisdk"
+
+# The namespace of options and metadata that is ours, and those of vendors whose cache marks mean something here.
+OWN = "llmgateway"
+MARKING = ("anthropic",)
+
+# Members of what leaves as providerMetadata on a part and comes back as providerOptions, unchanged.
+SIGNATURE, SEALED, VENDOR, IDENT, SUMMARY = "signature", "sealed", "vendor", "id", "summary"
+
+# Tools that vendors define and that are native web search here.
+SEARCH_TOOLS = frozenset(
+    (
+        "openai.web_search",
+        "openai.web_search_preview",
+        "anthropic.web_search_20250305",
+        "anthropic.web_search_20260209",
+        "google.google_search",
+    )
+)
+# Their arguments, as chat completions call the same.
+SEARCH_FIELDS = {
+    "searchContextSize": "search_context_size",
+    "userLocation": "user_location",
+    "maxUses": "max_uses",
+    "allowedDomains": "allowed_domains",
+    "blockedDomains": "blocked_domains",
+}
+
+FINISH_WRITE: dict[FinishReason, str] = {
+    "stop": "stop",
+    "stop_sequence": "stop",
+    "pause": "stop",
+    "length": "length",
+    "tool_calls": "tool-calls",
+    "content_filter": "content-filter",
+    "refusal": "content-filter",
+}
+
+# `error.type` decides which error a client raises; any other word is an internal error to it.
+ERROR_TYPES = {
+    "unauthenticated": "authentication_error",
+    "forbidden": "forbidden",
+    "not_found": "not_found",
+    "rate_limited": "rate_limit_exceeded",
+    "upstream_failed": "internal_server_error",
+    "upstream_timeout": "internal_server_error",
+    "no_provider": "internal_server_error",
+    "unavailable": "internal_server_error",
+    "overloaded": "internal_server_error",
+    "internal": "internal_server_error",
+}
+ERROR_TYPES_BY_CODE = dict.fromkeys(
+    ("model_not_found", "model_deactivated", "unknown_region", "dynamic_route_not_found"), "model_not_found"
+)
+ERROR_TYPES_BY_STATUS = {424: "failed_dependency"}
+
+
+def error_type(error: GatewayError) -> str:
+    return (
+        ERROR_TYPES_BY_CODE.get(error.code)
+        or ERROR_TYPES_BY_STATUS.get(error.status)
+        or ERROR_TYPES.get(error.kind, "invalid_request_error")
+    )
+
+
+def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
+    """The envelope {error: {message, type, param, code, …details}}, all strings."""
+    body = openai.error_body(error, request_id)
+    body["error"]["type"] = error_type(error)
+    return body
+
+
+def error_part(error: GatewayError, request_id: str = "") -> dict[str, Any]:
+    """The part that tells of a failure within a stream."""
+    return {"type": "error", "error": {**error_body(error, request_id)["error"], "statusCode": error.status}}
+
+
+def write_usage(usage: Usage, cost: dict[str, Any]) -> dict[str, Any]:
+    """The usage of an answer; `raw` is the usage object of chat completions with its cost."""
+    read = usage.cache_read + usage.input_audio_cached
+    written = usage.cache_write + usage.cache_write_1h
+    total, output = usage.input_total, usage.output_total
+    return {
+        "inputTokens": {"total": total, "noCache": total - read - written, "cacheRead": read, "cacheWrite": written},
+        "outputTokens": {"total": output, "text": output - usage.reasoning, "reasoning": usage.reasoning},
+        "raw": {**openai.write_usage(usage), **cost},
+    }

@@ -1,0 +1,100 @@
+"""Files of a prompt as neutral parts: images, sounds, texts and documents, by address or as bytes."""
+
+import binascii
+from base64 import b64decode
+
+from gateway.errors import InvalidRequest
+from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Part, Text
+from gateway.surfaces.aisdk import schema as wire
+from gateway.surfaces.validation_errors import invalid
+
+WEB = ("https://", "http://")
+IMAGE, AUDIO, TEXT = "image", "audio", "text"
+# Base64 of the first bytes of what models see (the formats' specifications), where the caller says "image" alone.
+STARTS = (("iVBORw0KGgo", "png"), ("/9j/", "jpeg"), ("R0lGOD", "gif"), ("UklGR", "webp"))
+# Subtypes of sounds whose usual name is another one.
+FORMATS = {
+    "mpeg": "mp3",
+    "mpeg3": "mp3",
+    "x-mpeg": "mp3",
+    "x-wav": "wav",
+    "wave": "wav",
+    "vnd.wave": "wav",
+    "x-m4a": "m4a",
+    "mp4": "m4a",
+    "x-aiff": "aiff",
+    "x-flac": "flac",
+}
+KEPT_ELSEWHERE = "files that a vendor keeps cannot be named here; send the bytes or an address"
+
+
+def read_file(part: wire.FilePart, path: str, mark: CacheMark | None = None) -> Part:
+    """The part that a file is. InvalidRequest for one that is nobody's to read."""
+    data, kind = part.data, part.media_type
+    if isinstance(data, str):
+        return read_media(data, kind, f"{path}.data", part.filename or "", mark)
+    if isinstance(data, wire.DataFile):
+        return read_media(data.data, kind, f"{path}.data.data", part.filename or "", mark)
+    if isinstance(data, wire.UrlFile):
+        return read_media(data.url, kind, f"{path}.data.url", part.filename or "", mark)
+    if isinstance(data, wire.TextFile):
+        return _with_name(data.text, part.filename or "", mark)
+    raise unreachable(f"{path}.data")
+
+
+def unreachable(path: str) -> InvalidRequest:
+    """The error of a file that is named by a vendor's own id."""
+    return invalid(path, KEPT_ELSEWHERE)
+
+
+def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark | None = None) -> Part:
+    """What lies at an address, in a data URL, or is bare base64. `kind` is a media type; "image" and "image/*" are any
+    image. InvalidRequest for what is no base64 at all."""
+    kind = kind.strip().lower().partition(";")[0]
+    family = kind.partition("/")[0]
+    if data[:8].lower().startswith(WEB):
+        known = "" if kind == family or kind.endswith("/*") else kind
+        return _part(family, Media(known, url=data), name, mark)
+    if data[:5].lower() == "data:":
+        head, comma, data = data[5:].partition(",")
+        told, *flags = head.split(";")
+        if not comma or "base64" not in [flag.strip().lower() for flag in flags]:
+            raise invalid(path, "a data URL must look like data:<media type>;base64,<data>")
+        kind = kind or told.strip().lower()
+        family = kind.partition("/")[0]
+    if not data:
+        raise invalid(path, "it is empty")
+    if family == TEXT:
+        return _with_name(_decode(data, path), name, mark)
+    if kind == family or kind.endswith("/*"):
+        kind = _sniff(family, data)
+    return _part(family, Media(kind, data=data), name, mark)
+
+
+def _part(family: str, media: Media, name: str, mark: CacheMark | None) -> Part:
+    if family == IMAGE:
+        return Image(media, cache=mark)
+    if family == AUDIO:
+        subtype = media.media_type.partition("/")[2]
+        sound = FORMATS.get(subtype, subtype)
+        return Audio(media, sound)
+    return File(media, name, cache=mark)
+
+
+def _sniff(family: str, data: str) -> str:
+    """The media type that the first bytes tell; that of most images where they tell none."""
+    if family != IMAGE:
+        return f"{family}/wav" if family == AUDIO else "application/octet-stream"
+    return f"{IMAGE}/" + next((kind for start, kind in STARTS if data.startswith(start)), "png")
+
+
+def _decode(data: str, path: str) -> str:
+    try:
+        return b64decode(data, validate=False).decode()
+    except (binascii.Error, ValueError):
+        raise invalid(path, "it is no base64 of a text in UTF-8") from None
+
+
+def _with_name(text: str, name: str, mark: CacheMark | None) -> Text:
+    """A text that came as a file: text, which every vendor reads."""
+    return Text(f"{name}\n\n{text}" if name else text, mark)

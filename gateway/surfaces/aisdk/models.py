@@ -1,0 +1,119 @@
+"""`GET …/config`: the language models that a key may call, an entry for each way to a provider, with prices.
+
+Wire facts: the response schema of `@ai-sdk/gateway`; one entry of another version fails the whole list there.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from gateway.accounts.access import CUSTOM, Predicate, predicate
+from gateway.accounts.authentication import Caller
+from gateway.catalogue.catalogue import Catalogue, day_of, state_on
+from gateway.catalogue.entries import Mapping, Model, Provider
+from gateway.catalogue.rates import prices_at
+from gateway.clock import DAY_US
+from gateway.money import format_price
+from gateway.services import Services
+from gateway.surfaces import auth, listing
+from gateway.surfaces.http import Inbound, Outbound
+
+Json = dict[str, Any]
+
+HEAD, END = b'{"models":[', b"]}"
+OPERATION, MODALITY = "chat", "text"
+NEWEST = "v4"
+VERSION = b'"specificationVersion":"%b"'  # within a text its quotation marks would be escaped
+# Prices as clients know them, by rate; the first two are always told.
+ALWAYS = (("input", "prompt"), ("output", "completion"))
+SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "input_cache_write"))
+
+
+def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
+    """The language models that the key may call."""
+    caller = auth.caller_of(services, inbound)
+    at_us, holder = services.clock.now_us(), services.routing.catalogue
+    catalogue = holder.current()
+    refuse = predicate(caller.rules, at_us)
+    key = ("ai models", catalogue.version, at_us // DAY_US, caller.rules)
+
+    def make() -> bytes:
+        return HEAD + b",".join(_serialise(catalogue, catalogue.models.values(), at_us, refuse)) + END
+
+    newest = holder.remember(key, make)
+    tag, shared = holder.remember((*key, version), lambda: _as_version(newest, version))
+    own = services.routing.custom_catalogue.of(caller) if _reads_own(caller) else None
+    if own is None or not own.current().models:
+        return listing.reply(services, inbound, holder, tag, shared)
+    source = own
+
+    def make_own() -> tuple[str, bytes]:
+        models = listing.own_models(catalogue, source.current())
+        body = HEAD + b",".join(_serialise(source.current(), models, at_us, refuse)) + END
+        own_tag, body = _as_version(body, version)
+        return listing.tag_of(tag.encode() + own_tag.encode()), _join(body, shared)
+
+    tag, body = services.routing.custom_catalogue.listed(own, (*key, version), make_own)
+    return listing.reply(services, inbound, own, tag, body)
+
+
+def _reads_own(caller: Caller) -> bool:
+    """Whether the organization's own models are this caller's to see: a customer's key may only call."""
+    return caller.key_kind == "user"
+
+
+def _as_version(newest: bytes, version: int) -> tuple[str, bytes]:
+    """The tag and body of the list as clients of `version` take it."""
+    body = newest.replace(VERSION % NEWEST.encode(), VERSION % b"v%d" % version)
+    return listing.tag_of(body), body
+
+
+def _join(first: bytes, second: bytes) -> bytes:
+    former, latter = first[len(HEAD) : -len(END)], second[len(HEAD) : -len(END)]
+    return HEAD + former + (b"," if former and latter else b"") + latter + END
+
+
+def _serialise(catalogue: Catalogue, models: Iterable[Model], at_us: int, refuse: Predicate | None) -> Iterator[bytes]:
+    for model in models:
+        if model.output_modalities and MODALITY not in model.output_modalities:
+            continue
+        for mapping in model.mappings:
+            provider = catalogue.providers[mapping.provider]
+            if not _serves(mapping, provider, at_us) or (refuse is not None and refuse(mapping, provider) is not None):
+                continue
+            yield orjson.dumps(_entry(model, mapping, provider, at_us))
+
+
+def _serves(mapping: Mapping, provider: Provider, at_us: int) -> bool:
+    """Whether it can be called at all for text."""
+    if OPERATION not in mapping.operations or provider.priority <= 0:
+        return False
+    return mapping.priced and state_on(mapping, day_of(at_us)) != "deactivated"
+
+
+def _entry(model: Model, mapping: Mapping, provider: Provider, at_us: int) -> Json:
+    ident = mapping.key.removeprefix(f"{CUSTOM}:")
+    return {
+        "id": ident,
+        "name": model.name,
+        "description": model.description or f"{model.name} by {provider.name}.",
+        "modelType": "language",
+        "pricing": _pricing(mapping, at_us),
+        "specification": {
+            "specificationVersion": NEWEST,
+            "provider": mapping.provider.removeprefix(f"{CUSTOM}:"),
+            "modelId": ident,
+        },
+    }
+
+
+def _pricing(mapping: Mapping, at_us: int) -> Json | None:
+    """Today's base prices, exact decimal strings of USD a token."""
+    prices = prices_at(mapping.prices, at_us)
+    if prices is None:
+        return None
+    told = {name: format_price(getattr(prices.base, rate) or 0) for name, rate in ALWAYS}
+    return told | {
+        name: format_price(price) for name, rate in SOMETIMES if (price := getattr(prices.base, rate)) is not None
+    }

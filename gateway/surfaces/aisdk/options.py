@@ -1,0 +1,74 @@
+"""`providerOptions` of messages, parts and tools: cache marks, and what we handed out as `providerMetadata`."""
+
+from typing import Any
+
+from gateway.dialects.aisdk import IDENT, MARKING, OWN, SEALED, SIGNATURE, SUMMARY, VENDOR
+from gateway.neutral.parts import CacheMark, Reasoning
+
+SPELLINGS = ("cacheControl", "cache_control")
+LIVES = ("5m", "1h")
+NONE: dict[str, Any] = {}
+
+
+def read_mark(options: Any) -> CacheMark | None:
+    """The cache mark that the options of some vendor's namespace set; None where they set none that is known."""
+    if type(options) is not dict:
+        return None
+    for namespace in MARKING:
+        given = options.get(namespace)
+        if type(given) is not dict:
+            continue
+        for name in SPELLINGS:
+            control = given.get(name)
+            if type(control) is dict and control.get("type") == "ephemeral":
+                life = control.get("ttl")
+                return CacheMark(life if life in LIVES else "")
+    return None
+
+
+def read_own(options: Any) -> dict[str, Any]:
+    """Our own namespace; empty where there is none."""
+    own = options.get(OWN) if type(options) is dict else None
+    return own if type(own) is dict else NONE
+
+
+def read_signature(options: Any) -> tuple[str, str]:
+    """The opaque mark of a text or call and the vendor who wants it back."""
+    own = read_own(options)
+    return word(own, SIGNATURE), word(own, VENDOR)
+
+
+def read_reasoning(text: str, options: Any) -> Reasoning:
+    """A block of reasoning with all that its vendor wants back."""
+    own = read_own(options)
+    if not own:
+        return Reasoning(text)
+    return Reasoning(
+        text,
+        word(own, SIGNATURE),
+        word(own, SEALED),
+        word(own, VENDOR),
+        word(own, IDENT),
+        own.get(SUMMARY) is True,
+    )
+
+
+def write_reasoning(part: Reasoning) -> dict[str, Any]:
+    """The metadata of a block of reasoning; empty when nobody wants any of it back."""
+    own: dict[str, Any] = {}
+    for name, value in ((SIGNATURE, part.signature), (SEALED, part.sealed), (VENDOR, part.vendor), (IDENT, part.ident)):
+        if value:
+            own[name] = value
+    if part.summary:
+        own[SUMMARY] = True
+    return {OWN: own} if own else {}
+
+
+def write_signature(signature: str, vendor: str) -> dict[str, Any]:
+    """The metadata of a signed text or call; empty when it is not signed."""
+    return {OWN: {SIGNATURE: signature, VENDOR: vendor}} if signature else {}
+
+
+def word(own: dict[str, Any], name: str) -> str:
+    value = own.get(name)
+    return value if isinstance(value, str) else ""

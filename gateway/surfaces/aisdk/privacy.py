@@ -1,0 +1,22 @@
+"""What of a body is kept: all but its member `headers`, where clients repeat the caller's own headers, secrets too."""
+
+import msgspec
+from msgspec import Raw
+
+from gateway.surfaces import caps
+from gateway.threads import compute
+
+MEMBER = "headers"
+
+
+def without_headers(body: bytes) -> bytes:
+    """The body without the member, all else byte for byte; nothing of one that is no JSON object."""
+    return _strip(body) if len(body) < caps.LARGE else compute(_strip, body)
+
+
+def _strip(body: bytes) -> bytes:
+    try:
+        members = msgspec.json.decode(body, type=dict[str, Raw])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return b""
+    return msgspec.json.encode(members) if members.pop(MEMBER, None) is not None else body

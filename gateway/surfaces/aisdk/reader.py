@@ -1,0 +1,91 @@
+"""A language-model request as a neutral chat request."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from gateway.errors import InvalidRequest
+from gateway.neutral.chat import ChatRequest, Conversation
+from gateway.settings import LimitSettings
+from gateway.surfaces import caps
+from gateway.surfaces.aisdk import schema
+from gateway.surfaces.aisdk.prompt import Prompt
+from gateway.surfaces.aisdk.settings import PLACEHOLDER_BYTES, restated, write_settings
+from gateway.surfaces.http import Inbound
+from gateway.surfaces.validation_errors import unreadable
+
+VERSION_HEADER = "ai-language-model-specification-version"
+MODEL_HEADER = "ai-language-model-id"
+STREAMING_HEADER = "ai-language-model-streaming"
+NEWEST = 4
+VERSIONS = {"2": 2, "3": 3, "4": NEWEST}
+
+# How chat completions read a body: the checked one, and the neutral request.
+ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request, with what its answer needs to know of it: the specification version (2, 3, 4), the name under which
+    the caller bound web search ("": it did not), and what of the call options was left out."""
+
+    request: ChatRequest
+    version: int
+    search: str
+    warnings: list[dict[str, Any]]
+
+
+def version_of(inbound: Inbound, of_prefix: int) -> int:
+    """The version that the header names, else the prefix's."""
+    return VERSIONS.get(inbound.header(VERSION_HEADER).removeprefix("v"), of_prefix)
+
+
+def read(inbound: Inbound, version: int, limits: LimitSettings, read_chat: ReadChat) -> Question:
+    """The question of a request. InvalidRequest with the dotted path of what is wrong."""
+    model = inbound.header(MODEL_HEADER)
+    if not model:
+        raise InvalidRequest(f"Name the model in the header '{MODEL_HEADER}'.", param=MODEL_HEADER)
+    stream = inbound.header(STREAMING_HEADER).lower() == "true"
+    raw = inbound.body
+    return caps.read(limits, raw, _read, limits, raw, model, stream, version, read_chat)
+
+
+def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: int, read_chat: ReadChat) -> Question:
+    call = schema.decode(raw)
+    caps.check(limits, raw, call.prompt, None)
+    if not call.prompt:
+        raise InvalidRequest("The prompt is empty; give at least one message.", param="prompt")
+    try:
+        settings = write_settings(call, model, stream)
+        prompt = Prompt(call.prompt)
+    except UnicodeDecodeError as error:  # in a member that is handed on as it came
+        raise unreadable(error) from None
+    if not prompt.messages:
+        raise InvalidRequest("Nothing of the prompt is left for a model to read.", param="prompt")
+    _, asked = restated(lambda: read_chat(limits, settings.body), settings)
+    return Question(_join(asked, prompt, len(raw) >= caps.LARGE), version, settings.search, settings.warnings)
+
+
+def _join(asked: ChatRequest, prompt: Prompt, large: bool) -> ChatRequest:
+    """The request that asks `prompt` with the settings of `asked`, whose own messages only stand for it."""
+    needs, read_settings = asked.requirements, asked.decode
+    needs = structs.replace(
+        needs,
+        prompt_bytes=needs.prompt_bytes - PLACEHOLDER_BYTES + prompt.text,
+        messages=prompt.count,
+        vision=prompt.images > 0,
+        audio=prompt.sounds > 0,
+        documents=prompt.files > 0,
+        media=prompt.images + prompt.sounds + prompt.files,
+        cache_marks=needs.cache_marks or prompt.marked,
+        keeps_reasoning=True,
+    )
+
+    def decode() -> Conversation:
+        talk: Conversation = read_settings()
+        return dataclasses.replace(talk, messages=prompt.messages)
+
+    return ChatRequest(asked.requested_model, needs, decode, asked.options, user=asked.user, large=large)

@@ -1,0 +1,122 @@
+"""The operations of /v1/ai, /v3/ai and /v4/ai."""
+
+from collections.abc import Iterator
+from functools import partial, wraps
+
+import orjson
+
+from gateway.billing.context import RequestContext
+from gateway.dialects import aisdk as dialect
+from gateway.dialects.fields import restate
+from gateway.errors import GatewayError, NotSupported, UnknownModel
+from gateway.services import Services
+from gateway.surfaces import auth, replies
+from gateway.surfaces.aisdk import models, reader, schema, stream, writer
+from gateway.surfaces.aisdk.privacy import without_headers
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import About, ErrorFormat, HeaderParameter, Inbound, Operation, Outbound, Surface
+
+# Prefix → the version of the specification that its clients speak where no header says another.
+PREFIXES = {"/v1/ai": 2, "/v3/ai": 3, "/v4/ai": 4}
+NOT_FOUND = 404
+
+
+def ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
+    """An answer of a language model, whole or streamed; model, version and streaming are headers."""
+    try:
+        return _ask(read_chat, of_prefix, services, inbound)
+    except UnknownModel as error:
+        error.status = NOT_FOUND
+        raise
+    except NotSupported as error:
+        raise restate(error, dialect.NAME) from error
+
+
+def _ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
+    context = auth.admit(services, inbound, "chat", dialect.NAME)
+    if inbound.payload is not None:
+        inbound.payload.send_instead(without_headers(inbound.body))
+    version = reader.version_of(inbound, of_prefix)
+    question = reader.read(inbound, version, services.settings.limits, read_chat)
+    if question.request.requirements.stream:
+        return _stream(services, context, question)
+    answer = services.engine.chat.generate(context, question.request)
+    facts = Facts(context, answer.outcome, writer.ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    return replies.json_reply(writer.reply(answer.result, facts, question), context.shown_id, headers=headers)
+
+
+def _stream(services: Services, context: RequestContext, question: reader.Question) -> Outbound:
+    answering = services.engine.chat.stream(context, question.request)
+    facts = Facts(context, answering.outcome, writer.ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=True)
+    return replies.stream_reply(stream.frames(answering, facts, question), context.shown_id, headers)
+
+
+def _write_frame(error: GatewayError, request_id: str) -> bytes:
+    """The last frame of a stream that failed: a part of another kind would hang a client."""
+    return b"data: %b\n\n" % orjson.dumps(dialect.error_part(error, request_id))
+
+
+ERRORS = ErrorFormat(
+    dialect.NAME,
+    dialect.error_body,
+    {
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {"type": "object", "required": list(replies.MEMBERS), "properties": replies.MEMBERS}},
+    },
+    frame=_write_frame,
+)
+OBJECT = {"type": "object"}
+ANSWER = {
+    "type": "object",
+    "required": ["content", "finishReason", "usage", "warnings"],
+    "properties": {
+        "content": {"type": "array", "items": OBJECT},
+        "finishReason": {"type": ["string", "object"]},
+        "usage": OBJECT,
+        "warnings": {"type": "array", "items": OBJECT},
+        "providerMetadata": OBJECT,
+        "response": OBJECT,
+    },
+}
+CONFIG_ANSWER = {
+    "type": "object",
+    "required": ["models"],
+    "properties": {
+        "models": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["id", "name", "modelType", "specification"],
+                "properties": {"id": {"type": "string"}, "name": {"type": "string"}, "specification": OBJECT},
+            },
+        }
+    },
+}
+HEADERS = (
+    HeaderParameter(reader.MODEL_HEADER, "The model: provider/model, a bare id, or auto.", required=True),
+    HeaderParameter(reader.STREAMING_HEADER, "Whether the answer is a stream of parts.", ("true", "false")),
+    HeaderParameter(
+        reader.VERSION_HEADER, "The version of requests and answers; without it the prefix's.", tuple(reader.VERSIONS)
+    ),
+)
+TAG = "AI SDK"
+ASK = About("Ask a language model (AI SDK)", TAG, request=schema.CallOptions, answer=ANSWER, headers=HEADERS)
+CONFIG = About(
+    "The language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=(401, 403, 410, 503)
+)
+
+
+def surface(read_chat: reader.ReadChat) -> Surface:
+    """The surface; `read_chat` is how chat completions read a body, whose fields and limits hold here too."""
+    return Surface("aisdk", ERRORS, tuple(_operations(read_chat)), prefixes=tuple(PREFIXES))
+
+
+def _operations(read_chat: reader.ReadChat) -> Iterator[Operation]:
+    for prefix, version in PREFIXES.items():
+        answer = wraps(ask)(partial(ask, read_chat, version))
+        yield Operation("POST", f"{prefix}/language-model", answer, body="json", hot=True, paid=True, about=ASK)
+        config = wraps(models.show_config)(partial(models.show_config, version))
+        yield Operation("GET", f"{prefix}/config", config, about=CONFIG)

@@ -1,0 +1,84 @@
+"""Searches of a streamed answer in the order that clients expect: each call, its result, then the sources."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.neutral.events import ToolCallDelta
+from gateway.neutral.parts import Source
+from gateway.surfaces.aisdk import searches
+
+Json = dict[str, Any]
+
+
+class _Search(Struct, eq=False):
+    """One search: what is known of it, and how much of that was told."""
+
+    id: str
+    arguments: str = ""
+    called: bool = False
+    answered: bool = False
+
+
+class SearchOrder:
+    """Takes what a stream tells of searches, gives parts. Without a `name` that the caller bound only sources are told,
+    since clients fail at calls of tools that they did not define."""
+
+    def __init__(self, request_id: str, name: str) -> None:
+        self._request_id = request_id
+        self._name = name
+        self._known: dict[int, _Search] = {}
+        self._cited = 0
+
+    def has(self, block: int) -> bool:
+        return block in self._known
+
+    def run(self, event: ToolCallDelta) -> list[Json]:
+        """A piece of a search's call: nothing is told until all of it is there."""
+        known = self._known.get(event.block)
+        if known is None:
+            known = self._known[event.block] = _Search(event.id or f"search_{self._request_id}_{event.block}")
+        known.arguments += event.arguments
+        return []
+
+    def end(self, block: int) -> list[Json]:
+        """The block is whole."""
+        known = self._known.get(block)
+        return self._tell_call(known) if known is not None else []
+
+    def found(self, body: Json) -> list[Json]:
+        """A provider's own block with what a search found; nothing for any other block."""
+        ident, pages = searches.found_in(body)
+        known = next((one for one in self._known.values() if one.id == ident), None)
+        return self._answer(known, pages) if known is not None else []
+
+    def cite(self, source: Source, beside: list[Source]) -> list[Json]:
+        """A source, after the calls and results of all searches so far; `beside` came at the same time."""
+        if not self._known:
+            # A provider that tells its sources alone searched all the same.
+            self._known[-1] = _Search(f"search_{self._request_id}")
+        parts = self._answer_all(searches.found_of(beside))
+        ident = f"src_{self._request_id}_{self._cited}"
+        self._cited += 1
+        return [*parts, searches.write_source(source, ident)]
+
+    def close(self) -> list[Json]:
+        """The results of those that found nothing, as far as was told."""
+        return self._answer_all([])
+
+    def _answer_all(self, pages: list[Json]) -> list[Json]:
+        waiting = [one for one in self._known.values() if not one.answered]
+        return [part for one in waiting for part in self._answer(one, pages if one is waiting[-1] else [])]
+
+    def _answer(self, known: _Search, pages: list[Json]) -> list[Json]:
+        if known.answered:
+            return []
+        parts = self._tell_call(known)
+        known.answered = True
+        return [*parts, searches.write_result(known.id, self._name, pages)] if self._name else []
+
+    def _tell_call(self, known: _Search) -> list[Json]:
+        if known.called or not self._name:
+            return []
+        known.called = True
+        return [searches.write_call(known.id, self._name, known.arguments)]

@@ -1,0 +1,69 @@
+"""Web searches that the provider ran, as calls and results under the name that the caller bound them to.
+
+Whatever a provider tells of its searches, a caller sees a call with its query, then its result, then the sources.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from gateway.neutral.parts import Source
+
+Json = dict[str, Any]
+
+RESULT = "web_search_result"
+PAGED = "application/pdf"
+PLAIN = "text/plain"
+
+
+def write_call(ident: str, name: str, arguments: str) -> Json:
+    """The call; every one of its tools' schemas takes an object with a query."""
+    text = orjson.dumps({"query": _query_of(arguments)}).decode()
+    return {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text, "providerExecuted": True}
+
+
+def write_result(ident: str, name: str, found: list[Json]) -> Json:
+    return {"type": "tool-result", "toolCallId": ident, "toolName": name, "result": found}
+
+
+def write_source(source: Source, ident: str) -> Json:
+    """A page, or a place in what the caller gave."""
+    if source.url:
+        title = {"title": source.title} if source.title else {}
+        return {"type": "source", "sourceType": "url", "id": ident, "url": source.url, **title}
+    kind = PAGED if source.place is not None and source.place.kind == "pages" else PLAIN
+    return {
+        "type": "source",
+        "sourceType": "document",
+        "id": ident,
+        "mediaType": kind,
+        "title": source.title or "Document",
+    }
+
+
+def found_of(sources: Iterable[Source]) -> list[Json]:
+    """The result of a search whose pages are known by what was cited of them."""
+    pages = {source.url: source.title for source in sources if source.url}
+    return [{"type": RESULT, "url": url, "title": title} for url, title in pages.items()]
+
+
+def found_in(body: Json) -> tuple[str, list[Json]]:
+    """The id of a call and what it found, of a provider's own block of results; ("", []) for a block that is none."""
+    ident, content = body.get("tool_use_id"), body.get("content")
+    if not isinstance(ident, str) or not isinstance(content, list):
+        return "", []
+    pages = [one for one in content if isinstance(one, dict) and isinstance(one.get("url"), str)]
+    return ident, [{"type": RESULT, "url": one["url"], "title": one.get("title") or ""} for one in pages]
+
+
+def _query_of(arguments: str) -> str:
+    try:
+        given = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return ""
+    if not isinstance(given, dict):
+        return ""
+    queries = given.get("queries")
+    query = given.get("query") or (queries[0] if isinstance(queries, list) and queries else "")
+    return query if isinstance(query, str) else ""

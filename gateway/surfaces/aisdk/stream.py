@@ -1,0 +1,238 @@
+"""A neutral stream as stream parts: blocks opened and closed in order, calls whole at their end."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from gateway.dialects.aisdk import error_part
+from gateway.errors import GatewayError
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Event,
+    Failed,
+    Finished,
+    Heartbeat,
+    Notice,
+    PartFound,
+    Progress,
+    ReasoningDelta,
+    RefusalDelta,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.parts import Image, Reasoning
+from gateway.surfaces.aisdk import writer
+from gateway.surfaces.aisdk.options import write_reasoning, write_signature
+from gateway.surfaces.aisdk.reader import Question
+from gateway.surfaces.aisdk.search_order import SearchOrder
+from gateway.surfaces.aisdk.versions import step_down
+from gateway.surfaces.facts import Facts
+from gateway.surfaces.replies import write_frames
+
+Json = dict[str, Any]
+
+# A comment: an event of its own would hang or fail clients of the older versions.
+KEEP_ALIVE = b": keep-alive\n\n"
+DONE = b"data: [DONE]\n\n"
+TEXT_END = b"}\n\n"
+SILENT = (Started, Progress, Notice)
+
+
+def frames(batches: Iterable[Batch], facts: Facts, question: Question) -> Iterator[bytes]:
+    """Server-sent events, one item a batch. A whole answer ends in `finish` and [DONE]; a broken one in an `error` part
+    and a `finish` that says so, without [DONE]."""
+    stream = _Stream(facts, question)
+    return write_frames(batches, stream.write, stream.fail)
+
+
+class _Call:
+    """A call of the caller's own that is being written."""
+
+    __slots__ = ("id", "name", "pieces", "custom", "signature", "vendor", "begun")
+
+    def __init__(self) -> None:
+        self.id = self.name = self.signature = self.vendor = ""
+        self.pieces: list[str] = []
+        self.custom = self.begun = False
+
+
+class _Stream:
+    """The state of one stream. Of text and reasoning one block is open at a time, each with a number of its own."""
+
+    def __init__(self, facts: Facts, question: Question) -> None:
+        self._facts, self._question = facts, question
+        self._begun = self._called = False
+        self._kind: type | None = None  # of the block that is open
+        self._block = self._text = -1  # its number upstream; the same when it is text
+        self._id = -1
+        self._head = b""  # what its text deltas begin with
+        self._thoughts: list[ReasoningDelta] = []
+        self._signatures: list[str] = []
+        self._vendor = ""
+        self._calls: dict[int, _Call] = {}
+        self._searches = SearchOrder(facts.context.request_id, question.search)
+
+    def write(self, batch: Batch) -> bytes:
+        """All frames of one batch, joined."""
+        sent: list[bytes] = []
+        for event in batch:
+            if type(event) is TextDelta and event.block == self._text and event.choice == 0 and not event.signature:
+                sent += (self._head, orjson.dumps(event.text), TEXT_END)
+            elif type(event) is Heartbeat:
+                sent.append(KEEP_ALIVE)
+            elif type(event) is Failed:
+                sent.append(self.fail(event.error))
+            elif type(event) is Finished:
+                sent.append(self._finish(event))
+            elif type(event) not in SILENT and getattr(event, "choice", 0) == 0:
+                parts = self._parts(event, batch)
+                if parts:
+                    sent += (self._start(), *map(self._frame, parts))
+        return b"".join(sent)
+
+    def fail(self, error: GatewayError) -> bytes:
+        """The error, and a finish that nobody takes for a good one. What is open stays open."""
+        start = b"" if self._begun else self._start(served=False)
+        begun = bool(self._facts.outcome.attempts)
+        usage, metadata = writer.write_costs(self._facts) if begun else (writer.write_no_costs(), {})
+        finish = {"type": "finish", "finishReason": writer.FAILED, "usage": usage}
+        told = self._frame(error_part(error, self._facts.context.shown_id))
+        return start + told + self._frame(writer.with_metadata(finish, metadata))
+
+    def _frame(self, part: Json) -> bytes:
+        return b"data: %b\n\n" % orjson.dumps(step_down(part, self._question.version))
+
+    def _start(self, served: bool = True) -> bytes:
+        """Warnings, then who answers: both are sure when the first piece is there."""
+        if self._begun:
+            return b""
+        self._begun = True
+        warnings = writer.write_warnings(self._facts, self._question)
+        start = self._frame({"type": "stream-start", "warnings": warnings})
+        if not served:
+            return start
+        return start + self._frame({"type": "response-metadata", **writer.write_response(self._facts)})
+
+    def _parts(self, event: Event, batch: Batch) -> list[Json]:
+        """The parts of one event."""
+        match event:
+            case TextDelta() | RefusalDelta():
+                return self._say(event)
+            case ReasoningDelta():
+                return self._think(event)
+            case ToolCallDelta():
+                return self._call(event)
+            case BlockDone():
+                return self._end_block(event.block)
+            case SourceFound():
+                beside = [one.source for one in batch if type(one) is SourceFound and one.choice == 0]
+                return self._searches.cite(event.source, beside)
+            case PartFound(part=Image(media=media)):
+                return [*self._close(), writer.write_file(media, "image/png")]
+            case PartFound(part=part):
+                return self._searches.found(getattr(part, "body", {}))
+        return []
+
+    def _say(self, event: TextDelta | RefusalDelta) -> list[Json]:
+        parts = self._open(TextDelta, event.block, "text")
+        if type(event) is TextDelta and event.signature:
+            self._signatures.append(event.signature)
+            self._vendor = event.vendor or self._vendor
+        if event.text:
+            parts.append({"type": "text-delta", "id": str(self._id), "delta": event.text})
+        return parts
+
+    def _think(self, event: ReasoningDelta) -> list[Json]:
+        parts = self._open(ReasoningDelta, event.block, "reasoning")
+        if event.signature or event.sealed or not self._thoughts:
+            self._thoughts.append(event)
+        if event.text:
+            parts.append({"type": "reasoning-delta", "id": str(self._id), "delta": event.text})
+        return parts
+
+    def _open(self, kind: type, block: int, name: str) -> list[Json]:
+        """Close what is open, if it is another block, and open this one."""
+        if self._kind is kind and self._block == block:
+            return []
+        parts = self._close()
+        self._id += 1
+        self._kind, self._block = kind, block
+        if kind is TextDelta:
+            self._text = block
+            self._head = b'data: {"type":"text-delta","id":"%d","delta":' % self._id
+        return [*parts, {"type": f"{name}-start", "id": str(self._id)}]
+
+    def _close(self) -> list[Json]:
+        """The end of the block that is open, with what its vendor wants back."""
+        kind, ident = self._kind, str(self._id)
+        self._kind, self._block, self._text = None, -1, -1
+        if kind is None:
+            return []
+        if kind is TextDelta:
+            metadata = write_signature("".join(self._signatures), self._vendor)
+            self._signatures, self._vendor = [], ""
+            return [writer.with_metadata({"type": "text-end", "id": ident}, metadata)]
+        pieces, self._thoughts = self._thoughts, []
+        whole = Reasoning(
+            signature="".join(piece.signature for piece in pieces),
+            sealed="".join(piece.sealed for piece in pieces),
+            vendor=next((piece.vendor for piece in pieces if piece.vendor), ""),
+            ident=next((piece.ident for piece in pieces if piece.ident), ""),
+            summary=any(piece.summary for piece in pieces),
+        )
+        return [writer.with_metadata({"type": "reasoning-end", "id": ident}, write_reasoning(whole))]
+
+    def _call(self, event: ToolCallDelta) -> list[Json]:
+        """A piece of a call; begun once its name is known. One that the provider runs is a search."""
+        if event.executed or self._searches.has(event.block):
+            return [*self._close(), *self._searches.run(event)]
+        parts = self._close() if event.block not in self._calls else []
+        call = self._calls.setdefault(event.block, _Call())
+        call.id, call.name = call.id or event.id, call.name or event.name
+        call.signature += event.signature
+        call.vendor = call.vendor or event.vendor
+        call.custom = call.custom or event.custom
+        if event.arguments:
+            call.pieces.append(event.arguments)
+        piece = event.arguments
+        if not call.begun and call.name:
+            call.begun, piece = True, "".join(call.pieces)
+            parts.append({"type": "tool-input-start", "id": call.id, "toolName": call.name})
+        if call.begun and piece and not call.custom:
+            parts.append({"type": "tool-input-delta", "id": call.id, "delta": piece})
+        return parts
+
+    def _end_block(self, block: int) -> list[Json]:
+        if block in self._calls:
+            return self._end_call(block)
+        if block == self._block:
+            return self._close()
+        return self._searches.end(block)
+
+    def _end_call(self, block: int) -> list[Json]:
+        """A call is whole: only now clients may run it. One without a name cannot be run."""
+        call = self._calls.pop(block)
+        if not call.begun:
+            return []
+        self._called = True
+        whole = writer.write_call(call.id, call.name, "".join(call.pieces), call.custom, call.signature, call.vendor)
+        return [{"type": "tool-input-end", "id": call.id}, whole]
+
+    def _finish(self, event: Finished) -> bytes:
+        """What is still open, then the end with usage and price."""
+        parts = self._close()
+        for block in list(self._calls):
+            parts += self._end_call(block)
+        parts += self._searches.close()
+        sent = self._start() + b"".join(map(self._frame, parts))
+        try:
+            usage, metadata = writer.write_costs(self._facts)
+        except GatewayError as error:
+            return sent + self.fail(error)
+        reason = writer.write_finish(event.reason, self._called)
+        finish = {"type": "finish", "finishReason": reason, "usage": usage, "providerMetadata": metadata}
+        return sent + self._frame(finish) + DONE

@@ -1,0 +1,71 @@
+"""An answer of the newest specification version taken down to an older one, a small step for each.
+
+Wire facts: the types of `@ai-sdk/provider` 2, 3 and 4. A client of version 2 never ends a stream with a part that it
+does not know, so no step may leave one in.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+Json = dict[str, Any]
+Step = dict[str, Callable[[Json], Json]]
+
+NEWEST, OLDEST = 4, 2
+BODY = "generate"  # what the steps call the body of a whole answer, which is no part
+
+
+def step_down(part: Json, version: int) -> Json:
+    """A stream part or content part as a client of `version` knows it."""
+    return part if version == NEWEST else _take(part, part["type"], version)
+
+
+def step_body_down(body: Json, version: int) -> Json:
+    """The body of a whole answer as a client of `version` knows it."""
+    if version == NEWEST:
+        return body
+    body["content"] = [step_down(part, version) for part in body["content"]]
+    return _take(body, BODY, version)
+
+
+def _take(part: Json, kind: str, version: int) -> Json:
+    for older, step in ((3, TO_3), (2, TO_2)):
+        if version <= older and kind in step:
+            part = step[kind](part)
+    return part
+
+
+def _bare_file(part: Json) -> Json:
+    """The data of a file is base64 alone. One at an address has none: it is shown as a text."""
+    data = part["data"]
+    if data["type"] == "url":
+        return {"type": "text", "text": f"![file]({data['url']})"}
+    return {**part, "data": data["data"]}
+
+
+def _named_setting(part: Json) -> Json:
+    """Warnings name the setting as version 2 calls it, too."""
+    told = [{**one, "setting": one["feature"]} if one["type"] == "unsupported" else one for one in part["warnings"]]
+    return {**part, "warnings": told}
+
+
+def _flat_end(part: Json) -> Json:
+    """The finish reason is a word, usage one level of numbers."""
+    usage = part["usage"]
+    read, made = usage["inputTokens"], usage["outputTokens"]
+    flat = {
+        "inputTokens": read["total"],
+        "outputTokens": made["total"],
+        "totalTokens": read["total"] + made["total"],
+        "reasoningTokens": made["reasoning"],
+        "cachedInputTokens": read["cacheRead"],
+    }
+    return {**part, "finishReason": part["finishReason"]["unified"], "usage": flat}
+
+
+TO_3: Step = {"file": _bare_file}
+TO_2: Step = {
+    "tool-result": lambda part: {**part, "providerExecuted": True},
+    "stream-start": _named_setting,
+    "finish": _flat_end,
+    BODY: lambda body: _named_setting(_flat_end(body)),
+}

@@ -1,0 +1,30 @@
+"""What of a request was not fulfilled, in the one form that clients of all versions take."""
+
+from typing import Any
+
+from msgspec import to_builtins
+
+from gateway.surfaces.aisdk import schema as wire
+
+Json = dict[str, Any]
+
+
+def unsupported(name: str) -> Json:
+    """A call option that has no counterpart here."""
+    return {"type": "unsupported", "feature": name, "details": f"{name} has no effect and was left out."}
+
+
+def unsupported_tool(tool: wire.ProviderTool) -> Json:
+    """A tool of a vendor's own that is none here; with the tool itself, for one client fails without it."""
+    shown: Json = to_builtins(tool)
+    return {
+        "type": "unsupported-tool",
+        "tool": shown,
+        "feature": f"tool {tool.id}",
+        "details": f"{tool.id} is not offered here and was left out.",
+    }
+
+
+def other(message: str) -> Json:
+    """What the target that served could not carry."""
+    return {"type": "other", "message": message}

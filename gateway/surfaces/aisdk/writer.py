@@ -1,0 +1,167 @@
+"""A neutral answer as the body of a generate call, and what streams tell in the same way."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from gateway.clock import to_iso
+from gateway.dialects.aisdk import FINISH_WRITE, OWN, write_usage
+from gateway.neutral.chat import ChatResult
+from gateway.neutral.parts import (
+    Audio,
+    File,
+    Image,
+    Media,
+    Part,
+    Reasoning,
+    Refusal,
+    Source,
+    Text,
+    ToolCall,
+    VendorPart,
+)
+from gateway.neutral.usage import NOTHING
+from gateway.surfaces.aisdk import searches
+from gateway.surfaces.aisdk.options import write_reasoning, write_signature
+from gateway.surfaces.aisdk.reader import Question
+from gateway.surfaces.aisdk.versions import step_body_down
+from gateway.surfaces.aisdk.warnings import other
+from gateway.surfaces.facts import Facts
+
+Json = dict[str, Any]
+
+ID_PREFIX = "gen_"
+FAILED = {"unified": "error", "raw": "error"}
+
+
+def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
+    """The body in the question's version. Of several choices the first is told: the format has room for one."""
+    choice = result.choices[0]
+    content = _Content(facts, question.search).write(choice.parts)
+    called = any(part["type"] == "tool-call" and not part.get("providerExecuted") for part in content)
+    usage, metadata = write_costs(facts)
+    body: Json = {
+        "content": content,
+        "finishReason": write_finish(choice.finish, called),
+        "usage": usage,
+        "warnings": write_warnings(facts, question),
+        "providerMetadata": metadata,
+        "response": write_response(facts),
+    }
+    return orjson.dumps(step_body_down(body, question.version))
+
+
+def write_finish(reason: Any, called: bool) -> Json:
+    """Clients run tools whenever there are calls of theirs, so calls decide between the two usual words."""
+    unified = FINISH_WRITE[reason]
+    if reason in ("stop", "tool_calls"):
+        unified = "tool-calls" if called else "stop"
+    return {"unified": unified, "raw": reason}
+
+
+def write_costs(facts: Facts) -> tuple[Json, Json]:
+    """Usage and provider metadata, both with what the answer cost."""
+    cost = facts.cost()
+    return write_usage(facts.usage, cost), {OWN: {**facts.metadata(), **cost}}
+
+
+def write_no_costs() -> Json:
+    """The usage of an answer that nobody began."""
+    return write_usage(NOTHING, {})
+
+
+def write_warnings(facts: Facts, question: Question) -> list[Json]:
+    return [*question.warnings, *map(other, facts.warnings)]
+
+
+def write_response(facts: Facts) -> Json:
+    timestamp = to_iso(facts.context.at_us)
+    return {"id": facts.answer_id, "timestamp": timestamp, "modelId": facts.served}
+
+
+def write_file(media: Media, usual_type: str) -> Json:
+    kind = media.media_type or usual_type
+    data = {"type": "url", "url": media.url} if media.url else {"type": "data", "data": media.data}
+    return {"type": "file", "mediaType": kind, "data": data}
+
+
+def write_call(ident: str, name: str, arguments: str, custom: bool, signature: str, vendor: str) -> Json:
+    """A call that the caller has to run. `input` is JSON text; free text is a JSON string."""
+    text = orjson.dumps(arguments).decode() if custom else arguments or "{}"
+    call: Json = {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text}
+    return with_metadata(call, write_signature(signature, vendor))
+
+
+def with_metadata(part: Json, metadata: Json) -> Json:
+    if metadata:
+        part["providerMetadata"] = metadata
+    return part
+
+
+class _Content:
+    """The parts of one whole answer, in order."""
+
+    def __init__(self, facts: Facts, search: str) -> None:
+        self._request_id = facts.context.request_id
+        self._search = search
+        self._sources = 0
+        self._searched = False
+
+    def write(self, parts: Sequence[Part]) -> list[Json]:
+        found: dict[str, list[Json]] = {}
+        for part in parts:
+            if isinstance(part, VendorPart):
+                ident, pages = searches.found_in(part.body)
+                found[ident] = pages
+        ran = [part for part in parts if isinstance(part, ToolCall) and part.executed]
+        sources = [source for part in parts for source in getattr(part, "sources", ())]
+        if ran and ran[-1].id not in found:
+            found[ran[-1].id] = searches.found_of(sources)
+        content: list[Json] = []
+        for part in parts:
+            content += self._write(part, found, sources)
+        return content
+
+    def _write(self, part: Part, found: dict[str, list[Json]], sources: list[Source]) -> list[Json]:
+        match part:
+            case Text():
+                return self._write_text(part, sources)
+            case Refusal():
+                return [{"type": "text", "text": part.text}]
+            case Reasoning():
+                return [with_metadata({"type": "reasoning", "text": part.text}, write_reasoning(part))]
+            case ToolCall() if part.executed:
+                return self._write_search(part.id, part.arguments, found.get(part.id, []))
+            case ToolCall():
+                return [write_call(part.id, part.name, part.arguments, part.custom, part.signature, part.vendor)]
+            case Image():
+                return [write_file(part.media, "image/png")]
+            case Audio():
+                return [write_file(part.media, "audio/wav")]
+            case File():
+                return [write_file(part.media, "application/octet-stream")]
+        return []
+
+    def _write_text(self, part: Text, sources: list[Source]) -> list[Json]:
+        content: list[Json] = []
+        if part.sources and not self._searched:
+            # A provider that tells its sources alone searched all the same.
+            content += self._write_search(f"search_{self._request_id}", "", searches.found_of(sources))
+        for source in part.sources:
+            content.append(searches.write_source(source, f"src_{self._request_id}_{self._sources}"))
+            self._sources += 1
+        if part.text or part.signature:
+            text = {"type": "text", "text": part.text}
+            content.append(with_metadata(text, write_signature(part.signature, part.vendor)))
+        return content
+
+    def _write_search(self, ident: str, arguments: str, found: list[Json]) -> list[Json]:
+        """A search that was switched on by an option has no name that the caller would know: nothing is told."""
+        self._searched = True
+        if not self._search:
+            return []
+        return [
+            searches.write_call(ident, self._search, arguments),
+            searches.write_result(ident, self._search, found),
+        ]

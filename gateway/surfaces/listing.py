@@ -1,0 +1,64 @@
+"""Model lists as answers: serialised once for all who see the same, named by an ETag, compressed for who takes that."""
+
+import gzip
+import hashlib
+import re
+
+from gateway.accounts.access import CUSTOM
+from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.catalogue.entries import Model
+from gateway.services import Services
+from gateway.surfaces.http import Inbound, Outbound
+
+JSON = ("Content-Type", "application/json")
+HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
+LEVEL = 6  # of compression: a tenth of the size; more takes much longer for little
+NO_WEIGHT = re.compile(r"q=0(\.0*)?")
+
+
+def reply(services: Services, inbound: Inbound, holder: Current, tag: str, body: bytes) -> Outbound:
+    """The list with its tag, or 304 when the caller's If-None-Match names it. What is compressed is remembered by
+    `holder`, with what the list was made of."""
+    packed = accepts_gzip(inbound.header("accept-encoding"))
+    if packed:
+        tag, body = _packed(services, holder, tag, body)
+    headers = [*HEADERS, ("ETag", tag), ("x-request-id", inbound.shown_id)]
+    if _matches(inbound.header("if-none-match"), tag):
+        return Outbound(304, headers)
+    return Outbound(200, [JSON, *headers, *((("Content-Encoding", "gzip"),) if packed else ())], body)
+
+
+def tag_of(text: bytes) -> str:
+    """The ETag of a serialised list."""
+    return f'"{hashlib.sha256(text).hexdigest()[:32]}"'
+
+
+def own_models(catalogue: Catalogue, own: Catalogue, asked: str = "") -> list[Model]:
+    """The organization's own models, or the one `asked`; not those of a provider whose name the catalogue has too,
+    for calls go to the catalogue's. The generic one has its name there."""
+    idents = (asked,) if asked else own.models
+    hidden = {name for name in {i.partition("/")[0] for i in idents} if name != CUSTOM and catalogue.provider(name)}
+    return [own.models[i] for i in idents if i in own.models and i.partition("/")[0] not in hidden]
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding names gzip, and not to refuse it (RFC 9110, 12.5.3)."""
+    for offer in header.lower().split(","):
+        coding, _, weight = offer.partition(";")
+        if coding.strip() in ("gzip", "x-gzip"):
+            return not NO_WEIGHT.fullmatch(weight.strip())
+    return False
+
+
+def _packed(services: Services, holder: Current, tag: str, body: bytes) -> tuple[str, bytes]:
+    """The list compressed, with a tag of its own: made once for each list, in a thread, for it takes a while."""
+
+    def make() -> bytes:
+        return services.background.threads.run(gzip.compress, body, LEVEL, mtime=0)
+
+    return f'{tag[:-1]}-gzip"', holder.remember(("packed model list", tag), make)
+
+
+def _matches(header: str, tag: str) -> bool:
+    """RFC 9110 section 13.1.2: any of a list, weak comparison, or "*"."""
+    return header == "*" or any(part.strip().removeprefix("W/") == tag for part in header.split(",") if part.strip())
