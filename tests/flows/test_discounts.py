@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fakes.mint import Mint
 from support.gateways import LocalGateway, local_gateway
-from support.spending import BODIES, STREAMED, TOKEN_NUSD, write_mint
+from support.spending import BODIES, STREAMED, TOKEN_NUSD, say_in_headers, write_mint
 
 from gateway.accounts import members
 from gateway.accounts.discounts import EVERY, DiscountInfo
@@ -37,23 +37,26 @@ def set_discount(gateway: LocalGateway, ppm: int, provider: str = EVERY, model: 
 
 def ask(gateway: LocalGateway, path: str, **more: Any) -> httpx.Response:
     with httpx.Client(trust_env=False, timeout=20) as http:
-        headers = {"Authorization": f"Bearer {gateway.key}"}
         body = {"model": "mint/coin"} | BODIES[path]("Hello") | more
+        headers = {"Authorization": f"Bearer {gateway.key}", **say_in_headers(path, body)}
         return http.post(gateway.address + path, json=body, headers=headers)
 
 
 def metadata_of(told: httpx.Response) -> dict[str, Any]:
     """The metadata of an answer, whole or streamed, in whichever dialect."""
     if not told.headers["content-type"].startswith("text/event-stream"):
-        body = told.json()
-        return body.get("metadata") or body["llmgateway"]
+        return _metadata_in(told.json())
     for line in reversed(told.text.splitlines()):
         if line.startswith("data: {"):
             event = json.loads(line[6:])
-            found = event.get("metadata") or event.get("response", {}).get("llmgateway")
+            found = _metadata_in(event) or _metadata_in(event.get("response", {}))
             if found:
                 return found
     raise AssertionError(told.text)
+
+
+def _metadata_in(body: dict[str, Any]) -> dict[str, Any]:
+    return body.get("metadata") or body.get("llmgateway") or body.get("providerMetadata", {}).get("llmgateway", {})
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from fakes.mint import Mint
 from support.gateways import GatewayProcess, Start
-from support.spending import BODIES, STREAMED, TOKEN_NUSD, query, reserved_nusd, until
+from support.spending import BODIES, STREAMED, TOKEN_NUSD, query, reserved_nusd, say_in_headers, until
 
 from gateway.threads import Job
 
@@ -25,9 +25,10 @@ def abort(gateway: GatewayProcess, mint: Mint, mark: str, chance: random.Random,
     words = f"mark:{mark} gap:0.004" if streamed else f"mark:{mark} wait:{chance.uniform(0.05, 0.6):.2f}"
     body = {"model": "mint/coin"} | BODIES[path](words) | ({"stream": True} if streamed else {})
     payload = json.dumps(body).encode()
+    said = "".join(f"{name}: {value}\r\n" for name, value in say_in_headers(path, body).items())
     head = (
         f"POST {path} HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {gateway.key}\r\nx-request-id: {mark}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\nConnection: close\r\n\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\n{said}Connection: close\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as connection:
         connection.sendall(head.encode() + payload)

@@ -57,6 +57,11 @@ def _talk(text: str) -> list[Json]:
     return [{"role": "user", "content": text}]
 
 
+def _prompt(text: str) -> Json:
+    """The call options of the AI SDK, which names the model in a header."""
+    return {"prompt": [{"role": "user", "content": [{"type": "text", "text": text}]}], "maxOutputTokens": 100}
+
+
 BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/chat/completions": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/completions": lambda text: {"prompt": text, "max_tokens": 100},
@@ -65,8 +70,23 @@ BODIES: dict[str, Callable[[str], Json]] = {
     # As many bytes as its tokens need for their bound.
     "/v1/embeddings": lambda text: {"model": "mint/leaf", "input": f"{text:<120}"},
     "/v1/responses/compact": lambda text: {"input": text},
+    "/v1/ai/language-model": _prompt,
+    "/v3/ai/language-model": _prompt,
+    "/v4/ai/language-model": _prompt,
 }
-STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v4/ai/language-model")
+# Paths that lead to one handler, of which one is enough where the way of a request is not the matter.
+ALIKE = ("/v1/ai/language-model", "/v3/ai/language-model")
+
+
+def say_in_headers(path: str, body: Json) -> dict[str, str]:
+    """What the surface of the AI SDK wants to hear in headers."""
+    if "/ai/" not in path:
+        return {}
+    stream = "true" if body.get("stream") else "false"
+    return {"ai-language-model-id": body["model"], "ai-language-model-streaming": stream}
+
+
 # Run with the environment of an installation: makes a key for each limit (nano-dollars) and prints the tokens.
 KEYS = """
 import sys
