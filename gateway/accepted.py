@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway import settings
+from gateway import extensions, settings
 from gateway.catalogue import kept, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.loader import CatalogueError
@@ -146,6 +146,7 @@ def in_one_line(problems: list[str] | tuple[str, ...]) -> str:
 
 
 def _load(chosen: Settings) -> Catalogue:
+    extensions.install(chosen.server.extensions)
     return loader.load(chosen.catalogue.path, sandbox=chosen.catalogue.sandbox)
 
 

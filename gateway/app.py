@@ -6,7 +6,7 @@ from typing import Any
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from gateway import logs
+from gateway import extensions, logs
 from gateway import settings as configuration
 from gateway.background import Background, make_background
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
@@ -63,6 +63,7 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     """Everything put together; tests hand in their own settings or services."""
     chosen = settings or (services.settings if services else configuration.load())
     logs.set_up(chosen.log, chosen.environment)
+    table.add(surface for one in extensions.load(chosen.server.extensions) for surface in one.surfaces)
     wired = services or build(chosen)
     try:
         wired.start()

@@ -1,6 +1,7 @@
 """The operations of the product that ask models for something: one entry each.
 
 Surfaces are ways in (chat is asked for by four of them); what stands here holds for an operation by whatever surface.
+The names here are the only ones that catalogue entries may use.
 """
 
 from collections.abc import Callable
@@ -49,3 +50,13 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens),
     )
 }
+# Catalogue entries name these too; no surface asks for them yet.
+UNSERVED = (
+    "images", "image_edits", "speech", "transcriptions", "translations", "moderations", "ocr", "rerank", "videos",
+    "realtime", "decisions",
+)  # fmt: skip
+
+
+def names() -> tuple[str, ...]:
+    """The name of every operation that a catalogue entry may serve."""
+    return (*OPERATIONS, *UNSERVED)

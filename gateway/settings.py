@@ -50,6 +50,7 @@ class Server:
     allowed_hosts: tuple[str, ...]
     hsts_s: int
     loop_lag_ms: int
+    extensions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

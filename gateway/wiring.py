@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway import accepted
+from gateway import accepted, extensions
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.custom_providers import read_caps as read_provider_caps
@@ -95,6 +95,7 @@ class WorkerBase:
 
 def build(settings: Settings) -> Services:
     """Make and connect everything. SettingsError when the store or the catalogue is not fit to serve."""
+    extensions.install(settings.server.extensions)
     base = _open_base(settings)
     try:
         return _assemble(base)

@@ -54,6 +54,7 @@ TRIED_THROUGH = {
     "telemetry/": ("flows/test_request_line.py",),
     "transport/": ("unit/transport/test_replies.py",),
     "clock.py": ("unit/limits/test_spending.py",),
+    "extensions.py": ("flows/test_contributing.py",),
     "ids.py": ("unit/store/test_database.py",),
     "lazy_import.py": ("unit/test_footprint.py",),
     "starting.py": ("flows/test_boot.py",),

@@ -7,28 +7,11 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, get_args
 
+from gateway import operations
 from gateway.catalogue.entries import DataPolicy, Mapping, Model, Peak, Prices, Provider, Stability, Tier, TokenRates
+from gateway.catalogue.protocols import PROTOCOLS
 from gateway.money import price_per_million
 
-PROTOCOLS = (
-    "openai",
-    "openai-responses",
-    "anthropic",
-    "google",
-    "bedrock",
-    "cohere",
-    "prediction",
-    "elevenlabs",
-    "sandbox",
-)
-OPERATIONS = (
-    "chat", "embeddings", "images", "image_edits", "speech", "transcriptions", "translations", "moderations", "ocr",
-    "rerank", "videos", "realtime", "decisions",
-)  # fmt: skip
-DEFAULT_AUTH = {
-    "anthropic": "x-api-key", "google": "x-goog-api-key", "bedrock": "sigv4", "elevenlabs": "xi-api-key",
-    "sandbox": "none",
-}  # fmt: skip
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._:@+-]*")
 PROVIDER_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
@@ -194,9 +177,10 @@ def _multipliers(value: Any) -> dict[str, str]:
 
 def _operations(value: Any) -> tuple[str, ...]:
     names = _texts(value)
-    strange = [name for name in names if name not in OPERATIONS]
+    known = operations.names()
+    strange = [name for name in names if name not in known]
     if strange or not names:
-        raise ValueError(f"unknown operation {', '.join(strange) or 'none'}; known: {', '.join(OPERATIONS)}")
+        raise ValueError(f"unknown operation {', '.join(strange) or 'none'}; known: {', '.join(known)}")
     return names
 
 

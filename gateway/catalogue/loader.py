@@ -8,8 +8,8 @@ from typing import Any
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
-from gateway.catalogue.fields import DEFAULT_AUTH
 from gateway.catalogue.layers import Layer, overlay, read_folder, read_snapshot
+from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
 from gateway.settings import CONFIG, SettingsError
 
 FOLDER = CONFIG / "catalogue"
@@ -17,7 +17,6 @@ SNAPSHOT = "snapshot.json.gz"
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
-VERSION_PATHS = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "/v1", "google": "/v1beta"}
 REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
 
 
@@ -88,11 +87,9 @@ def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     """`auth` by protocol; `version_path` by the address, and by protocol for a provider without one."""
     address = fields.get("address", "")
     found = VERSION_END.search(address)
-    usual = "" if address else VERSION_PATHS.get(fields["protocol"], "")
-    defaults = {
-        "auth": DEFAULT_AUTH.get(fields["protocol"], "bearer"),
-        "version_path": found.group() if found else usual,
-    }
+    usual = PROTOCOLS.get(fields["protocol"]) or ProtocolEntry()
+    version_path = found.group() if found else "" if address else usual.version_path
+    defaults = {"auth": usual.auth, "version_path": version_path}
     return defaults | fields
 
 

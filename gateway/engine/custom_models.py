@@ -5,13 +5,14 @@ from collections.abc import Mapping as Values
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from gateway import operations
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviderInfo, CustomProviders
 from gateway.accounts.provider_keys import ProviderKeys, StoredCredential
 from gateway.catalogue.addresses import join_base
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
-from gateway.catalogue.fields import OPERATIONS, read_prices
+from gateway.catalogue.fields import read_prices
 from gateway.errors import InvalidRequest, UnknownModel
 from gateway.providers.credentials import CREDITS
 from gateway.routing.resolve import CustomModel
@@ -25,7 +26,6 @@ NAMED = 8  # models that a refusal lists
 ABLE: dict[str, Any] = {
     "vision": True, "audio": True, "documents": True, "tools": True, "parallel_tool_calls": True, "reasoning": True,
     "json_output": True, "json_output_schema": True, "web_search": True, "verbosity": True, "supports_n": True,
-    "operations": OPERATIONS,
 }  # fmt: skip
 
 
@@ -189,6 +189,7 @@ def _mapping(provider_id: str, base_url: str, entry: Values[str, Any], prices: t
         context_length=_size(entry, "context_length"),
         max_output=_size(entry, "max_output"),
         **ABLE,
+        operations=operations.names(),
     )
 
 

@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-from gateway import settings
+from gateway import extensions, settings
 from gateway.catalogue import loader
 from gateway.errors import NotFound
 
@@ -13,7 +13,9 @@ from gateway.errors import NotFound
 @click.pass_context
 def check_catalogue(ctx: click.Context) -> None:
     """Print every mistake in the catalogue's files; exit 1 when there is one."""
-    problems = loader.check(settings.load().catalogue.path)
+    own = settings.load()
+    extensions.install(own.server.extensions)
+    problems = loader.check(own.catalogue.path)
     for problem in problems:
         click.echo(problem)
     if problems:

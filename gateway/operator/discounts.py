@@ -4,7 +4,6 @@ import click
 
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.discounts import EVERY, DiscountInfo, Discounts
-from gateway.catalogue.loader import load
 from gateway.errors import InvalidRequest
 from gateway.money import format_fraction, parse_fraction
 from gateway.operator.installation import Installation, opened
@@ -46,9 +45,7 @@ def set_(ctx: click.Context, fraction: str, start: str | None, end: str | None, 
     ends = read_time(end) if end else None
     wanted = DiscountInfo(place["organization"], place["provider"], place["model"], _read(fraction), begins, ends)
     installation = ctx.with_resource(opened())
-    own = installation.settings.catalogue
-    catalogue = load(own.path, sandbox=own.sandbox)
-    click.echo(_discounts(installation).put(wanted, catalogue, actor=OPERATOR).id)
+    click.echo(_discounts(installation).put(wanted, installation.catalogue, actor=OPERATOR).id)
 
 
 @discounts.command()

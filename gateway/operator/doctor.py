@@ -6,7 +6,6 @@ from gateway.accounts.discounts import Discounts
 from gateway.billing import rerating
 from gateway.billing.reconciliation import doctor as examine
 from gateway.billing.rerating import Report
-from gateway.catalogue.loader import load
 from gateway.errors import InvalidRequest
 from gateway.money import format_usd
 from gateway.operator.installation import opened
@@ -50,8 +49,7 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool) -
     if to_us <= from_us:
         raise InvalidRequest("--to must be later than --from.")
     installation = ctx.with_resource(opened())
-    own = installation.settings.catalogue
-    catalogue = load(own.path, sandbox=own.sandbox)
+    catalogue = installation.catalogue
     now_us = installation.database.now_us() if prices == "now" else None
     discounts = Discounts(installation.database, installation.control)
     report = rerating.rerate(installation.database, catalogue, from_us, to_us, now_us=now_us, discounts=discounts)

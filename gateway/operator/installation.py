@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
-from gateway import settings
+from gateway import extensions, settings
 from gateway.accounts.models import MODELS
 from gateway.accounts.vault import Vault
 from gateway.admin.bootstrap import Administration, Grant
 from gateway.billing.ledger_close import LedgerClose
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.loader import load
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.errors import Conflict
@@ -28,6 +30,13 @@ class Installation:
     @cached_property
     def settings(self) -> settings.Settings:
         return settings.load()
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The catalogue that workers serve."""
+        own = self.settings
+        extensions.install(own.server.extensions)
+        return load(own.catalogue.path, sandbox=own.catalogue.sandbox)
 
     @cached_property
     def clock(self) -> Clock:

@@ -8,7 +8,6 @@ import click
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.custom_providers import CustomProviders, read_caps
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
-from gateway.catalogue.loader import load
 from gateway.limits.budgets import Budgets
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
@@ -121,7 +120,7 @@ def add_provider(ctx: click.Context, organization_id: str, name: str, base_url: 
     """Add a custom provider; its key is added with `provider-keys add <organization> custom:<name>`."""
     entries = [{"id": model} for model in models]
     installation = ctx.with_resource(opened())
-    built_in = load(installation.settings.catalogue.path).providers
+    built_in = installation.catalogue.providers
     made = _providers(installation).add(organization_id, name, base_url, entries, actor=OPERATOR, built_in=built_in)
     click.echo(made.provider_id)
 

@@ -33,9 +33,9 @@ class Resources:
     token: Tokens
 
 
-# A line for each protocol: the name that catalogue entries use, and how it is made. The sandbox speaks the words of the
+# A line for each of `catalogue/protocols.py` that is spoken: how it is made. The sandbox speaks the words of the
 # one that it imitates.
-PROTOCOLS: dict[str, Callable[[Resources], Wire]] = {
+MAKERS: dict[str, Callable[[Resources], Wire]] = {
     "openai": lambda given: chat_wire("openai", OpenAIChat(given.token), embeddings=OpenAIEmbeddings(given.token)),
     "sandbox": lambda given: chat_wire("sandbox", OpenAIChat(), embeddings=OpenAIEmbeddings()),
     "openai-responses": lambda given: chat_wire("openai-responses", OpenAIResponses(given.token)),
@@ -58,7 +58,7 @@ def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:
 def make_protocols(transport: Transport, clock: Clock) -> dict[str, Wire]:
     """One stateless object for each protocol."""
     given = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token)
-    return {name: make(given) for name, make in PROTOCOLS.items()}
+    return {name: make(given) for name, make in MAKERS.items()}
 
 
 def make_upstreams(wires: dict[str, Wire], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:

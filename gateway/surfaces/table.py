@@ -1,5 +1,7 @@
 """The surfaces of the product: the one list that blueprints, express lane, error formats and description come from."""
 
+from collections.abc import Iterable
+
 from gateway.console import table as console
 from gateway.surfaces import health, openapi
 from gateway.surfaces.aisdk import routes as aisdk
@@ -21,6 +23,12 @@ SURFACES: tuple[Surface, ...] = (
     console.SURFACE,
     openapi.surface(lambda: described()),
 )
+
+
+def add(surfaces: Iterable[Surface]) -> None:
+    """Serve these as well, each once."""
+    global SURFACES
+    SURFACES = tuple(dict.fromkeys((*SURFACES, *surfaces)))
 
 
 def operations() -> list[Operation]:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gevent
@@ -20,9 +19,10 @@ from openai import OpenAI
 from support.gateways import ROOT, LocalGateway, local_gateway
 
 from gateway import background, operations
-from gateway.catalogue import fields
+from gateway.catalogue.loader import CatalogueError
+from gateway.catalogue.protocols import PROTOCOLS
 from gateway.providers import registry
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 from gateway.store.database import Database
 from gateway.store.migrations import migrate
 from gateway.surfaces import table
@@ -79,18 +79,19 @@ def _side(hunk: str, sign: str) -> str:
 
 
 @pytest.fixture
-def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """A function that imports a package of the example, which lies outside of the product."""
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder outside of the product from which Python imports; what came from it is forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    names: list[str] = []
-
-    def load(name: str) -> ModuleType:
-        names.append(name)
-        return importlib.import_module(name)
-
-    yield load
-    for name in names:
-        sys.modules.pop(name, None)
+    modules, surfaces = set(sys.modules), table.SURFACES
+    tables = [(entries, dict(entries)) for entries in (operations.OPERATIONS, registry.MAKERS, PROTOCOLS)]
+    yield tmp_path
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+    for entries, before in tables:
+        entries.clear()
+        entries.update(before)
+    table.SURFACES = surfaces
 
 
 def ask(gateway: LocalGateway, model: str, stream: bool = False) -> str:
@@ -124,17 +125,18 @@ class Completer(FakeServer):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_protocol_is_added_by_its_folder(tmp_path, settings, imported, monkeypatch, stream) -> None:
+def test_a_protocol_is_added_by_its_folder(outside, settings, stream) -> None:
     example = Example("A protocol")
-    example.write(tmp_path)
-    made = example.line("gateway/providers/registry.py", AcmeCompletion=imported("acme_protocol").AcmeCompletion)
-    monkeypatch.setattr(registry, "PROTOCOLS", registry.PROTOCOLS | made)
-    monkeypatch.setattr(fields, "PROTOCOLS", (*fields.PROTOCOLS, *example.line("gateway/catalogue/fields.py")))
+    example.write(outside)
+    added = {"GATEWAY_SERVER_EXTENSIONS": "acme_protocol", "GATEWAY_CATALOGUE_PATH": str(outside / "catalogue")}
     with Completer() as service:
         environment = {"ACME_COMPLETE_KEY": "key", "LLM_ACME_COMPLETE_BASE_URL": service.url}
-        with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
+        with local_gateway(settings, **added, **environment) as gateway:
             assert ask(gateway, "acme-small", stream) == "Hello? Yes."
     assert service.calls == ["/complete"]
+    AcmeCompletion = importlib.import_module("acme_protocol").AcmeCompletion
+    assert set(example.line("gateway/providers/registry.py", AcmeCompletion=AcmeCompletion)) == {"acme"}
+    assert example.line("gateway/catalogue/protocols.py") == {"acme": PROTOCOLS["acme"]}
 
 
 class Shortener(FakeServer):
@@ -146,21 +148,13 @@ class Shortener(FakeServer):
         return send_json(start, 200, {"digest": text[:5], "tokens_in": 20, "tokens_out": 5})
 
 
-def test_an_operation_is_added_by_its_request_its_codec_and_its_route(tmp_path, settings, imported, monkeypatch):
-    Example("A protocol").write(tmp_path)
+def test_an_operation_with_its_protocol_and_its_surface_is_added_by_one_folder(outside, settings) -> None:
     example = Example("An operation")
-    example.write(tmp_path)
-    module = imported("acme_digest")
-    (entry,) = example.line("gateway/operations.py", **vars(module))
-    monkeypatch.setitem(operations.OPERATIONS, entry.name, entry)
-    monkeypatch.setattr(fields, "OPERATIONS", (*fields.OPERATIONS, *example.line("gateway/catalogue/fields.py")))
-    chat, codec = imported("acme_protocol").AcmeCompletion(), module.DigestCodec()
-    monkeypatch.setattr(fields, "PROTOCOLS", (*fields.PROTOCOLS, "acme"))
-    monkeypatch.setitem(registry.PROTOCOLS, "acme", lambda given: registry.chat_wire("acme", chat, acme_digest=codec))
-    monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, module.SURFACE))
+    example.write(outside)
+    added = {"GATEWAY_SERVER_EXTENSIONS": "acme_digest", "GATEWAY_CATALOGUE_PATH": str(outside / "catalogue")}
     with Shortener() as service:
         environment = {"ACME_DIGEST_KEY": "key", "LLM_ACME_DIGEST_BASE_URL": service.url}
-        with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
+        with local_gateway(settings, **added, **environment) as gateway:
             client = gateway.app.flask.test_client()
             headers = {"Authorization": f"Bearer {gateway.key}"}
             body = {"model": "acme-short", "text": "A long text."}
@@ -170,14 +164,14 @@ def test_an_operation_is_added_by_its_request_its_codec_and_its_route(tmp_path, 
             chat_model = client.post("/v1/digest", json=body | {"model": "gpt-4o-mini"}, headers=headers)
             assert chat_model.status_code == 400
     assert service.calls == ["/digest"]
+    (entry,) = example.line("gateway/operations.py", **vars(importlib.import_module("acme_digest")))
+    assert operations.OPERATIONS["acme_digest"] == entry
 
 
-def test_a_surface_is_added_by_its_folder_and_a_line(tmp_path, settings, imported, monkeypatch) -> None:
+def test_a_surface_is_added_by_its_folder(outside, settings) -> None:
     example = Example("A surface")
-    example.write(tmp_path)
-    added = example.line("gateway/surfaces/table.py", acme_surface=imported("acme_surface"))
-    monkeypatch.setattr(table, "SURFACES", (*table.SURFACES, *added))
-    with local_gateway(settings) as gateway:
+    example.write(outside)
+    with local_gateway(settings, GATEWAY_SERVER_EXTENSIONS="acme_surface") as gateway:
         browser = gateway.app.flask.test_client()
         headers = {"Authorization": f"Bearer {gateway.key}"}
         good = browser.post("/acme/answer", json={"model": "auto", "question": "Hello?"}, headers=headers)
@@ -185,6 +179,34 @@ def test_a_surface_is_added_by_its_folder_and_a_line(tmp_path, settings, importe
         assert (good.status_code, bool(good.json["answer"])) == (200, True)
         assert (bad.status_code, set(bad.json)) == (400, {"problem", "code"})
         assert browser.post("/acme/nowhere").json["problem"]
+    acme_surface = importlib.import_module("acme_surface")
+    assert example.line("gateway/surfaces/table.py", acme_surface=acme_surface) == (table.SURFACES[-1],)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import acme_nothing", "acme_nothing"),
+        ("EXTENSION = None", "no EXTENSION"),
+        (
+            "from gateway import extensions as e\nEXTENSION = e.Extension(protocols={'openai': 1})",
+            "openai already",
+        ),
+    ],
+)
+def test_an_extension_that_cannot_be_taken_ends_the_start(outside, settings, text, told) -> None:
+    (outside / "acme_broken.py").write_text(text)
+    with pytest.raises(SettingsError, match=told), local_gateway(settings, GATEWAY_SERVER_EXTENSIONS="acme_broken"):
+        pass
+
+
+def test_a_protocol_that_nobody_speaks_ends_the_start(outside, settings) -> None:
+    Example("A protocol").write(outside)
+    with (
+        pytest.raises(CatalogueError, match="unknown protocol 'acme'"),
+        local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(outside / "catalogue")),
+    ):
+        pass
 
 
 def test_a_setting_is_read_from_its_default_and_the_environment(tmp_path: Path) -> None:
@@ -221,10 +243,10 @@ def test_a_migration_is_applied_to_an_empty_and_to_a_running_database(
     assert migrate(database, folder) == []
 
 
-def test_recurring_work_is_added_by_a_function_and_a_line(tmp_path, settings, imported, monkeypatch) -> None:
+def test_recurring_work_is_added_by_a_function_and_a_line(outside, settings, monkeypatch) -> None:
     example = Example("Recurring work (a job)")
-    example.write(tmp_path)
-    (job,) = example.line("gateway/background.py", acme_report=imported("acme_report"))
+    example.write(outside)
+    (job,) = example.line("gateway/background.py", acme_report=importlib.import_module("acme_report"))
     monkeypatch.setattr(background, "TABLE", (*background.TABLE, replace(job, first_s=0.0)))
     with local_gateway(settings) as gateway:
         reports = gateway.app.background.reports

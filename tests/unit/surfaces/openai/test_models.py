@@ -249,7 +249,7 @@ def test_auto_takes_as_much_as_the_largest_of_its_choices(services):
 
 def test_auto_takes_what_the_choices_within_reach_take(equipped):
     assert entries(equipped, "available=true")["auto"]["context_length"] == 0
-    equipped.catalogue.swap(
+    equipped.routing.catalogue.swap(
         Catalogue((BOTH, model("wide", mapping("keen", "wide", context_length=7000))), (SAFE, KEEN), {}, "v4")
     )
     assert entries(equipped, "available=true")["auto"]["context_length"] == 7000

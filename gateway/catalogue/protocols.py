@@ -1,0 +1,25 @@
+"""The protocols that catalogue entries may name, each with what is usual for it where an entry does not say it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolEntry:
+    """`auth` is how a key is sent, `version_path` where an address ends that a provider's entry leaves out."""
+
+    auth: str = "bearer"
+    version_path: str = ""
+
+
+# What carries a protocol out is in `providers/registry.py`; for "prediction" and "elevenlabs" there is nothing yet.
+PROTOCOLS: dict[str, ProtocolEntry] = {
+    "openai": ProtocolEntry(version_path="/v1"),
+    "openai-responses": ProtocolEntry(version_path="/v1"),
+    "anthropic": ProtocolEntry("x-api-key", "/v1"),
+    "google": ProtocolEntry("x-goog-api-key", "/v1beta"),
+    "bedrock": ProtocolEntry("sigv4"),
+    "cohere": ProtocolEntry(),
+    "prediction": ProtocolEntry(),
+    "elevenlabs": ProtocolEntry("xi-api-key"),
+    "sandbox": ProtocolEntry("none"),
+}

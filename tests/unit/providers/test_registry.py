@@ -1,0 +1,22 @@
+"""The protocols that are spoken are those that catalogue entries may name."""
+
+from gateway.catalogue.protocols import PROTOCOLS
+from gateway.clock import Clock
+from gateway.operations import OPERATIONS
+from gateway.providers.registry import MAKERS, make_protocols
+from gateway.settings import load
+from gateway.transport import Transport
+
+# Entries may name them, and are served when somebody speaks them.
+UNSPOKEN = {"prediction", "elevenlabs"}
+
+
+def test_every_protocol_of_the_catalogue_is_spoken_but_those_named_here():
+    assert set(PROTOCOLS) - set(MAKERS) == UNSPOKEN and set(MAKERS) <= set(PROTOCOLS)
+
+
+def test_a_protocol_is_made_under_its_own_name_with_codecs_of_known_operations():
+    settings = load({"GATEWAY_ENV": "test"})
+    made = make_protocols(Transport(settings.timeouts, settings.security), Clock())
+    assert {name: wire.name for name, wire in made.items()} == {name: name for name in MAKERS}
+    assert {name for wire in made.values() for name in wire.codecs} <= set(OPERATIONS)
