@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench soak fuzz public-client drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench soak fuzz public-client agents ai-sdk drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -52,6 +52,10 @@ public-client: .venv/test.stamp
 # Claude Code, Codex and opencode (from npm, pinned) write a file through the gateway on every family of upstreams.
 agents: .venv/test.stamp
 	$(BIN)/pytest tests/agents
+
+# The AI SDK's majors 5, 6 and 7 (from npm, pinned, with a node of their own) over stand-ins of every upstream format.
+ai-sdk: .venv/test.stamp
+	$(BIN)/pytest tests/ai_sdk
 
 # A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin.
 browser: .venv/test.stamp

@@ -210,7 +210,7 @@ class InputExample(Shape):
 class FunctionTool(Shape, tag_field="type", tag="function"):
     name: str
     description: str | None = None
-    schema: Raw | None = field(default=None, name="inputSchema")
+    schema: Raw | UnsetType = field(default=UNSET, name="inputSchema")
     strict: bool | None = None
     examples: list[InputExample] | None = field(default=None, name="inputExamples")
     options: Any = field(default=None, name="providerOptions")
@@ -249,7 +249,7 @@ class TextFormat(Shape, tag_field="type", tag="text"):
 
 
 class JsonFormat(Shape, tag_field="type", tag="json"):
-    schema: Raw | None = None
+    schema: Raw | UnsetType = UNSET
     name: str | None = None
     description: str | None = None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
 from gateway.dialects.aisdk import OWN, SEARCH_FIELDS, SEARCH_TOOLS
 from gateway.dialects.fields import NAMES
@@ -91,7 +91,7 @@ def restated(read: Callable[[], Any], settings: CallSettings) -> Any:
 
 
 def _write_format(wanted: wire.JsonFormat) -> Json:
-    if wanted.schema is None or wanted.schema == NULL:
+    if isinstance(wanted.schema, UnsetType) or wanted.schema == NULL:
         return {"type": "json_object"}
     inner: Json = {"name": wanted.name or FORMAT_NAME, "schema": wanted.schema}
     if wanted.description:
@@ -129,7 +129,7 @@ def _write_function(tool: wire.FunctionTool, place: int) -> Json:
         description += EXAMPLES + "\n".join(bytes(memoryview(one.input)).decode() for one in tool.examples)
     if description:
         function["description"] = description.strip()
-    if tool.schema is not None and tool.schema != NULL:
+    if not isinstance(tool.schema, UnsetType) and tool.schema != NULL:
         if bytes(memoryview(tool.schema)[:1]) != b"{":
             raise invalid(f"tools.{place}.inputSchema", "expected an object with a JSON Schema")
         function["parameters"] = tool.schema

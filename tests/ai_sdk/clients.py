@@ -1,0 +1,105 @@
+"""The AI SDK's majors as their users install them: where they come from, and one of them at work."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+HERE = Path(__file__).resolve().parent
+# Major → packages. The vendors' packages bring their own tools, which are called through the gateway.
+MAJORS = {
+    5: {
+        "ai": "5.0.277",
+        "@ai-sdk/gateway": "2.0.168",
+        "@ai-sdk/openai": "2.0.130",
+        "@ai-sdk/anthropic": "2.0.112",
+        "@ai-sdk/google": "2.0.108",
+    },
+    6: {
+        "ai": "6.0.326",
+        "@ai-sdk/gateway": "3.0.232",
+        "@ai-sdk/openai": "3.0.141",
+        "@ai-sdk/anthropic": "3.0.137",
+        "@ai-sdk/google": "3.0.141",
+    },
+    7: {
+        "ai": "7.0.173",
+        "@ai-sdk/gateway": "4.0.146",
+        "@ai-sdk/openai": "4.0.118",
+        "@ai-sdk/anthropic": "4.0.105",
+        "@ai-sdk/google": "4.0.121",
+    },
+}
+SHARED = {"zod": "4.6.7"}
+# Major 7 wants a newer node than many machines have; the registry has it as a package of each platform.
+NODE = "22.23.3"
+PREFIXES = {5: "/v1/ai", 6: "/v3/ai", 7: "/v4/ai"}
+INSTALL_S = 600
+ANSWER_S = 60
+Json = dict[str, Any]
+
+
+def install(folder: Path) -> Path:
+    """Fetched from the package registry once, kept in `folder`, a folder for each major in it; the node to run them
+    with. Skips where they cannot be had."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    for major, packages in MAJORS.items():
+        _install(folder / f"major-{major}", {**packages, **SHARED})
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    package = f"node-{platform.system().lower()}-{machine}"
+    _install(folder / "node", {package: NODE})
+    return folder / "node" / "node_modules" / package / "bin" / "node"
+
+
+def _install(folder: Path, packages: dict[str, str]) -> None:
+    wanted = sorted(f"{package}@{version}" for package, version in packages.items())
+    stamp = folder / "installed.json"
+    if stamp.exists() and json.loads(stamp.read_text()) == wanted:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", *wanted]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
+    if done.returncode != 0:
+        pytest.skip(f"the package registry gives no {wanted[0]}: {done.stderr[-300:]}")
+    stamp.write_text(json.dumps(wanted))
+
+
+@dataclass
+class Sdk:
+    """One major in a process of its own. `ask` has the SDK do one thing and gives what it gave."""
+
+    major: int
+    process: Any
+    address: str
+    key: str
+
+    @classmethod
+    def start(cls, node: Path, folder: Path, major: int, address: str, key: str) -> "Sdk":
+        command = [str(node), str(HERE / "drive.mjs"), str(folder / f"major-{major}")]
+        bare = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return cls(major, subprocess.Popen(command, env=bare, **pipes), address, key)
+
+    def ask(self, op: str, model: str = "", *, prefix: str = "", key: str = "", **options: Any) -> Json:
+        base = self.address + (prefix or PREFIXES[self.major])
+        command = {"op": op, "baseURL": base, "apiKey": key or self.key, "model": model, **options}
+        with gevent.Timeout(ANSWER_S):
+            self.process.stdin.write(json.dumps(command).encode() + b"\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        assert line, "the SDK's process ended"
+        answer: Json = json.loads(line)
+        return answer
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()

@@ -1,0 +1,38 @@
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ai_sdk.clients import MAJORS, Sdk, install
+from ai_sdk.scene import Scene
+from contract.makers import MAKERS
+from contract.stage import write_catalogue
+from support.gateways import GatewayProcess
+
+HERE = "ai_sdk"
+CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "ai-sdk"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Packages are fetched and run only when this folder is asked for by name."""
+    return None if any(HERE in Path(arg.split("::")[0]).parts for arg in config.args) else True
+
+
+@pytest.fixture(scope="session")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A gateway under gunicorn, as a user runs it, before all makers' stand-ins, and each major of the SDK."""
+    node, folder = install(CACHE), tmp_path_factory.mktemp("ai-sdk")
+    with ExitStack() as running:
+        fakes: dict[str, Any] = {name: running.enter_context(maker.fake()) for name, maker in MAKERS.items()}
+        environment = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
+        environment |= {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in MAKERS.items()}
+        environment["GATEWAY_CATALOGUE_PATH"] = str(write_catalogue(folder / "catalogue"))
+        environment["GATEWAY_BOOTSTRAP_CREDITS_USD"] = "100"
+        gateway = GatewayProcess(folder / "data", **environment)
+        running.callback(gateway.stop)
+        gateway.start()
+        sdks = {major: Sdk.start(node, CACHE, major, gateway.address, gateway.key) for major in MAJORS}
+        for sdk in sdks.values():
+            running.callback(sdk.stop)
+        yield Scene(gateway, fakes, sdks)

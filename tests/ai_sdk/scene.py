@@ -1,0 +1,43 @@
+"""A whole scene for the SDKs: gateway, makers, majors, and what is seen of each."""
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+from ai_sdk.clients import Sdk
+from contract.makers import MAKERS, Say
+from support.gateways import GatewayProcess
+
+PATIENCE_S = 5.0
+
+
+@dataclass
+class Scene:
+    gateway: GatewayProcess
+    fakes: dict[str, Any]
+    sdks: dict[int, Sdk]
+
+    def script(self, maker: str, *says: Say) -> None:
+        """What the maker will say, in order; all that it heard before is forgotten."""
+        fake = self.fakes[maker]
+        fake.calls.clear()
+        fake._script.clear()
+        fake.script(*(MAKERS[maker].script(say) for say in says))
+
+    def heard(self, maker: str) -> list[Any]:
+        """What the maker was sent; every request of it was one that the real service would take."""
+        calls = self.fakes[maker].calls
+        assert [call.problem for call in calls if call.problem] == []
+        return [call.body for call in calls]
+
+    def rows(self, expected: int = -1) -> list[tuple]:
+        """(request, provider, finish, cost) of all attempts, once there are as many as expected."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            with sqlite3.connect(f"file:{self.gateway.data}/gateway.db?mode=ro", uri=True) as store:
+                rows = store.execute('SELECT request, provider, finish, cost_nusd FROM "usage" ORDER BY at').fetchall()
+            if len(rows) >= expected or time.monotonic() > until:
+                return rows
+            gevent.sleep(0.05)

@@ -1,0 +1,283 @@
+"""The AI SDK's majors 5, 6 and 7 through the gateway, over OpenAI, Anthropic and Google upstreams."""
+
+import time
+
+import pytest
+from ai_sdk.clients import MAJORS, PREFIXES
+from ai_sdk.scene import Scene
+from contract.cases import ANSWER, PDF, PLACE, PNG, WAV
+from contract.makers import SOURCE, Say
+
+PATIENCE = 0.5
+UPSTREAMS = ("openai", "anthropic", "google")
+WEATHER = {"description": "Tells the weather.", "schema": PLACE, "result": {"sky": "rain"}}
+OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
+
+
+def able(maker: str) -> str:
+    return f"fake-{maker}/{maker}-able"
+
+
+@pytest.fixture(params=list(MAJORS))
+def major(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.fixture(params=UPSTREAMS)
+def maker(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("prefix", list(PREFIXES.values()))
+@pytest.mark.parametrize("op", ["text", "stream"])
+def test_every_major_generates_and_streams_at_every_prefix(scene: Scene, major: int, prefix: str, op: str) -> None:
+    scene.script("openai", Say("Good day."))
+    told = scene.sdks[major].ask(op, able("openai"), prefix=prefix, prompt="Hello", maxOutputTokens=50)
+    assert told.get("error") is None and told.get("errors", []) == []
+    assert (told["text"], told["finishReason"]) == ("Good day.", "stop")
+    usage = told["usage"]
+    assert usage["inputTokens"] > 0 and usage["outputTokens"] > 0
+    assert usage["totalTokens"] == usage["inputTokens"] + usage["outputTokens"]
+    own = told["providerMetadata"]["llmgateway"]
+    assert own["used_provider"] == "fake-openai" and own["cost"] > 0 and len(own["routing"]) == 1
+    (heard,) = scene.heard("openai")
+    assert heard["max_completion_tokens"] == 50
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+def test_tools_are_called_over_several_steps(scene: Scene, major: int, maker: str, op: str) -> None:
+    says = [Say(tools=(("weather", OSLO),)), Say("And there?", tools=(("weather", ROME),)), Say("Rain in both.")]
+    scene.script(maker, *says)
+    told = scene.sdks[major].ask(op, able(maker), prompt="Weather?", tools={"weather": WEATHER}, steps=5)
+    assert told.get("error") is None and told.get("errors", []) == []
+    assert [step["finishReason"] for step in told["steps"]] == ["tool-calls", "tool-calls", "stop"]
+    assert [call["input"] for step in told["steps"] for call in step["toolCalls"]] == [
+        {"city": "Oslo"},
+        {"city": "Rome"},
+    ]
+    assert told["text"] == "Rain in both." and len(scene.heard(maker)) == 3
+
+
+def test_parallel_calls_of_a_stream_are_all_run(scene: Scene, major: int, maker: str) -> None:
+    scene.script(maker, Say(tools=(("weather", OSLO), ("weather", ROME)), piece=1, fragment=1), Say("Both wet."))
+    told = scene.sdks[major].ask("stream", able(maker), prompt="Weather?", tools={"weather": WEATHER}, steps=3)
+    assert told["errors"] == [] and told["text"] == "Both wet."
+    assert [call["input"] for call in told["steps"][0]["toolCalls"]] == [{"city": "Oslo"}, {"city": "Rome"}]
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+@pytest.mark.parametrize("maker", ["anthropic", "google", "responses"])
+def test_reasoning_comes_back_with_its_signature_over_two_turns(scene: Scene, major: int, maker: str, op: str) -> None:
+    """The strict makers refuse reasoning that lacks what they signed or sealed."""
+    says = [Say(thinking="I must look.", sealed="gAAAsealed==", tools=(("weather", OSLO),)), Say("Rain.")]
+    scene.script(maker, *says)
+    options = {"llmgateway": {"reasoning_effort": "high"}}
+    told = scene.sdks[major].ask(
+        op, able(maker), prompt="Weather?", tools={"weather": WEATHER}, steps=3, providerOptions=options
+    )
+    assert told.get("error") is None and told.get("errors", []) == []
+    assert told["text"] == "Rain." and [step["finishReason"] for step in told["steps"]] == ["tool-calls", "stop"]
+    scene.heard(maker)
+
+
+def test_a_conversation_goes_on_with_the_messages_that_the_sdk_made(scene: Scene, major: int) -> None:
+    scene.script("anthropic", Say("Aha.", thinking="Hm."), Say("Still so."))
+    options = {"llmgateway": {"reasoning_effort": "high"}}
+    asked = [{"role": "user", "content": "Why?"}]
+    first = scene.sdks[major].ask("text", able("anthropic"), messages=asked, providerOptions=options)
+    assert first["reasoningText"] == "Hm."
+    going_on = [*asked, *first["messages"], {"role": "user", "content": "Sure?"}]
+    told = scene.sdks[major].ask("text", able("anthropic"), messages=going_on, providerOptions=options)
+    assert told["text"] == "Still so."
+    heard = scene.heard("anthropic")[1]["messages"][1]["content"]
+    assert [block["type"] for block in heard] == ["thinking", "text"] and heard[0]["signature"]
+
+
+@pytest.mark.parametrize("op", ["object", "streamObject"])
+def test_objects_fit_their_schema(scene: Scene, major: int, maker: str, op: str) -> None:
+    scene.script(maker, Say('{"city": "Oslo", "people": 700000}'))
+    told = scene.sdks[major].ask(op, able(maker), prompt="The largest city?", schema=ANSWER)
+    assert told.get("errors", []) == [] and told["object"] == {"city": "Oslo", "people": 700000}
+    scene.heard(maker)
+
+
+FILES = {
+    "bytes": ({"$bytes": PNG}, {"$bytes": PDF}),
+    "base64": (PNG, PDF),
+    "data URL": (f"data:image/png;base64,{PNG}", f"data:application/pdf;base64,{PDF}"),
+}
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_images_and_documents_reach_every_maker(scene: Scene, major: int, maker: str, form: str) -> None:
+    scene.script(maker, Say("A cat."))
+    image, paper = FILES[form]
+    content = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image", "image": image},
+        {"type": "file", "data": paper, "mediaType": "application/pdf", "filename": "paper.pdf"},
+    ]
+    told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": content}])
+    assert told.get("error") is None and told["text"] == "A cat."
+    heard = str(scene.heard(maker))
+    assert PNG in heard and PDF in heard
+
+
+@pytest.mark.parametrize("maker", ["openai", "anthropic"])
+def test_images_by_address_reach_the_makers_that_load_them(scene: Scene, major: int, maker: str) -> None:
+    scene.script(maker, Say("A cat."))
+    image = {"type": "image", "image": {"$url": "https://pictures.example/cat.png"}}
+    told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": [image]}])
+    assert told.get("error") is None and told["text"] == "A cat."
+    assert "https://pictures.example/cat.png" in str(scene.heard(maker))
+
+
+@pytest.mark.parametrize("maker", ["openai", "google"])
+@pytest.mark.parametrize("sound", [{"$bytes": WAV}, WAV], ids=["bytes", "base64"])
+def test_sound_reaches_the_makers_that_hear(scene: Scene, major: int, maker: str, sound: object) -> None:
+    scene.script(maker, Say("A bell."))
+    content = [{"type": "text", "text": "What?"}, {"type": "file", "data": sound, "mediaType": "audio/wav"}]
+    told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": content}])
+    assert told.get("error") is None and told["text"] == "A bell." and WAV in str(scene.heard(maker))
+
+
+IMAGES_OF_TOOLS = {
+    5: {"type": "media", "data": PNG, "mediaType": "image/png"},
+    6: {"type": "image-data", "data": PNG, "mediaType": "image/png"},
+    7: {"type": "file", "data": {"type": "data", "data": PNG}, "mediaType": "image/png"},
+}
+
+
+def test_an_image_from_a_tool_reaches_the_model(scene: Scene, major: int, maker: str) -> None:
+    scene.script(maker, Say(tools=(("camera", "{}"),)), Say("A cat."))
+    shown = [{"type": "text", "text": "See:"}, IMAGES_OF_TOOLS[major]]
+    camera = {"description": "Takes a picture.", "schema": {"type": "object"}, "result": "taken", "content": shown}
+    told = scene.sdks[major].ask("text", able(maker), prompt="What do you see?", tools={"camera": camera}, steps=2)
+    assert told.get("error") is None and told["text"] == "A cat."
+    assert PNG in str(scene.heard(maker)[1])
+
+
+SEARCHES = {
+    "openai": "openai.webSearch",
+    "openai preview": "openai.webSearchPreview",
+    "anthropic": "anthropic.webSearch_20250305",
+    "anthropic 2026": "anthropic.webSearch_20260209",
+    "google": "google.googleSearch",
+}
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+@pytest.mark.parametrize("tool", SEARCHES)
+@pytest.mark.parametrize("maker", ["anthropic", "google", "responses"])
+def test_every_vendors_search_tool_is_the_models_own(scene: Scene, major: int, maker: str, tool: str, op: str) -> None:
+    scene.script(maker, Say("News of today.", source=SOURCE))
+    told = scene.sdks[major].ask(op, able(maker), prompt="News?", tools={"finder": {"vendor": SEARCHES[tool]}}, steps=2)
+    if "has no" in str(told.get("error")) or "is not a function" in str(told.get("error")):
+        pytest.skip("this major has no such tool")
+    assert told.get("error") is None and told.get("errors", []) == []
+    assert told["text"] == "News of today." and told["finishReason"] == "stop"
+    assert [source["url"] for source in told["sources"]] == [SOURCE]
+    kinds = [part["type"] for part in told["content"]]
+    assert kinds.index("tool-call") < kinds.index("tool-result") < kinds.index("source")
+    (call,) = [part for part in told["content"] if part["type"] == "tool-call"]
+    assert call["toolName"] == "finder" and call["providerExecuted"] and not call.get("invalid")
+    assert len(scene.heard(maker)) == 1
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+def test_a_search_switched_on_by_an_option_tells_its_sources_alone(scene: Scene, major: int, op: str) -> None:
+    scene.script("anthropic", Say("News of today.", source=SOURCE))
+    options = {"llmgateway": {"web_search": True}}
+    told = scene.sdks[major].ask(op, able("anthropic"), prompt="News?", providerOptions=options)
+    assert told.get("error") is None and [source["url"] for source in told["sources"]] == [SOURCE]
+    assert told["toolCalls"] == []
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+def test_what_has_no_counterpart_is_warned_of(scene: Scene, major: int, op: str) -> None:
+    scene.script("openai", Say("Good day."))
+    runner = {"vendor": "openai.codeInterpreter"}
+    told = scene.sdks[major].ask(
+        op, able("openai"), prompt="Hello", stopSequences=["END"], seed=7, topK=5, tools={"runner": runner}
+    )
+    assert told.get("error") is None and told["text"] == "Good day."
+    kinds = [(one["type"], one.get("feature")) for one in told["warnings"]]
+    named = [("unsupported", name) for name in ("stopSequences", "seed", "topK")]
+    assert kinds == [*named, ("unsupported-tool", "tool openai.code_interpreter")]
+    assert told["warnings"][3]["tool"]["name"] and not scene.heard("openai")[0].get("tools")
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+def test_what_a_target_lacks_is_warned_of(scene: Scene, major: int, op: str) -> None:
+    scene.script("openai", Say("Good day."))
+    options = {"llmgateway": {"verbosity": "low"}}
+    told = scene.sdks[major].ask(op, "fake-openai/openai-plain", prompt="Hello", providerOptions=options)
+    assert [one["type"] for one in told["warnings"]] == ["other"] and "verbosity" in told["warnings"][0]["message"]
+
+
+# Majors → the class of an error and what of it is told; the SDK's own texts stand in for ours where it has some.
+ERRORS = {
+    "wrong key": ("GatewayAuthenticationError", 401, False),
+    "bad option": ("GatewayInvalidRequestError", 400, False),
+    "unknown model": ("GatewayModelNotFoundError", 404, False),
+    "smart": ("GatewayInvalidRequestError", 400, False),
+    "rate limited": ("GatewayRateLimitError", 429, True),
+    "broken": ("GatewayInternalServerError", 502, True),
+    "overloaded": ("GatewayInternalServerError", 529, True),
+}
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+@pytest.mark.parametrize("case", ERRORS)
+def test_every_error_is_of_its_class(scene: Scene, major: int, case: str, op: str) -> None:
+    name, status, retryable = ERRORS[case]
+    statuses = {"rate limited": 429, "broken": 500, "overloaded": 503}
+    scene.script("openai", *[Say(broken=statuses[case])] * 4 if case in statuses else [])
+    model = {"unknown model": "fake-openai/nothing", "smart": "smart"}.get(case, able("openai"))
+    options = {"temperature": 3} if case == "bad option" else {}
+    key = "llmgtwy_unknown_to_everybody_0000000000000000" if case == "wrong key" else ""
+    told = scene.sdks[major].ask(op, model, prompt="Hello", key=key, **options)
+    error = told.get("error") or told["errors"][0]
+    while "cause" in error and "statusCode" not in error:
+        error = error["cause"]
+    if case == "wrong key" and "statusCode" not in error:
+        assert "nauthenticated" in error["text"] or error["name"] == name  # the SDK shows a text of its own
+        return
+    assert (error["name"], error["statusCode"], error["isRetryable"]) == (name, status, retryable)
+
+
+def test_a_cut_upstream_never_looks_whole(scene: Scene, major: int, maker: str) -> None:
+    scene.script(maker, Say("Good day to you and all of yours.", cut=900 if maker != "google" else 600))
+    told = scene.sdks[major].ask("stream", able(maker), prompt="Hello")
+    assert told["finishReason"] == "error" and told["errors"] and "error" in told["parts"]
+
+
+@pytest.mark.parametrize("op", ["abort", "abortStream"])
+def test_an_abort_closes_the_upstream_at_once_and_leaves_one_row(scene: Scene, major: int, op: str) -> None:
+    before = len({row[0] for row in scene.rows()})
+    whole = op == "abort"
+    scene.script("openai", Say("Good day. " * 400, silence_s=20 if whole else 0, piece=4, fragment=16))
+    began = time.monotonic()
+    told = scene.sdks[major].ask(op, able("openai"), prompt="Hello", afterMs=300)
+    assert not told.get("whole")
+    aborted = time.monotonic()
+    rows = scene.rows(before + 1)
+    assert time.monotonic() - aborted < 0.5 + PATIENCE and aborted - began < 5
+    assert len({row[0] for row in rows}) == before + 1 and rows[-1][2] == "client_disconnect"
+
+
+def test_the_models_and_credits_of_a_key_are_listed(scene: Scene, major: int) -> None:
+    listed = scene.sdks[major].ask("models")["models"]
+    known = {entry["id"]: entry for entry in listed}
+    entry = known[able("openai")]
+    assert entry["pricing"]["input"] == "0.000001" and entry["pricing"]["output"] == "0.000002"
+    assert entry["specification"]["specificationVersion"] == f"v{ {5: 2, 6: 3, 7: 4}[major] }"
+    assert not {"auto", "smart", "openai-able"} & set(known)
+    credits = scene.sdks[major].ask("credits")
+    assert 0 < float(credits["balance"]) <= 100 and float(credits["totalUsed"]) >= 0
+
+
+@pytest.mark.parametrize("prefix", list(PREFIXES.values()))
+def test_a_list_of_another_version_is_refused_by_the_sdk_itself(scene: Scene, major: int, prefix: str) -> None:
+    told = scene.sdks[major].ask("models", prefix=prefix)
+    assert ("models" in told) is (prefix == PREFIXES[major])
