@@ -1,9 +1,19 @@
+import argparse
 import os
 import sys
 
-# The process that only hands tests out to others (pytest -n) waits for these in real threads.
+# The process that only hands tests out to others (`-n 2`, but not `-n 0`) waits for these in real threads.
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
-if WORKER or not any(word.startswith(("-n", "--numprocesses")) for word in sys.argv):
+
+
+def hands_out(words: list[str]) -> bool:
+    """Whether pytest's command line asks for worker processes."""
+    given = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    given.add_argument("-n", "--numprocesses", default="0")
+    return given.parse_known_args(words)[0].numprocesses != "0"
+
+
+if WORKER or not hands_out(sys.argv[1:]):
     from gevent import get_hub, monkey
 
     monkey.patch_all()
@@ -62,15 +72,23 @@ def threads() -> Iterator[Threads]:
     pool.close()
 
 
+def settings_in(folder: Path) -> Callable[..., Settings]:
+    def make(**environment: str) -> Settings:
+        return settings_module.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | environment)
+
+    return make
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[..., Settings]:
     """A factory: settings(GATEWAY_X="…") is the test configuration with those variables, data in tmp_path."""
+    return settings_in(tmp_path)
 
-    def make(**environment: str) -> Settings:
-        base = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data")}
-        return settings_module.load(base | environment)
 
-    return make
+@pytest.fixture(scope="module")
+def module_settings(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Settings]:
+    """The same for what a module's tests share."""
+    return settings_in(tmp_path_factory.mktemp("module"))
 
 
 @pytest.fixture(scope="session")

@@ -56,6 +56,11 @@ class FakeServer:
         """Answers for the next requests, in order, behind those still waiting."""
         self._script.extend(answers)
 
+    def forget(self) -> None:
+        """Nothing was asked, and nothing is scripted: the next test begins."""
+        self.calls.clear()
+        self._script.clear()
+
     def next_answer(self, usual: Any) -> Any:
         return self._script.pop(0) if self._script else usual
 

@@ -53,10 +53,10 @@ def test_a_database_that_is_away_is_reported_unless_it_is_skipped(
     assert get(gateway, "/healthz").status_code == 200
 
 
-def test_readiness_ends_when_the_worker_drains(gateway: LocalGateway) -> None:
-    assert get(gateway, "/readyz").status_code == 200
-    gateway.app.draining(True)
-    assert get(gateway, "/readyz").status_code == 503
+def test_readiness_ends_when_the_worker_drains(own_gateway: LocalGateway) -> None:
+    assert get(own_gateway, "/readyz").status_code == 200
+    own_gateway.app.draining(True)
+    assert get(own_gateway, "/readyz").status_code == 503
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -107,17 +107,16 @@ def with_token(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> dict[s
     return {"Authorization": "Bearer scrape-me"}
 
 
-def test_metrics_count_what_was_asked_and_used(
-    gateway: LocalGateway, client: OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_count_what_was_asked_and_used(own_gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = OpenAI(base_url=own_gateway.url, api_key=own_gateway.key, max_retries=0)
     client.chat.completions.create(model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "x"}])
-    gateway.app.background.run("books")
-    text = httpx.get(f"{gateway.address}/metrics", headers=with_token(gateway, monkeypatch)).text
+    own_gateway.app.background.run("books")
+    text = httpx.get(f"{own_gateway.address}/metrics", headers=with_token(own_gateway, monkeypatch)).text
     assert "llmgateway_ledger_drift_usd 0.0" in text and "llmgateway_ledger_drift_age_seconds " in text
     assert 'llmgateway_attempts_total{outcome="succeeded",provider="openai"} 1.0' in text
     assert 'llmgateway_requests_total{operation="POST /v1/chat/completions",status="200"} 1.0' in text
     assert "llmgateway_budget_reserved_usd 0.0" in text
-    assert gateway.key not in text
+    assert own_gateway.key not in text
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,12 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": SAID}]}
 
 
 @pytest.fixture
+def gateway(own_gateway: LocalGateway) -> LocalGateway:
+    """Of each test's own: all that is stored is looked at, and what the provider keeps is changed."""
+    return own_gateway
+
+
+@pytest.fixture
 def http(gateway: LocalGateway) -> Iterator[httpx.Client]:
     with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as client:
         yield client

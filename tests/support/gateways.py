@@ -22,7 +22,7 @@ from gevent.pywsgi import WSGIServer
 from gateway.accounts import keys
 from gateway.accounts.members import add_member
 from gateway.accounts.organizations import create_organization
-from gateway.accounts.projects import create_project
+from gateway.accounts.projects import create_project, list_projects
 from gateway.admin.bootstrap import Administration
 from gateway.app import Application, create_app
 from gateway.clock import Clock
@@ -51,6 +51,8 @@ class LocalGateway:
         self._server = WSGIServer(("127.0.0.1", 0), self.app, log=None, error_log=None)
         self._server.start()
         self.address = f"http://127.0.0.1:{self._server.server_port}"
+        project = list_projects(services.store.database)[0]
+        self.organization_id, self.project_id = project.organization_id, project.id
 
     @property
     def url(self) -> str:
@@ -59,15 +61,19 @@ class LocalGateway:
 
     def add_organization(self, name: str, credits_nusd: int = 100_000_000_000) -> str:
         """An API key of one more organization, with credits."""
+        return self.settle(name, credits_nusd)[2]
+
+    def settle(self, name: str, credits_nusd: int) -> tuple[str, str, str]:
+        """One more organization with credits: its id, its project's, and an API key of its owner."""
         services, by = self.services, {"actor": "test"}
         stores = services.store.database, services.store.control
         organization = create_organization(*stores, name, **by)
         project = create_project(*stores, organization.id, name, **by)
         member = add_member(*stores, organization.id, f"{name}@localhost", "owner", **by)
         services.billing.ledger.grant(organization.id, credits_nusd, f"test:{organization.id}")
-        return keys.create(
-            *stores, services.store.secrets.hash_keys, keys.Draft(project.id, member.id, name), **by
-        ).token
+        draft = keys.Draft(project.id, member.id, name)
+        key = keys.create(*stores, services.store.secrets.hash_keys, draft, **by)
+        return organization.id, project.id, key.token
 
     def close(self) -> None:
         self._server.stop(timeout=1)
