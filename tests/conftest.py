@@ -72,23 +72,15 @@ def threads() -> Iterator[Threads]:
     pool.close()
 
 
-def settings_in(folder: Path) -> Callable[..., Settings]:
-    def make(**environment: str) -> Settings:
-        return settings_module.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | environment)
-
-    return make
-
-
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[..., Settings]:
     """A factory: settings(GATEWAY_X="…") is the test configuration with those variables, data in tmp_path."""
-    return settings_in(tmp_path)
 
+    def make(**environment: str) -> Settings:
+        base = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data")}
+        return settings_module.load(base | environment)
 
-@pytest.fixture(scope="module")
-def module_settings(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Settings]:
-    """The same for what a module's tests share."""
-    return settings_in(tmp_path_factory.mktemp("module"))
+    return make
 
 
 @pytest.fixture(scope="session")

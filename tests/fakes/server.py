@@ -34,7 +34,8 @@ class FakeServer:
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self._script: list[Any] = []
-        self._server = make_server(self.serve)
+        self._away = False
+        self._server = make_server(self._answer_call)
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -42,6 +43,17 @@ class FakeServer:
 
     def __exit__(self, *unused: object) -> None:
         self._server.stop(timeout=0.2)
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Nothing listens at the address for as long as the block, and connections that were kept are cut."""
+        self._server.stop(timeout=0.2)
+        self._away = True
+        try:
+            yield
+        finally:
+            self._away = False
+            self._server.start()
 
     @property
     def address(self) -> str:
@@ -56,16 +68,17 @@ class FakeServer:
         """Answers for the next requests, in order, behind those still waiting."""
         self._script.extend(answers)
 
-    def forget(self) -> None:
-        """Nothing was asked, and nothing is scripted: the next test begins."""
-        self.calls.clear()
-        self._script.clear()
-
     def next_answer(self, usual: Any) -> Any:
         return self._script.pop(0) if self._script else usual
 
     def serve(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         raise NotImplementedError
+
+    def _answer_call(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        if self._away:
+            environ["fake.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        return self.serve(environ, start)
 
 
 class Handler(WSGIHandler):

@@ -5,25 +5,39 @@ import pytest
 from fakes.openai import FakeOpenAI
 from openai import OpenAI
 from support.gateways import GatewayProcess, LocalGateway, local_gateway
-from support.shared import SharedGateway, Tenant
+from support.postgres import Databases
+from support.shared import ModuleShare, Share, Tenant
 
 from gateway.settings import Settings
 
 
 @pytest.fixture(scope="module")
-def shared_upstream() -> Iterator[FakeOpenAI]:
-    with FakeOpenAI() as fake:
-        yield fake
+def module_share(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleShare]:
+    shared = ModuleShare(tmp_path_factory.mktemp)
+    yield shared
+    shared.close()
 
 
 @pytest.fixture
-def upstream(shared_upstream: FakeOpenAI) -> FakeOpenAI:
+def share(module_share: ModuleShare, request: pytest.FixtureRequest) -> Share:
+    """Gateways and stand-ins that are started once for the module: share.gateway({…}), share.fake(FakeOpenAI)."""
+    return Share(module_share, request.node.nodeid)
+
+
+@pytest.fixture
+def shared_postgresql_url(share: Share, postgres_databases: Databases) -> str:
+    """The one migrated PostgreSQL database of the module's shared gateways."""
+    return share.database(postgres_databases)
+
+
+@pytest.fixture
+def upstream(share: Share) -> FakeOpenAI:
     """The strict fake, with no calls and no script yet."""
-    shared_upstream.forget()
-    return shared_upstream
+    return share.fake(FakeOpenAI)
 
 
-def environment_of(upstream: FakeOpenAI) -> dict[str, str]:
+@pytest.fixture
+def upstream_environment(upstream: FakeOpenAI) -> dict[str, str]:
     """The provider `openai` is the strict fake."""
     return {
         "LLM_OPENAI_API_KEY": "sk-upstream",
@@ -32,25 +46,16 @@ def environment_of(upstream: FakeOpenAI) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
-def shared_gateway(module_settings: Callable[..., Settings], shared_upstream: FakeOpenAI) -> Iterator[SharedGateway]:
-    """The gateway of the module. One with other settings: override this fixture, with the same scope."""
-    with local_gateway(module_settings, **environment_of(shared_upstream)) as running:
-        shared = SharedGateway(running)
-        yield shared
-        shared.check()
-
-
 @pytest.fixture
-def gateway(shared_gateway: SharedGateway, upstream: FakeOpenAI, request: pytest.FixtureRequest) -> Tenant:
+def gateway(share: Share, upstream_environment: dict[str, str]) -> Tenant:
     """The module's gateway as a fresh organization with credits sees it."""
-    return shared_gateway.tenant(request.node.nodeid)
+    return share.gateway(upstream_environment)
 
 
 @pytest.fixture
-def own_gateway(settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator[LocalGateway]:
+def own_gateway(settings: Callable[..., Settings], upstream_environment: dict[str, str]) -> Iterator[LocalGateway]:
     """A gateway of this test's own, to be changed, drained, or looked at as a whole."""
-    with local_gateway(settings, **environment_of(upstream)) as running:
+    with local_gateway(settings, **upstream_environment) as running:
         yield running
 
 

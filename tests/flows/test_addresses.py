@@ -1,15 +1,14 @@
 """Clients whose base URL has a slash or a `/v1` too many or too few, and what answers of the framework carry."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import httpx
 import pytest
 from anthropic import Anthropic
 from fakes.openai import FakeOpenAI
 from openai import OpenAI
-from support.gateways import GatewayProcess, LocalGateway, local_gateway
-
-from gateway.settings import Settings
+from support.gateways import GatewayProcess, LocalGateway
+from support.shared import Share
 
 TALK = [{"role": "user", "content": "Hi"}]
 MODEL = "openai/gpt-4o-mini"
@@ -17,13 +16,10 @@ BASES = ["", "/", "/v1", "/v1/", "/v1/v1", "//v1"]
 
 
 @pytest.fixture(params=["express", "flask"])
-def lane(request: pytest.FixtureRequest, settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
+def lane(request: pytest.FixtureRequest, share: Share, upstream: FakeOpenAI) -> LocalGateway:
     """A gateway with and without its express lane."""
-    express = str(request.param == "express")
-    with FakeOpenAI() as upstream:
-        environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
-        with local_gateway(settings, GATEWAY_SERVER_EXPRESS_LANE=express, **environment) as running:
-            yield running
+    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
+    return share.gateway(environment | {"GATEWAY_SERVER_EXPRESS_LANE": str(request.param == "express")})
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -1,13 +1,12 @@
 """Pages of other origins: preflight requests, what they may read, and who is left out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import httpx
 import pytest
 from fakes.openai import FakeOpenAI
-from support.gateways import LocalGateway, local_gateway
-
-from gateway.settings import Settings
+from support.gateways import LocalGateway
+from support.shared import Share
 
 ORIGIN = "https://app.example.com"
 BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]}
@@ -15,21 +14,11 @@ ALLOW = "access-control-allow-origin"
 
 
 @pytest.fixture(params=["express", "flask"])
-def lane(request: pytest.FixtureRequest, settings: Callable[..., Settings]) -> Iterator[Callable[..., LocalGateway]]:
+def lane(request: pytest.FixtureRequest, share: Share, upstream: FakeOpenAI) -> Callable[..., LocalGateway]:
     """A factory of gateways with and without their express lane."""
-    express = str(request.param == "express")
-    with FakeOpenAI() as upstream:
-        fixed = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
-        running = []
-
-        def start(**environment: str) -> LocalGateway:
-            made = local_gateway(settings, GATEWAY_SERVER_EXPRESS_LANE=express, **fixed, **environment)
-            running.append(made)
-            return made.__enter__()
-
-        yield start
-        for one in running:
-            one.__exit__(None, None, None)
+    fixed = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
+    fixed["GATEWAY_SERVER_EXPRESS_LANE"] = str(request.param == "express")
+    return lambda **environment: share.gateway(fixed | environment)
 
 
 def ask(gateway: LocalGateway, method: str, path: str, origin: str = ORIGIN, **more: object) -> httpx.Response:

@@ -2,7 +2,6 @@
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import gevent
@@ -11,28 +10,27 @@ import openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
+from support.shared import Share
 
 from gateway.accounts.keys import Draft, create
-from gateway.accounts.projects import ProjectChange, create_project, list_projects, update_project
+from gateway.accounts.projects import ProjectChange, create_project, update_project
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import find
-from gateway.settings import Settings
 
 MODEL = "openai/gpt-4o-mini"
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture(params=["documents", "redis"])
-def cached(request, settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator[LocalGateway]:
-    """A gateway whose first project caches, in the database and in redis."""
+def cached(request, share: Share, upstream: FakeOpenAI) -> LocalGateway:
+    """A gateway to a project that caches, in the database and in redis."""
     environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
     if request.param == "redis":
         environment["REDIS_URL"] = request.getfixturevalue("redis_url")
-    with local_gateway(settings, **environment) as running:
-        project = list_projects(running.services.store.database)[0]
-        switch(running, project.id)
-        yield running
+    running = share.gateway(environment)
+    switch(running, running.project_id)
+    return running
 
 
 def switch(gateway: LocalGateway, project_id: str, **more: Any) -> None:
@@ -126,8 +124,9 @@ def test_a_failed_or_broken_answer_is_not_kept(cached, upstream, answer):
 
 def test_two_projects_never_share_an_answer(cached, upstream):
     services = cached.services
-    mine = list_projects(services.store.database)[0]
-    other = create_project(services.store.database, services.store.control, mine.organization_id, "Other", actor="test")
+    other = create_project(
+        services.store.database, services.store.control, cached.organization_id, "Other", actor="test"
+    )
     switch(cached, other.id)
     key = new_key(cached, other.id)
     messages = unique()

@@ -1,16 +1,14 @@
 """Cohere's own format through the whole gateway, from two surfaces."""
 
-from collections.abc import Callable, Iterator
-
 import anthropic
 import httpx2
 import pytest
 from fakes.cohere import KEY, Answer, FakeCohere
 from openai import OpenAI
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
+from support.shared import Share
 
 from gateway.metering.usage_table import find
-from gateway.settings import Settings
 
 MODEL = "cohere/command-a-reasoning-08-2025"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -18,16 +16,13 @@ ANSWER = Answer("It is 42.", thinking="Hm.", cited=((6, 8, {"id": "d1", "title":
 
 
 @pytest.fixture
-def service() -> Iterator[FakeCohere]:
-    with FakeCohere() as fake:
-        yield fake
+def service(share: Share) -> FakeCohere:
+    return share.fake(FakeCohere)
 
 
 @pytest.fixture
-def house(settings: Callable[..., Settings], service: FakeCohere) -> Iterator[LocalGateway]:
-    environment = {"LLM_COHERE_API_KEY": KEY, "LLM_COHERE_BASE_URL": service.url}
-    with local_gateway(settings, **environment) as running:
-        yield running
+def house(share: Share, service: FakeCohere) -> LocalGateway:
+    return share.gateway({"LLM_COHERE_API_KEY": KEY, "LLM_COHERE_BASE_URL": service.url})
 
 
 @pytest.mark.parametrize("streamed", [False, True])

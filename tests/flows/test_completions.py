@@ -1,16 +1,15 @@
 """POST /v1/completions with the official client, by a chat and by providers that fill gaps themselves."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.server import FakeServer, headers_of, send_json
 from openai import BadRequestError, OpenAI
-from support.gateways import LocalGateway, local_gateway
-
-from gateway.settings import Settings
+from support.gateways import LocalGateway
+from support.shared import Share
 
 MODEL = "openai/gpt-4o-mini"
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
@@ -60,17 +59,15 @@ def test_a_chat_model_fills_a_gap(client: OpenAI, upstream: FakeOpenAI) -> None:
 
 
 @pytest.fixture
-def filler() -> Iterator[Filler]:
-    with Filler() as fake:
-        yield fake
+def filler(share: Share) -> Filler:
+    return share.fake(Filler)
 
 
 @pytest.fixture
-def filling(settings: Callable[..., Settings], filler: Filler) -> Iterator[LocalGateway]:
+def filling(share: Share, filler: Filler) -> LocalGateway:
     keys = {"LLM_DEEPSEEK_API_KEY": "sk-d", "LLM_MISTRAL_API_KEY": "sk-m"}
     urls = {"LLM_DEEPSEEK_BASE_URL": filler.url, "LLM_MISTRAL_BASE_URL": filler.url}
-    with local_gateway(settings, **keys, **urls) as running:
-        yield running
+    return share.gateway(keys | urls)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Embeddings through the whole gateway, with the official SDK: one engine, with every promise that chat has."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -10,14 +9,14 @@ from fakes.embedders import TOKENS, FakeEmbedders, vector_of
 from fakes.mint import Mint
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
+from support.shared import Share
 from support.spending import write_mint
 
-from gateway.accounts.projects import ProjectChange, list_projects, update_project
+from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.limits.budgets import Limits
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import find
-from gateway.settings import Settings
 
 TEXTS = ["one", "another text", "three of them"]
 # Model, price of a million tokens in nano-dollars.
@@ -31,13 +30,12 @@ SANDBOX = "sandbox/sandbox-embed"
 
 
 @pytest.fixture
-def upstream() -> Iterator[FakeEmbedders]:
-    with FakeEmbedders() as fake:
-        yield fake
+def upstream(share: Share) -> FakeEmbedders:
+    return share.fake(FakeEmbedders)
 
 
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"])
-def house(request, settings: Callable[..., Settings], upstream: FakeEmbedders) -> Iterator[LocalGateway]:
+def house(request, share: Share, upstream: FakeEmbedders) -> LocalGateway:
     environment = {
         "LLM_OPENAI_API_KEY": "sk-upstream",
         "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1",
@@ -47,8 +45,7 @@ def house(request, settings: Callable[..., Settings], upstream: FakeEmbedders) -
         "LLM_COHERE_BASE_URL": f"{upstream.address}/v2",
         "GATEWAY_SERVER_EXPRESS_LANE": request.param,
     }
-    with local_gateway(settings, **environment) as running:
-        yield running
+    return share.gateway(environment)
 
 
 @pytest.fixture
@@ -70,8 +67,8 @@ def row_of(house: LocalGateway, log_id: str) -> Any:
 
 def change(house: LocalGateway, **changes: Any) -> None:
     services = house.services
-    project = list_projects(services.store.database)[0]
-    update_project(services.store.database, services.store.control, project.id, ProjectChange(**changes), actor="test")
+    stores = services.store.database, services.store.control
+    update_project(*stores, house.project_id, ProjectChange(**changes), actor="test")
 
 
 @pytest.mark.parametrize("encoding", [None, "float", "base64"])

@@ -1,12 +1,13 @@
 """A silent upstream: the caller hears that the gateway lives, and its SDK reads on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
+from support.shared import Share
 
 from gateway.settings import Settings
 
@@ -14,11 +15,10 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture
-def patient(settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator[LocalGateway]:
+def patient(share: Share, upstream: FakeOpenAI) -> LocalGateway:
     """A gateway that breaks silence after 0.15 seconds."""
     environment = {"LLM_OPENAI_API_KEY": "sk-x", "LLM_OPENAI_BASE_URL": upstream.url}
-    with local_gateway(settings, GATEWAY_TIMEOUTS_HEARTBEAT_S="0.15", **environment) as running:
-        yield running
+    return share.gateway({"GATEWAY_TIMEOUTS_HEARTBEAT_S": "0.15", **environment})
 
 
 def lines_of(gateway: LocalGateway) -> list[str]:

@@ -108,9 +108,10 @@ def test_a_stream_that_broke_is_given_again_with_its_error(gateway: LocalGateway
 
 
 def test_a_refusal_before_the_upstream_is_not_kept(gateway: LocalGateway, upstream: FakeOpenAI, http) -> None:
-    gateway.services.billing.ledger.post(organization(gateway), "adjustment", -100 * 10**9, "all of it")
+    ledger, own = gateway.services.billing.ledger, organization(gateway)
+    ledger.post(own, "adjustment", -100 * 10**9, f"{own} all of it")
     assert send(gateway, http).status_code == 402
-    gateway.services.billing.ledger.post(organization(gateway), "grant", 10**9, "some of it")
+    ledger.post(own, "grant", 10**9, f"{own} some of it")
     gevent.sleep(0.15)  # a shortage is believed for a moment
     answer = send(gateway, http)
     assert answer.status_code == 200 and "idempotent-replayed" not in answer.headers

@@ -1,19 +1,18 @@
 """The spending bound of own provider keys through the whole gateway: a key that is used up is passed over."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from fakes.mint import Mint
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
+from support.shared import Share
 from support.spending import TOKEN_NUSD, pay, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
 from gateway.billing.reconciliation import doctor
-from gateway.settings import Settings
 
 CALL_NUSD = 100 * TOKEN_NUSD
 ROOM = 1000  # for the rounding of a bound
@@ -21,18 +20,17 @@ CODE = "provider_key_limit_reached"
 
 
 @pytest.fixture
-def mint() -> Iterator[Mint]:
-    with Mint() as fake:
-        yield fake
+def mint(share: Share) -> Mint:
+    return share.fake(Mint)
 
 
 @pytest.fixture
-def gateway(settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> Iterator[LocalGateway]:
-    with local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
-        set_mode(running, "api-keys")
-        yield running
-        running.services.store.journal.flush(5)
-        assert doctor(running.services.store.database) == []
+def gateway(share: Share, mint: Mint) -> Iterator[LocalGateway]:
+    running = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url))
+    set_mode(running, "api-keys")
+    yield running
+    running.services.store.journal.flush(5)
+    assert doctor(running.services.store.database) == []
 
 
 def set_mode(gateway: LocalGateway, mode: str) -> None:

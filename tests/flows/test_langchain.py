@@ -1,7 +1,5 @@
 """LangChain's client for OpenAI through the whole gateway: before the strict fake, and before the sandbox."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -9,9 +7,8 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from openai import APIError
 from pydantic import BaseModel
-from support.gateways import LocalGateway, local_gateway
-
-from gateway.settings import Settings
+from support.gateways import LocalGateway
+from support.shared import Share
 
 MODEL = "openai/gpt-4o-mini"
 
@@ -34,10 +31,9 @@ def chain(gateway: LocalGateway, model: str = MODEL, **more) -> ChatOpenAI:
 
 
 @pytest.fixture
-def bare(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
+def bare(share: Share) -> LocalGateway:
     """A gateway without any provider's key: only the sandbox answers."""
-    with local_gateway(settings) as running:
-        yield running
+    return share.gateway({}, name="bare")
 
 
 def test_an_answer_has_its_text_and_usage(gateway: LocalGateway, upstream: FakeOpenAI) -> None:

@@ -1,7 +1,7 @@
 """The Anthropic format upstream through the whole gateway: from its own surface and from OpenAI's."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import anthropic
 import httpx2
@@ -9,10 +9,10 @@ import pytest
 from fakes.anthropic import Answer, FakeAnthropic
 from fakes.anthropic_checks import sign
 from openai import OpenAI
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
+from support.shared import Share
 
-from gateway.accounts.projects import ProjectChange, list_projects, update_project
-from gateway.settings import Settings
+from gateway.accounts.projects import ProjectChange, update_project
 
 MODEL = "anthropic/claude-sonnet-4-5"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -22,17 +22,14 @@ FUNCTION = {"type": "function", "function": {"name": "weather", "parameters": WE
 
 
 @pytest.fixture
-def maker() -> Iterator[FakeAnthropic]:
-    with FakeAnthropic() as fake:
-        yield fake
+def maker(share: Share) -> FakeAnthropic:
+    return share.fake(FakeAnthropic)
 
 
 @pytest.fixture
-def house(settings: Callable[..., Settings], maker: FakeAnthropic) -> Iterator[LocalGateway]:
+def house(share: Share, maker: FakeAnthropic) -> LocalGateway:
     """A gateway whose provider `anthropic` is the strict fake."""
-    environment = {"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": maker.url}
-    with local_gateway(settings, **environment) as running:
-        yield running
+    return share.gateway({"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": maker.url})
 
 
 @pytest.fixture
@@ -169,8 +166,7 @@ def set_policy(house: LocalGateway, policy: str) -> None:
     """As an administrator sets it for the key's project."""
     database = house.services.store.database
     change = ProjectChange(cache_markers=policy)
-    for project in list_projects(database):
-        update_project(database, house.services.store.control, project.id, change, actor="test")
+    update_project(database, house.services.store.control, house.project_id, change, actor="test")
 
 
 @pytest.mark.parametrize("stream", [False, True])

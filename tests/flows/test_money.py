@@ -11,6 +11,7 @@ import httpx
 import pytest
 from fakes.mint import Mint
 from support.gateways import LocalGateway, local_gateway
+from support.shared import Share, usage_of
 from support.spending import BODIES, TOKEN_NUSD, Told, at_once, pay, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
@@ -30,9 +31,8 @@ PAID = [operation for operation in table.operations() if operation.paid]
 
 
 @pytest.fixture
-def mint() -> Iterator[Mint]:
-    with Mint() as fake:
-        yield fake
+def mint(share: Share) -> Mint:
+    return share.fake(Mint)
 
 
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"])
@@ -41,12 +41,21 @@ def lane(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def gateway(settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> Iterator[LocalGateway]:
+def gateway(share: Share, mint: Mint) -> Iterator[LocalGateway]:
     """A gateway that sells `coin`; the books must agree when a test is done."""
+    running = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url))
+    yield running
+    rest(running)
+    assert doctor(running.services.store.database) == []
+    assert reserved(running) == 0
+
+
+@pytest.fixture
+def own_gateway(settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> Iterator[LocalGateway]:
+    """The same of the test's own, for limits that bind everybody."""
     with local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running:
         yield running
         rest(running)
-        assert doctor(running.services.store.database) == []
         assert reserved(running) == 0
 
 
@@ -69,21 +78,17 @@ def limit(gateway: LocalGateway, usd: float, scope: str = "key", **more: Any) ->
 def set_credits(gateway: LocalGateway, usd: float) -> None:
     ledger, organization = gateway.services.billing.ledger, caller(gateway).organization_id
     change = round(usd * NANO) - ledger.balance(organization).balance_nusd
-    ledger.post(organization, "adjustment", change, f"to {usd}")
-
-
-def select(gateway: LocalGateway, sql: str) -> list[tuple]:
-    gateway.services.store.journal.flush(5)
-    database = gateway.services.store.database
-    return database.read(lambda: database.execute(sql).fetchall())
+    ledger.post(organization, "adjustment", change, f"{organization} to {usd}")
 
 
 def reserved(gateway: LocalGateway) -> int:
-    return select(gateway, "SELECT COALESCE(SUM(leased_nusd), 0) FROM budget")[0][0]
+    """Of everybody: nobody's reservation is left."""
+    database = gateway.services.store.database
+    return database.read(lambda: database.execute("SELECT COALESCE(SUM(leased_nusd), 0) FROM budget").fetchone()[0])
 
 
 def spent(gateway: LocalGateway) -> int:
-    return select(gateway, "SELECT COALESCE(SUM(cost_nusd), 0) FROM usage")[0][0]
+    return sum(row.cost_nusd for row in usage_of(gateway))
 
 
 def send(gateway: LocalGateway, operation: Any) -> httpx.Response:
@@ -98,15 +103,15 @@ def send(gateway: LocalGateway, operation: Any) -> httpx.Response:
 
 
 @pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
-def test_a_paid_route_refuses_an_exhausted_key(settings, tmp_path, mint: Mint, lane: str, operation) -> None:
-    environment = write_mint(tmp_path / "catalogue", mint.url) | {"GATEWAY_SERVER_EXPRESS_LANE": lane}
-    with local_gateway(settings, **environment) as gateway:
-        limit(gateway, 0)
-        refused = send(gateway, operation)
-        assert refused.status_code == 402 and refused.json()["error"]["code"] == "key_limit_reached"
-        assert mint.calls == [] and spent(gateway) == 0
-        limit(gateway, 1000)
-        assert send(gateway, operation).status_code == 200
+def test_a_paid_route_refuses_an_exhausted_key(share: Share, mint: Mint, lane: str, operation) -> None:
+    lanes = {"GATEWAY_SERVER_EXPRESS_LANE": lane}
+    gateway = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url) | lanes, name=lane)
+    limit(gateway, 0)
+    refused = send(gateway, operation)
+    assert refused.status_code == 402 and refused.json()["error"]["code"] == "key_limit_reached"
+    assert mint.calls == [] and spent(gateway) == 0
+    limit(gateway, 1000)
+    assert send(gateway, operation).status_code == 200
 
 
 @pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
@@ -183,7 +188,7 @@ def test_with_too_little_left_for_any_answer_nothing_is_sent(gateway: LocalGatew
 def test_an_upstream_that_ignores_the_limit_is_settled_in_full_and_marked(gateway: LocalGateway, mint: Mint) -> None:
     limit(gateway, 0.04)
     assert pay(gateway, "greedy", "greedy:250").status == 200
-    assert select(gateway, "SELECT cost_nusd, flags FROM usage") == [(250 * TOKEN_NUSD, OVERRUN)]
+    assert [(row.cost_nusd, row.flags) for row in usage_of(gateway)] == [(250 * TOKEN_NUSD, OVERRUN)]
     assert pay(gateway, "next").status == 402
 
 
@@ -192,8 +197,8 @@ def test_a_stream_that_outgrows_its_budget_ends_with_a_typed_error(gateway: Loca
     told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
     assert told.status == 200 and b"budget_exhausted_mid_stream" in told.body and b"[DONE]" not in told.body
     assert not mint.calls[0].told
-    ((cost, finish),) = select(gateway, "SELECT cost_nusd, finish FROM usage")
-    assert finish == "error" and cost < 4000 * TOKEN_NUSD
+    (row,) = usage_of(gateway)
+    assert row.finish == "error" and row.cost_nusd < 4000 * TOKEN_NUSD
 
 
 def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(gateway: LocalGateway, mint: Mint) -> None:
@@ -205,9 +210,14 @@ def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(gat
 # What is told of limits.
 
 
-def test_answers_tell_where_the_caller_stands_with_its_rates(gateway: LocalGateway) -> None:
-    RateLimits(gateway.services.store.database, gateway.services.store.control).set_limit("key", "*", "requests", 2)
-    first, second, third = (answer(gateway) for _ in range(3))
+def set_rate(gateway: LocalGateway, scope: str, target: str, kind: str, value: int) -> None:
+    services = gateway.services
+    RateLimits(services.store.database, services.store.control).set_limit(scope, target, kind, value)
+
+
+def test_answers_tell_where_the_caller_stands_with_its_rates(own_gateway: LocalGateway) -> None:
+    set_rate(own_gateway, "key", "*", "requests", 2)
+    first, second, third = (answer(own_gateway) for _ in range(3))
     assert [one.status_code for one in (first, second, third)] == [200, 200, 429]
     assert first.headers["ratelimit-policy"] == '"requests";q=2;w=60'
     assert first.headers["x-ratelimit-limit-requests"] == "2" and first.headers["ratelimit-remaining"] == "1"
@@ -215,31 +225,29 @@ def test_answers_tell_where_the_caller_stands_with_its_rates(gateway: LocalGatew
     assert int(third.headers["retry-after"]) <= 60 and third.json()["error"]["code"] == "rate_limit_exceeded"
 
 
-def test_streams_tell_it_too_and_without_limits_nothing_is_told(gateway: LocalGateway) -> None:
-    assert not [name for name in answer(gateway).headers if "ratelimit" in name]
-    RateLimits(gateway.services.store.database, gateway.services.store.control).set_limit(
-        "model", "mint/coin", "tokens", 9000
-    )
-    told = answer(gateway, stream=True)
+def test_streams_tell_it_too_and_without_limits_nothing_is_told(own_gateway: LocalGateway) -> None:
+    assert not [name for name in answer(own_gateway).headers if "ratelimit" in name]
+    set_rate(own_gateway, "model", "mint/coin", "tokens", 9000)
+    told = answer(own_gateway, stream=True)
     assert told.headers["x-ratelimit-limit-tokens"] == "9000"
 
 
-def test_messages_tell_it_in_their_own_words_beside(gateway: LocalGateway) -> None:
-    RateLimits(gateway.services.store.database, gateway.services.store.control).set_limit("key", "*", "requests", 5)
+def test_messages_tell_it_in_their_own_words_beside(own_gateway: LocalGateway) -> None:
+    set_rate(own_gateway, "key", "*", "requests", 5)
     operation = next(one for one in PAID if one.path == "/v1/messages")
-    told = send(gateway, operation).headers
+    told = send(own_gateway, operation).headers
     assert told["anthropic-ratelimit-requests-limit"] == "5" == told["ratelimit-limit"]
     assert told["anthropic-ratelimit-requests-remaining"] == "4"
     assert told["anthropic-ratelimit-requests-reset"].endswith("Z")
 
 
-def test_slots_come_back_whatever_becomes_of_a_request(gateway: LocalGateway, mint: Mint) -> None:
-    RateLimits(gateway.services.store.database, gateway.services.store.control).set_limit("key", "*", "concurrency", 3)
-    told: list[Told] = at_once(6, lambda number: pay(gateway, f"s{number}", "wait:0.3"))
+def test_slots_come_back_whatever_becomes_of_a_request(own_gateway: LocalGateway, mint: Mint) -> None:
+    set_rate(own_gateway, "key", "*", "concurrency", 3)
+    told: list[Told] = at_once(6, lambda number: pay(own_gateway, f"s{number}", "wait:0.3"))
     assert sorted(one.status for one in told) == [200] * 3 + [429] * 3
     gevent.sleep(0.1)
-    assert gateway.services.billing.settlements.rates.running() == 0
-    assert pay(gateway, "again").status == 200
+    assert own_gateway.services.billing.settlements.rates.running() == 0
+    assert pay(own_gateway, "again").status == 200
 
 
 def answer(gateway: LocalGateway, **more: Any) -> httpx.Response:

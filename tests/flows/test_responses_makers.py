@@ -1,15 +1,12 @@
 """What other makers sign comes back to them byte for byte through the Responses surface, whose words do not know it."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from fakes import anthropic, google
 from fakes.anthropic_checks import sign
 from openai import OpenAI
 from openai.types.responses import Response
-from support.gateways import LocalGateway, local_gateway
-
-from gateway.settings import Settings
+from support.gateways import LocalGateway
+from support.shared import Share
 
 TOOL = {
     "type": "function",
@@ -22,29 +19,24 @@ CLAUDE, GEMINI = "anthropic/claude-sonnet-4-5", "google-ai-studio/gemini-3-flash
 
 
 @pytest.fixture
-def claude() -> Iterator[anthropic.FakeAnthropic]:
-    with anthropic.FakeAnthropic() as fake:
-        yield fake
+def claude(share: Share) -> anthropic.FakeAnthropic:
+    return share.fake(anthropic.FakeAnthropic)
 
 
 @pytest.fixture
-def gemini() -> Iterator[google.FakeGoogle]:
-    with google.FakeGoogle() as fake:
-        yield fake
+def gemini(share: Share) -> google.FakeGoogle:
+    return share.fake(google.FakeGoogle)
 
 
 @pytest.fixture
-def house(
-    settings: Callable[..., Settings], claude: anthropic.FakeAnthropic, gemini: google.FakeGoogle
-) -> Iterator[LocalGateway]:
+def house(share: Share, claude: anthropic.FakeAnthropic, gemini: google.FakeGoogle) -> LocalGateway:
     environment = {
         "LLM_ANTHROPIC_API_KEY": "sk-ant-up",
         "LLM_ANTHROPIC_BASE_URL": claude.url,
         "LLM_GOOGLE_AI_STUDIO_API_KEY": "AIza-up",
         "LLM_GOOGLE_AI_STUDIO_BASE_URL": gemini.url,
     }
-    with local_gateway(settings, **environment) as running:
-        yield running
+    return share.gateway(environment)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from openai import BadRequestError, OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 from support.gateways import LocalGateway, local_gateway
+from support.shared import Share
 
 from gateway.metering.usage_table import find
 from gateway.settings import Settings
@@ -26,17 +27,14 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture
-def maker() -> Iterator[FakeMaker]:
-    with FakeMaker() as fake:
-        yield fake
+def maker(share: Share) -> FakeMaker:
+    return share.fake(FakeMaker)
 
 
 @pytest.fixture
-def gateway(settings: Callable[..., Settings], maker: FakeMaker) -> Iterator[LocalGateway]:
+def gateway(share: Share, maker: FakeMaker) -> LocalGateway:
     """A gateway with nothing but the maker's key and address."""
-    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": maker.url}
-    with local_gateway(settings, **environment) as running:
-        yield running
+    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": maker.url})
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """Responses in and out through the whole gateway: the relay, what it changes, and the way to and from chat."""
 
 import json
-from collections.abc import Callable, Iterator
 
 import openai
 import pytest
 from fakes.responses import Answer, FakeResponses, call, custom_call, refused, said, searched, thought
 from openai import OpenAI
 from openai.types.responses import Response
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
+from support.shared import Share
 
 from gateway.metering.usage_table import find
-from gateway.settings import Settings
 
 MODEL = "openai/gpt-5.3-codex"
 ENCRYPTED = ["reasoning.encrypted_content"]
@@ -19,17 +18,14 @@ TOOL = {"type": "function", "name": "run", "parameters": {"type": "object", "pro
 
 
 @pytest.fixture
-def service() -> Iterator[FakeResponses]:
-    with FakeResponses() as fake:
-        yield fake
+def service(share: Share) -> FakeResponses:
+    return share.fake(FakeResponses)
 
 
 @pytest.fixture
-def relaying(settings: Callable[..., Settings], service: FakeResponses) -> Iterator[LocalGateway]:
+def relaying(share: Share, service: FakeResponses) -> LocalGateway:
     """A gateway whose provider `openai` is the strict fake of the Responses API."""
-    environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": service.url}
-    with local_gateway(settings, **environment) as running:
-        yield running
+    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": service.url})
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import gevent
 import httpx
 import pytest
 from fakes.mint import Mint
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
+from support.shared import Share, usage_of
 from support.spending import (
     ALIKE,
     BODIES,
@@ -34,31 +35,30 @@ from gateway.engine.payload_log import MOST_BYTES
 from gateway.metering import payload_table
 from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
 from gateway.metering.payload_table import STREAMED as AS_STREAM
+from gateway.metering.usage_table import raw_id
 from gateway.money import NANO
-from gateway.settings import Settings
 
 FEE_NUSD = (10 + 100) * 10  # 10 tokens in, 100 out, ten nano-dollars each
 CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture
-def mint() -> Iterator[Mint]:
-    with Mint() as fake:
-        yield fake
+def mint(share: Share) -> Mint:
+    return share.fake(Mint)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def gateway(request, settings: Callable[..., Settings], tmp_path: Path, mint: Mint) -> Iterator[LocalGateway]:
+def gateway(request, share: Share, mint: Mint) -> Iterator[LocalGateway]:
     """A gateway that sells `coin` to a project that retains; the books must agree when a test is done."""
-    environment = write_mint(tmp_path / "catalogue", mint.url)
+    store = {}
     if request.param == "postgresql":
-        environment |= SECRETS | {"DATABASE_URL": request.getfixturevalue("postgresql_url")}
-    with local_gateway(settings, **environment) as running:
-        switch(running, retention="retain")
-        yield running
-        rest(running)
-        assert doctor(running.services.store.database) == []
-        assert select(running, "SELECT COALESCE(SUM(leased_nusd), 0) FROM budget") == [(0,)]
+        store = SECRETS | {"DATABASE_URL": request.getfixturevalue("shared_postgresql_url")}
+    running = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url) | store, name=request.param)
+    switch(running, retention="retain")
+    yield running
+    rest(running)
+    assert doctor(running.services.store.database) == []
+    assert select(running, "SELECT COALESCE(SUM(leased_nusd), 0) FROM budget") == [(0,)]
 
 
 def caller(gateway: LocalGateway) -> Any:
@@ -78,10 +78,10 @@ def rest(gateway: LocalGateway) -> None:
     services.billing.spending.tend(idle_s=-1.0, keep_s=-1.0)
 
 
-def select(gateway: LocalGateway, sql: str) -> list[tuple]:
+def select(gateway: LocalGateway, sql: str, *values: bytes) -> list[tuple]:
     gateway.services.store.journal.flush(5)
     database = gateway.services.store.database
-    return database.read(lambda: [tuple(row) for row in database.execute(sql).fetchall()])
+    return database.read(lambda: [tuple(row) for row in database.execute(sql, values).fetchall()])
 
 
 def send(gateway: LocalGateway, words: str = "Hello", path: str = CHAT, **more: Any) -> httpx.Response:
@@ -96,14 +96,16 @@ JSON = {"Content-Type": "application/json"}
 
 
 def logs(gateway: LocalGateway) -> list[payload_table.LogInfo]:
-    """All logs, oldest first."""
-    rows = select(gateway, "SELECT request FROM request_log ORDER BY at, request")
+    """All logs of the gateway's organization, oldest first."""
+    own = raw_id(gateway.organization_id)
+    rows = select(gateway, "SELECT request FROM request_log WHERE organization = ? ORDER BY at, request", own)
     return [gateway.services.engine.retention.find(bytes(row[0]).hex()) for row in rows]
 
 
 def set_credits(gateway: LocalGateway, nusd: int) -> None:
     ledger, organization = gateway.services.billing.ledger, caller(gateway).organization_id
-    ledger.post(organization, "adjustment", nusd - ledger.balance(organization).balance_nusd, f"to {nusd}")
+    change = nusd - ledger.balance(organization).balance_nusd
+    ledger.post(organization, "adjustment", change, f"{organization} to {nusd}")
 
 
 def use_own_key(gateway: LocalGateway) -> None:
@@ -161,7 +163,8 @@ def test_large_bodies_are_cut_and_marked(gateway) -> None:
 
 def test_nothing_lies_readable_in_the_table(gateway) -> None:
     send(gateway, "the secret of the tenant")
-    [(sent, answer)] = select(gateway, "SELECT sent, answer FROM request_log")
+    own = raw_id(gateway.organization_id)
+    [(sent, answer)] = select(gateway, "SELECT sent, answer FROM request_log WHERE organization = ?", own)
     assert b"secret" not in bytes(sent) and b"word" not in bytes(answer)
 
 
@@ -172,8 +175,8 @@ def test_own_provider_keys_cost_the_fee_and_nothing_else(gateway) -> None:
     use_own_key(gateway)
     assert send(gateway).status_code == 200
     assert gateway.services.billing.ledger.balance(caller(gateway).organization_id).spent_nusd == FEE_NUSD
-    [(mode, cost, fee)] = select(gateway, "SELECT mode, cost_nusd, storage_nusd FROM usage")
-    assert (mode, cost, fee) == (1, 100 * TOKEN_NUSD, FEE_NUSD)
+    [row] = usage_of(gateway)
+    assert (row.mode, row.cost_nusd, row.storage_nusd) == (1, 100 * TOKEN_NUSD, FEE_NUSD)
 
 
 def test_own_provider_keys_without_credits_are_told_what_to_do(gateway, mint: Mint) -> None:
@@ -213,7 +216,7 @@ def test_without_retention_nothing_is_kept_and_nothing_is_paid(gateway) -> None:
     switch(gateway, retention="none")
     assert send(gateway).json()["usage"]["cost_details"]["data_storage_cost"] == 0
     assert logs(gateway) == []
-    assert select(gateway, "SELECT storage_nusd FROM usage") == [(None,)]
+    assert [row.storage_nusd for row in usage_of(gateway)] == [None]
 
 
 def test_an_answer_given_again_is_neither_kept_nor_paid_again(gateway, mint: Mint) -> None:
@@ -237,8 +240,8 @@ def test_a_refused_request_is_kept_at_no_cost(gateway) -> None:
 
 
 def test_a_request_that_failed_everywhere_is_kept_at_no_cost(gateway, mint: Mint) -> None:
-    mint.__exit__()
-    failed = send(gateway)
+    with mint.away():
+        failed = send(gateway)
     assert failed.status_code == 502
     [info] = logs(gateway)
     assert (info.status, info.attempts, info.cost_nusd, info.storage_nusd) == (502, 1, 0, 0)

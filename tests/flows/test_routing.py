@@ -1,8 +1,7 @@
 """Routing through the whole gateway: failover, keys that take turns, sessions, explanations, custom providers."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -12,32 +11,28 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
 from support.gateways import GatewayProcess, LocalGateway, free_port, local_gateway
+from support.shared import Share
 from support.twins import write_twins
 
 from gateway.accounts.custom_providers import CustomProviders
-from gateway.accounts.projects import ProjectChange, list_projects, update_project
+from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.metering.usage_table import find
-from gateway.settings import Settings
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SESSION = {"x-session-id": "conversation-1"}
 
 
 @pytest.fixture
-def other() -> Iterator[FakeOpenAI]:
-    with FakeOpenAI() as fake:
-        yield fake
+def other(share: Share) -> FakeOpenAI:
+    return share.fake(FakeOpenAI, name="other")
 
 
 @pytest.fixture
-def twins(
-    settings: Callable[..., Settings], tmp_path: Path, upstream: FakeOpenAI, other: FakeOpenAI
-) -> Iterator[LocalGateway]:
+def twins(share: Share, upstream: FakeOpenAI, other: FakeOpenAI) -> LocalGateway:
     """`twin` at north (`upstream`) and south (`other`)."""
-    environment = write_twins(tmp_path / "catalogue", upstream.url, other.url)
-    with local_gateway(settings, **environment | {"NORTH_KEYS": "north-1,north-2,north-3"}) as running:
-        yield running
+    keys = {"NORTH_KEYS": "north-1,north-2,north-3"}
+    return share.gateway(lambda folder: write_twins(folder / "catalogue", upstream.url, other.url) | keys)
 
 
 @pytest.fixture
@@ -75,9 +70,9 @@ def trail(answer: Any) -> list[tuple[str, int, bool]]:
 
 def set_project(gateway: LocalGateway, **change: Any) -> str:
     services = gateway.services
-    project = list_projects(services.store.database)[0]
-    update_project(services.store.database, services.store.control, project.id, ProjectChange(**change), actor="test")
-    return project.organization_id
+    stores = services.store.database, services.store.control
+    update_project(*stores, gateway.project_id, ProjectChange(**change), actor="test")
+    return gateway.organization_id
 
 
 def test_the_cheapest_healthy_provider_serves(chat, upstream, other):
@@ -273,7 +268,9 @@ def test_a_request_that_all_providers_failed_is_explained_too(twins, upstream, o
     assert failed.status_code == 502
     twins.services.store.journal.flush(5)
     execute = twins.services.store.database.execute
-    row = twins.services.store.database.read(lambda: execute("SELECT request FROM decision").fetchone())
+    row = twins.services.store.database.read(
+        lambda: execute("SELECT request FROM decision ORDER BY request DESC").fetchone()
+    )
     found = get(twins, f"/v1/route/explain/{bytes(row[0]).hex()}").json()
     assert [one["succeeded"] for one in found["attempts"]] == [False, False]
 
@@ -319,7 +316,7 @@ def test_what_a_custom_provider_answered_as_can_be_asked_for_again(house, chat, 
 @pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/", "/v1/chat/completions"])
 def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(house, chat, other, end):
     services = house.services
-    organization = list_projects(services.store.database)[0].organization_id
+    organization = house.organization_id
     base = other.url.removesuffix("/v1")
     CustomProviders(services.store.database, services.store.control).update(
         organization, "house", base_url=base + end, actor="test"
@@ -330,7 +327,7 @@ def test_a_custom_provider_is_reached_by_its_base_or_a_pasted_address(house, cha
 
 def test_models_of_the_generic_custom_key_are_called_by_name(house, chat, other):
     services = house.services
-    organization = list_projects(services.store.database)[0].organization_id
+    organization = house.organization_id
     draft = ProviderKeyDraft("custom", "own-key", base_url=other.url.removesuffix("/v1"))
     services.accounts.provider_keys.add(organization, draft, actor="test")
     assert chat(model="custom/llama-local").model == "custom/llama-local"
@@ -344,7 +341,7 @@ def custom_catalogue(gateway: LocalGateway) -> list[str]:
 
 def test_a_custom_providers_models_are_listed_to_its_organization_and_a_change_at_once(house):
     services = house.services
-    organization = list_projects(services.store.database)[0].organization_id
+    organization = house.organization_id
     assert custom_catalogue(house) == []
     providers = CustomProviders(services.store.database, services.store.control)
     providers.update(organization, "house", models=[{"id": "big"}], actor="test")
@@ -366,7 +363,7 @@ def test_a_custom_provider_is_refused_in_a_project_that_spends_credits(house, ch
 def test_a_custom_providers_own_list_of_models_binds_and_prices(house, chat, other):
     services = house.services
     models = [{"id": "big", "prices": {"prompt": "0.00001", "completion": "0.00001"}}]
-    organization = list_projects(services.store.database)[0].organization_id
+    organization = house.organization_id
     providers = CustomProviders(services.store.database, services.store.control)
     providers.remove(organization, "house", actor="test")
     providers.add(organization, "house", other.url, models, actor="test")

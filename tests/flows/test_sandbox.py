@@ -1,15 +1,13 @@
 """The sandbox provider through the whole gateway, with the official SDK: no key, no network."""
 
 import json
-from collections.abc import Callable, Iterator
 
 import openai
 import pytest
 from openai import OpenAI
 from pydantic import BaseModel
-from support.gateways import LocalGateway, local_gateway
-
-from gateway.settings import Settings
+from support.gateways import LocalGateway
+from support.shared import Share
 
 
 class Person(BaseModel):
@@ -18,10 +16,9 @@ class Person(BaseModel):
 
 
 @pytest.fixture
-def bare(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
+def bare(share: Share) -> LocalGateway:
     """A gateway without any provider's key."""
-    with local_gateway(settings) as running:
-        yield running
+    return share.gateway({}, name="bare")
 
 
 @pytest.fixture
