@@ -281,5 +281,6 @@ TABLE = (
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.retention.purge(wanted)),
     RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.responses.purge(wanted)),
     RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),
+    RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.budget_watch.look()),
     RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
 )

@@ -22,6 +22,7 @@ CONFIRM_S = 0.02
 SHARE_S = 5.0
 # Rows of workers that died so long ago that whoever recovers their leases has done so.
 FORGET_S = 7 * 24 * 3600
+STOOD_STILL = "its process or the database stood still for more than a second: see llmgateway_loop_lag_seconds"
 
 
 class Control:
@@ -212,7 +213,11 @@ class Control:
         end = f"{self._database.moment_sql()} + {_us(WORKER_S)}"
         sql = f"UPDATE worker SET expires_at = {end}, seen_version = ? WHERE epoch = ?"
         if not self._database.write(lambda: self._database.execute(sql, (version, self.epoch)).rowcount):
-            log.warning("worker %d was given up by the others; it goes on under a new epoch", self.epoch)
+            log.warning(
+                "worker %d was given up by the others; it goes on under a new epoch",
+                self.epoch,
+                extra={"event": "worker.given_up", "remedy": STOOD_STILL},
+            )
             self._register()
             return
         self._row_until = max(self._row_until, start + WORKER_S)

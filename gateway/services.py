@@ -43,6 +43,7 @@ from gateway.providers.local.discovery import Discovery
 from gateway.providers.upstream import Upstreams
 from gateway.routing.health import Health
 from gateway.settings import Settings
+from gateway.states import StateLog
 from gateway.store import migrations
 from gateway.store.database import Database
 from gateway.store.disk import full_disks
@@ -50,6 +51,7 @@ from gateway.store.documents import Documents
 from gateway.store.installation import Secrets
 from gateway.store.journal import Journal
 from gateway.store.redis import Redis
+from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.ends import RequestEnds
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -142,6 +144,8 @@ class TelemetryServices:
     """What operators are told while the worker runs."""
 
     requests: RequestEnds
+    states: StateLog
+    budget_watch: BudgetWatch
 
 
 @dataclass(slots=True)

@@ -167,6 +167,18 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
+class Metrics:
+    port: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    credits_low_usd: float
+    model_end_days: int
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Every section, and `environment`: what credential look-ups (LLM_<ID>_API_KEY …) and secrets read."""
 
@@ -185,6 +197,8 @@ class Settings:
     bootstrap: Bootstrap
     media: MediaSettings
     log: Log
+    metrics: Metrics
+    alerts: Alerts
     environment: Mapping[str, str] = field(repr=False)
 
     @property

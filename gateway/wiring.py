@@ -43,6 +43,7 @@ from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.sources import read_clients
+from gateway.money import NANO
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.registry import make_protocols, make_upstreams
@@ -60,6 +61,7 @@ from gateway.services import (
     TelemetryServices,
 )
 from gateway.settings import Settings, SettingsError
+from gateway.states import StateLog
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
 from gateway.store.documents import Documents
@@ -68,6 +70,8 @@ from gateway.store.intents import Intents
 from gateway.store.journal import Journal
 from gateway.store.redis import open_redis
 from gateway.store.turns import Turns
+from gateway.telemetry.budget_watch import BudgetWatch
+from gateway.telemetry.changes import ProviderChanges
 from gateway.telemetry.ends import RequestEnds
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -85,6 +89,7 @@ class WorkerBase:
     clock: Clock
     store: StoreServices
     background: BackgroundServices
+    telemetry: TelemetryServices
     transport: Transport
 
     @property
@@ -117,7 +122,7 @@ def _assemble(base: WorkerBase) -> Services:
         billing=billing,
         engine=_open_engine(base, routing, billing),
         background=base.background,
-        telemetry=TelemetryServices(RequestEnds(base.background.counters, base.clock)),
+        telemetry=base.telemetry,
         management=_open_management(base, accounts, routing),
     )
 
@@ -132,22 +137,22 @@ def _let_go(base: WorkerBase) -> None:
 
 
 def _open_base(settings: Settings) -> WorkerBase:
-    clock, threads = Clock(), Threads()
+    clock, threads, states = Clock(), Threads(), StateLog()
     try:
-        database = open_database(settings.database, clock, threads)
+        database = open_database(settings.database, clock, threads, states)
     except BaseException:
         threads.close()
         raise
     try:
         database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
-        return _fill_base(settings, clock, threads, database)
+        return _fill_base(settings, clock, threads, database, states)
     except BaseException:
         database.close()
         threads.close()
         raise
 
 
-def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database) -> WorkerBase:
+def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database, states: StateLog) -> WorkerBase:
     problems = migrations.verify(database)
     if problems:
         raise SettingsError(
@@ -159,14 +164,19 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
         control=Control(database, clock),
         journal=Journal(database, clock),
         documents=Documents(database),
-        redis=open_redis(settings.redis, clock),
+        redis=open_redis(settings.redis, clock, states),
         secrets=secrets,
         vault=Vault(secrets.encryption_keys),
     )
     data = Path(settings.database.data_dir)
     background = BackgroundServices(threads, Counters(data / "metrics"), unpackers=Threads(UNPACKERS))
+    low_nusd = round(settings.alerts.credits_low_usd * NANO)
+    telemetry = TelemetryServices(
+        RequestEnds(background.counters, clock), states, BudgetWatch(database, store.documents, states, low_nusd)
+    )
+    states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
     transport = Transport(settings.timeouts, settings.security, clock=clock)
-    return WorkerBase(settings, data, clock, store, background, transport)
+    return WorkerBase(settings, data, clock, store, background, telemetry, transport)
 
 
 def _open_accounts(base: WorkerBase) -> AccountServices:
@@ -189,7 +199,8 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
     settings, clock, store = base.settings, base.clock, base.store
     catalogue = Current(_find_catalogue(settings))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
-    health, counters = Health(clock), base.background.counters
+    health = Health(clock, ProviderChanges(base.telemetry.states, clock))
+    counters = base.background.counters
     bounds = KeyBounds(accounts.funding.budgets, settings.limits.default_max_output)
     protocols = make_protocols(base.transport, clock)
     router = Router(
@@ -238,9 +249,9 @@ def _open_billing(base: WorkerBase, accounts: AccountServices) -> BillingService
         ledger=funding.ledger,
         spending=spending,
         settlements=Settlements(spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_S),
-        recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s),
+        recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s, base.telemetry.states),
         ledger_close=LedgerClose(database, store.documents, funding.ledger),
-        reconciliation_gauge=ReconciliationGauge(database, store.documents, clock),
+        reconciliation_gauge=ReconciliationGauge(database, store.documents, clock, base.telemetry.states),
     )
 
 

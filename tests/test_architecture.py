@@ -20,6 +20,7 @@ RANKS = {
     "gateway.money": -2,
     "gateway.threads": -2,
     "gateway.lazy_import": -2,
+    "gateway.states": -2,
     "gateway.files": -2,
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,

@@ -1,6 +1,5 @@
 """Gauges of the reconciliation: what `doctor` finds, measured by one worker now and then, reported by every one."""
 
-import logging
 from collections.abc import Callable
 
 import orjson
@@ -9,6 +8,7 @@ from gateway.billing.reconciliation import examine
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError
 from gateway.money import NANO, format_usd
+from gateway.states import ERROR, INFO, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.threads import Job
@@ -19,15 +19,16 @@ KEPT_S = 24 * 3600
 SHARE = 1 / 20
 READ_S = 0.5  # the longest that a scrape waits for the store
 
-log = logging.getLogger(__name__)
+SUBJECT = "books"
+REMEDY = "run manage doctor and keep the database as it is until the cause is known"
 
 
 class ReconciliationGauge:
     """`measure` is for the one worker that leads; what it found is a document, so that any worker can tell it."""
 
-    def __init__(self, database: Database, documents: Documents, clock: Clock) -> None:
+    def __init__(self, database: Database, documents: Documents, clock: Clock, states: StateLog | None = None) -> None:
         self._database, self._documents, self._clock = database, documents, clock
-        self._rest_until = float("-inf")
+        self._rest_until, self._states = float("-inf"), states or StateLog()
 
     def measure(self, wanted: Callable[[], bool] = lambda: True) -> None:
         """Examine the books and keep by how much they differ. Does nothing while the last examination, for how long it
@@ -43,7 +44,11 @@ class ReconciliationGauge:
             self._rest_until = end + (end - start) / SHARE
         nusd = sum(one.nusd for one in found)
         if found:
-            log.error("the books differ in %d places by %s USD: run the doctor command", len(found), format_usd(nusd))
+            message = f"the books differ in {len(found)} places by {format_usd(nusd)} USD"
+            facts: dict[str, object] = {"places": len(found), "usd": format_usd(nusd)}
+            self._states.worsen(StateChange("books.differ", SUBJECT, message, ERROR, REMEDY, facts))
+        else:
+            self._states.mend(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), KEPT_S)
 
     def gauges(self) -> dict[str, tuple[str, float]]:

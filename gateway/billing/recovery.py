@@ -11,11 +11,14 @@ from gateway.control import Control
 from gateway.limits.models import team_of
 from gateway.limits.returns import charge, forget_returned, give_up, list_lost
 from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
+from gateway.states import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.intents import Orphan, orphans
 from gateway.store.journal import Row
 
 AT_ONCE = 200
+DIED = "see the log around its end; those requests are in the usage as interrupted"
+LOST = "keep GATEWAY_DATA_DIR of a node over restarts: without it requests under way then have no rows"
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +32,18 @@ class Recovery:
     """
 
     def __init__(
-        self, database: Database, directory: Path, control: Control, clock: Clock, longest_request_s: float
+        self,
+        database: Database,
+        directory: Path,
+        control: Control,
+        clock: Clock,
+        longest_request_s: float,
+        states: StateLog | None = None,
     ) -> None:
         self._database, self._directory = database, directory
         self._control, self._clock = control, clock
         self._longest_us = round(longest_request_s * SECOND_US)
+        self._states = states or StateLog()
 
     def run(self) -> int:
         """Recover what can be recovered now; how many attempts became rows. Unavailable: it is done the next time."""
@@ -52,7 +62,9 @@ class Recovery:
             part = intents[start : start + AT_ONCE]
             count += self._database.write(partial(self._record, part))
         if count:
-            log.warning("%d interrupted attempts were recorded for a worker that ended", count)
+            message = f"{count} interrupted attempts were recorded for a worker that ended"
+            facts: dict[str, object] = {"attempts": count}
+            self._states.tell(StateChange("recovery.done", "recovery", message, remedy=DIED, facts=facts))
         return count
 
     def _record(self, intents: Sequence) -> int:
@@ -87,6 +99,9 @@ class Recovery:
                 return
             if epoch != self._control.epoch:
                 give_up(self._database, epoch, keep_rows=True, after_us=self._longest_us)
+                message = f"what worker {epoch} of a lost node had leased of budgets went back"
+                facts: dict[str, object] = {"worker": epoch}
+                self._states.tell(StateChange("leases.swept", "leases", message, remedy=LOST, facts=facts))
         forget_returned(self._database)
 
 

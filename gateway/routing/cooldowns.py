@@ -3,6 +3,7 @@
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -62,8 +63,15 @@ class Cooldowns:
     `providers` counts by provider what may rest there; `watched` all that a success ends, of others too.
     """
 
-    def __init__(self, clock: Clock, watched: Counter[str] | None = None) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Clock,
+        watched: Counter[str] | None = None,
+        on_change: Callable[[str, Kind | Literal[""], float], None] = lambda key, kind, seconds: None,
+    ) -> None:
+        """`on_change` is told of what this worker found itself: the key, the kind of its rest ("": it works again) and
+        the seconds of that."""
+        self._clock, self._on_change = clock, on_change
         self._rests: dict[str, Cooldown] = {}
         self._changed: set[str] = set()
         self._tidy_at = 0.0
@@ -93,11 +101,13 @@ class Cooldowns:
         # Earlier tries may fail long after a later one began: they do not put off the next.
         self._put(key, Cooldown(until, strikes, kind, again=rest.again if rest else now + RETRY_S))
         self._changed.add(key)
+        self._on_change(key, kind, until - now)
 
     def clear(self, key: str) -> None:
         """`key` works: forget its failures."""
         if self._drop(key):
             self._changed.add(key)
+            self._on_change(key, "", 0.0)
 
     def until(self, key: str, now: float) -> float:
         """When `key` has its turn again: 0.0 for at once."""
@@ -114,6 +124,11 @@ class Cooldowns:
         if rest is None or not POLICIES[rest.kind].shut:
             return 0.0
         return rest.again if now < rest.again else 0.0
+
+    def resting(self) -> dict[str, Kind]:
+        """What rests now, and why."""
+        now = self._clock.monotonic()
+        return {key: rest.kind for key, rest in self._rests.items() if now < rest.until}
 
     def kind(self, key: str) -> str:
         rest = self._rests.get(key)

@@ -1,7 +1,7 @@
 """How well each mapping and each credential does: an hour of outcomes, and rests after failures."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ ACCOUNT_STATUSES = (401, 402)
 # Refusals that a single request may bring about, by a file or a feature that its credential may not use.
 PROVOKED_STATUSES = (400, 401, 403, 404, 405)
 OWN_SOURCE = "byok"
+OnRest = Callable[[str, str, float], None]
 
 
 class KnownCredential(Protocol):
@@ -74,7 +75,8 @@ class Health:
     that organization alone are refused.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, on_rest: OnRest = lambda key, kind, seconds: None) -> None:
+        """`on_rest` is told of rests that begin and end, as `Cooldowns` tells."""
         self._clock = clock
         self._windows: dict[str, Window] = {}
         # Most attempts are good ones: each is a few additions here, and enters its windows before anybody reads those.
@@ -83,7 +85,7 @@ class Health:
         self._changed: set[str] = set()
         # Empty most of the time: then a success has nothing to end.
         self._watched: Counter[str] = Counter()
-        self.cooldowns = Cooldowns(clock, self._watched)
+        self.cooldowns = Cooldowns(clock, self._watched, on_rest)
         self.refusals = Refusals(clock, self._watched)
 
     @property

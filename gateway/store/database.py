@@ -11,6 +11,7 @@ import peewee
 from gateway import errors, settings
 from gateway.clock import Clock
 from gateway.lazy_import import LazyImport
+from gateway.states import ERROR, INFO, StateChange, StateLog
 from gateway.store.faults import Verdict, judge
 from gateway.store.pool import DRIVER_ERRORS
 from gateway.store.sqlite import Sqlite
@@ -18,6 +19,12 @@ from gateway.threads import Threads, pause
 
 T = TypeVar("T")
 
+SUBJECT = "database"
+REMEDY = (
+    "start it, or check DATABASE_URL, the disk and the number of connections; requests that need it are answered 503, "
+    "what was settled is written as soon as it is back"
+)
+BACK = StateChange("database.back", SUBJECT, "the database answers again", INFO)
 ATTEMPTS = 6
 BACKOFF_S = 0.01
 
@@ -64,9 +71,9 @@ class Database:
     unchanged; everything that means "the store cannot serve now" becomes Unavailable.
     """
 
-    def __init__(self, backend: Backend, patience_s: float) -> None:
+    def __init__(self, backend: Backend, patience_s: float, states: StateLog | None = None) -> None:
         self._backend, self._patience_s = backend, patience_s
-        self._away = False
+        self._away, self._states = False, states or StateLog()
         self.kind = backend.kind
         self.peewee = backend.peewee
 
@@ -145,14 +152,15 @@ class Database:
                 raise
             self._note_away(error)
             raise errors.Unavailable("The database is temporarily unavailable; try again.") from error
-        self._away = False
+        if self._away:
+            self._away = False
+            self._states.mend(BACK)
         return result
 
     def _note_away(self, error: Exception) -> None:
-        # One line an outage, not one a request.
-        if not self._away:
-            log.warning("the database is unavailable: %s", str(error).strip())
         self._away = True
+        message = f"the database is unavailable: {str(error).strip()}"
+        self._states.worsen(StateChange("database.away", SUBJECT, message, ERROR, REMEDY))
 
 
 @functools.lru_cache(maxsize=256)
@@ -168,14 +176,16 @@ def _split_sums(sql: str) -> str:
     return f"{before}(sum(({inner}) >> 31) * 2147483648 + sum(({inner}) & 2147483647)){_split_sums(rest)}"
 
 
-def open_database(config: settings.DatabaseSettings, clock: Clock, threads: Threads) -> Database:
+def open_database(
+    config: settings.DatabaseSettings, clock: Clock, threads: Threads, states: StateLog | None = None
+) -> Database:
     """The store named by the settings: "" is SQLite in data_dir, sqlite:///path a file, postgresql:// a server.
 
     Connects to nothing yet. Unavailable when the file cannot be made; SettingsError for another scheme.
     """
     scheme = config.scheme
     if scheme == "sqlite":
-        return Database(Sqlite(config, clock, threads), config.pool_wait_s)
+        return Database(Sqlite(config, clock, threads), config.pool_wait_s, states)
     if scheme == "postgresql":
-        return Database(postgresql.Postgresql(config), config.pool_wait_s)
+        return Database(postgresql.Postgresql(config), config.pool_wait_s, states)
     raise settings.SettingsError(f"DATABASE_URL: {scheme}:// is not known; use sqlite:/// or postgresql://")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from gateway import errors, settings
 from gateway.clock import Clock
 from gateway.lazy_import import LazyImport
+from gateway.states import INFO, StateChange, StateLog
 
 if TYPE_CHECKING:
     import redis
@@ -18,6 +19,13 @@ PREFIX = "llmgateway"
 CONNECTIONS = 8
 # After a failure nobody else waits for a timeout during this time.
 REST_S = 1.0
+AWAY = StateChange(
+    "redis.away",
+    "redis",
+    "Redis does not answer; the gateway serves without it",
+    remedy="start it, or check REDIS_URL; meanwhile rate limits are shares of each worker and its cache is not used",
+)
+BACK = StateChange("redis.back", "redis", "Redis answers again", INFO)
 
 
 def rate_window(scope: str, subject: str, start_s: int) -> str:
@@ -50,8 +58,9 @@ class Redis:
     on without it, since nothing about money or identity lives here. For background greenlets, not the hot path.
     """
 
-    def __init__(self, client: "redis.Redis", clock: Clock) -> None:
+    def __init__(self, client: "redis.Redis", clock: Clock, states: StateLog | None = None) -> None:
         self._client, self._clock = client, clock
+        self._states = states or StateLog()
         self._rest_until = 0.0
         self.error = ""
 
@@ -120,17 +129,20 @@ class Redis:
         except (redis.RedisError, OSError) as error:
             self._rest_until = self._clock.monotonic() + REST_S
             self.error = type(error).__name__
+            self._states.worsen(AWAY)
             raise errors.Unavailable("Redis is away.") from error
-        self.error = ""
+        if self.error:
+            self.error = ""
+            self._states.mend(BACK)
         return result
 
 
-def open_redis(config: settings.RedisSettings, clock: Clock) -> Redis | None:
+def open_redis(config: settings.RedisSettings, clock: Clock, states: StateLog | None = None) -> Redis | None:
     """The client for the settings' URL, connected on first use; None without one. SettingsError for a bad URL."""
     if not config.url:
         return None
     pool = _make_pool(config)
-    return Redis(redis.Redis(connection_pool=pool), clock)
+    return Redis(redis.Redis(connection_pool=pool), clock, states)
 
 
 def check_url(config: settings.RedisSettings) -> None:

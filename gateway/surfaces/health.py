@@ -31,6 +31,7 @@ COUNTERS = {
     "tokens_total": ("Tokens by provider and direction.", ("provider", "direction")),
     "cost_nano_usd_total": ("Inference cost in nano-dollars by provider.", ("provider",)),
     "errors_total": ("Requests that were refused or failed, by operation and kind.", ("operation", "kind")),
+    "state_changes_total": ("Changes of state that were logged, by event.", ("event",)),
     "streams_cut_total": ("Streams that broke after their first content, by provider.", ("provider",)),
 }
 HISTOGRAMS = {

@@ -13,7 +13,7 @@ from gateway.services import Services
 from gateway.wiring import build
 
 WIRING = Path(__file__).resolve().parents[2] / "gateway" / "wiring.py"
-GROUPS = {"store", "accounts", "routing", "billing", "engine", "background"}
+GROUPS = {"store", "accounts", "routing", "billing", "engine", "background", "telemetry"}
 # Made in one of two ways, never in both.
 EITHER = {"Pins"}
 # Threads for commits and for unpacking, so that neither waits for the other; the catalogue of models, and an empty one

@@ -71,10 +71,11 @@ def test_without_a_store_nothing_is_told_at_once(one):
     assert drift.gauges() == {}
 
 
-def test_a_difference_is_logged_once_a_measurement(one, caplog):
+def test_a_difference_is_logged_once_with_what_to_do(one, caplog):
     drift = drift_of(one)
     lose(one, 7)
-    drift.measure()
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
-        "the books differ in 1 places by 0.000000007 USD: run the doctor command"
-    ]
+    for _ in range(2):
+        drift.measure()
+        one.clock.advance(86_400)
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert line.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in line.remedy

@@ -1,0 +1,92 @@
+"""Budgets and credits that are nearly or wholly spent, for those who are to be told before a caller is."""
+
+from typing import NamedTuple
+
+from gateway.clock import to_iso
+from gateway.limits.models import CREDITS, WINDOW
+from gateway.limits.periods import read_period
+from gateway.store.database import Database
+
+# What is looked at, and told: from the second on a budget is nearly spent. Others' slices are counted a moment later.
+LOOKED_AT, NEARLY, WHOLLY = 70, 80, 100
+MOST_ROWS = 2_000
+SPENT = (
+    "b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l WHERE l.budget = b.id "
+    "AND l.generation = b.generation), 0)"
+)
+# Whose organization a budget is, by its scope.
+OWNER = (
+    "COALESCE(p.organization_id, m.organization_id, t.organization_id, k.organization_id, "
+    "CASE WHEN b.scope = 'organization' THEN b.scope_id END, '')"
+)
+NAME = "COALESCE(a.description, u.email, t.name, k.label, o.name, '')"
+JOINS = (
+    "LEFT JOIN api_key a ON b.scope = 'key' AND a.id = b.scope_id LEFT JOIN project p ON p.id = a.project_id "
+    "LEFT JOIN member m ON b.scope = 'member' AND m.id = b.scope_id LEFT JOIN \"user\" u ON u.id = m.user_id "
+    "LEFT JOIN team t ON b.scope = 'team' AND t.id = b.scope_id "
+    "LEFT JOIN provider_key k ON b.scope = 'provider_key' AND k.id = b.scope_id "
+    "LEFT JOIN organization o ON b.scope = 'organization' AND o.id = b.scope_id"
+)
+BUDGETS = (
+    f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start "
+    f"FROM budget b {JOINS} WHERE b.kind <> 'credits' AND b.limit_nusd > 0 "
+    f"AND b.settled_nusd >= b.limit_nusd / 100 * {LOOKED_AT} ORDER BY b.id LIMIT {MOST_ROWS}"
+)
+CREDIT = (
+    f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start "
+    f"FROM budget b {JOINS} WHERE b.kind = 'credits' AND b.limit_nusd > 0 "
+    f"AND b.limit_nusd - b.settled_nusd < ? ORDER BY b.id LIMIT {MOST_ROWS}"
+)
+
+
+class SpentBudget(NamedTuple):
+    """A limit of which little is left, in nano-dollars. `scope` is key, member, team, provider_key or organization,
+    `kind` total, window or credits; `resets_at` ISO 8601, "" where it never does."""
+
+    scope: str
+    scope_id: str
+    kind: str
+    organization: str
+    name: str
+    limit_nusd: int
+    spent_nusd: int
+    resets_at: str = ""
+
+    @property
+    def percent(self) -> int:
+        return min(WHOLLY, self.spent_nusd * 100 // self.limit_nusd)
+
+    @property
+    def left_nusd(self) -> int:
+        return max(0, self.limit_nusd - self.spent_nusd)
+
+    @property
+    def wholly(self) -> bool:
+        return self.spent_nusd >= self.limit_nusd
+
+
+def find_spent(database: Database, credits_low_nusd: int) -> list[SpentBudget]:
+    """Limits of which NEARLY percent or more are spent, and credits of organizations with less than
+    `credits_low_nusd` left. A long query."""
+    now = database.now_us()
+    rows = database.report(
+        lambda: [
+            *database.execute(BUDGETS).fetchall(),
+            *database.execute(CREDIT, (credits_low_nusd,)).fetchall(),
+        ]
+    )
+    return [found for row in rows if (found := _read(row, now)) is not None]
+
+
+def _read(row: tuple, now_us: int) -> SpentBudget | None:
+    scope, scope_id, kind, organization, name, limit_nusd, spent_nusd, period, start = row
+    resets_at = ""
+    if kind == WINDOW:
+        if start is None or not period:
+            return None
+        end = read_period(period).end(start)
+        if end <= now_us:
+            return None
+        resets_at = to_iso(end)
+    found = SpentBudget(scope, scope_id, kind, organization, name, int(limit_nusd), int(spent_nusd), resets_at)
+    return found if kind == CREDITS or found.percent >= NEARLY else None

@@ -1,0 +1,84 @@
+"""Budgets and credits near their end: told once by the worker that leads, shown by every one."""
+
+from collections import Counter
+
+import orjson
+
+from gateway.errors import GatewayError
+from gateway.limits.models import CREDITS
+from gateway.limits.thresholds import SpentBudget, find_spent
+from gateway.money import NANO, format_usd
+from gateway.states import INFO, StateChange, StateLog
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+
+KIND, KEY = "gauge", "budgets"
+KEPT_S = 600.0
+RAISE = "raise it with manage limits set; callers are refused (402) once it is spent"
+FUND = "add credits with manage credits grant, or let it be unlimited with manage credits unlimited"
+Samples = dict[tuple[str, ...], float]
+
+
+class BudgetWatch:
+    """`look` is for the one worker that leads; what it found is a document, so that any worker can show it."""
+
+    def __init__(self, database: Database, documents: Documents, states: StateLog, credits_low_nusd: int) -> None:
+        self._database, self._documents, self._states = database, documents, states
+        self._low_nusd = credits_low_nusd
+        self._known: dict[str, SpentBudget] = {}
+
+    def look(self) -> None:
+        """Find what is nearly spent and tell what is new. Unavailable when the store is away."""
+        found = {f"{one.scope} {one.scope_id} {one.kind}": one for one in find_spent(self._database, self._low_nusd)}
+        for subject, one in found.items():
+            self._states.worsen(change_of(subject, one))
+        for subject in self._known.keys() - found.keys():
+            self._states.mend(_mended(subject, self._known[subject]))
+        self._known = found
+        self._documents.put(KIND, KEY, orjson.dumps([tuple(one) for one in found.values()]), KEPT_S)
+
+    def shown(self) -> list[SpentBudget]:
+        """What was found last, by whichever worker; [] when the store is away."""
+        try:
+            kept = self._documents.get(KIND, KEY)
+        except GatewayError:
+            return []
+        return [SpentBudget(*row) for row in orjson.loads(kept)] if kept else []
+
+
+def counts_of(found: list[SpentBudget]) -> Samples:
+    """How many by scope and by whether they are wholly spent: a bounded number of samples."""
+    counted = Counter((one.scope, "spent" if one.wholly else "nearly") for one in found)
+    return {labels: float(count) for labels, count in counted.items()}
+
+
+def balances_of(found: list[SpentBudget], most: int = 100) -> Samples:
+    """Credits left in dollars by organization, of those with the least."""
+    low = sorted((one for one in found if one.kind == CREDITS), key=lambda one: one.left_nusd)[:most]
+    return {(one.organization,): one.left_nusd / NANO for one in low}
+
+
+def change_of(subject: str, one: SpentBudget) -> StateChange:
+    """What operators are told of a budget that is nearly or wholly spent."""
+    left, limit = format_usd(one.left_nusd), format_usd(one.limit_nusd)
+    facts: dict[str, object] = {
+        "scope": one.scope,
+        "id": one.scope_id,
+        "organization": one.organization,
+        "left_usd": left,
+        "limit_usd": limit,
+    }
+    facts |= {"resets_at": one.resets_at} if one.resets_at else {}
+    if one.kind == CREDITS:
+        event = "credits.spent" if one.wholly else "credits.low"
+        said = "has no credits left" if one.wholly else f"has {left} USD of credits left"
+        return StateChange(event, subject, f"organization {one.scope_id} {said}", remedy=FUND, facts=facts)
+    event = "budget.spent" if one.wholly else "budget.nearly_spent"
+    said = f"{one.percent} % of its {'period ' if one.resets_at else ''}limit of {limit} USD"
+    return StateChange(event, subject, f"{one.scope} {one.scope_id} spent {said}", remedy=RAISE, facts=facts)
+
+
+def _mended(subject: str, one: SpentBudget) -> StateChange:
+    facts: dict[str, object] = {"scope": one.scope, "id": one.scope_id, "organization": one.organization}
+    event = "credits.back" if one.kind == CREDITS else "budget.back"
+    return StateChange(event, subject, f"{one.scope} {one.scope_id} has room again", INFO, facts=facts)

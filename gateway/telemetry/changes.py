@@ -1,0 +1,57 @@
+"""What the parts of a worker find out, in words for operators."""
+
+from gateway.clock import Clock
+from gateway.routing.cooldowns import POLICIES
+from gateway.states import INFO, WARNING, StateChange, StateLog
+
+# A rest that begins again within this time of the last is the same trouble: told once.
+SAME_S = 60.0
+MOST_ENDED = 10_000
+REFUSED = "credential.refused"
+REMEDIES = {
+    "refused": "check the key, its rights and its funding at the provider; another one is set by "
+    "LLM_<PROVIDER>_API_KEY and a restart, or with manage provider-keys add",
+    "unreachable": "check the provider's address, DNS and the way out of this network",
+    "failing": "see the provider's status page; requests go to other providers meanwhile, where there are any",
+    "limited": "ask the provider for a higher rate, or add a key or a provider for this model",
+}
+
+
+class ProviderChanges:
+    """Told of every rest that begins and ends in this worker (routing.cooldowns.Cooldowns)."""
+
+    def __init__(self, states: StateLog, clock: Clock) -> None:
+        self._states, self._clock = states, clock
+        self._ended: dict[str, float] = {}
+
+    def __call__(self, key: str, kind: str, seconds: float) -> None:
+        """`key` rests for `seconds` by a failure of `kind`; "" = it works again."""
+        place, _, organization = key.partition("@")
+        target, _, credential = place.partition("#")
+        provider = target.partition("/")[0].partition(":")[0]
+        facts: dict[str, object] = {"provider": provider}
+        facts |= {"model": target} if "/" in target else {}
+        facts |= {"credential": credential} if credential else {}
+        facts |= {"organization": organization} if organization else {}
+        subject = f"provider {key}"
+        if not kind:
+            self._back(subject, target, facts)
+            return
+        if self._ended.get(subject, float("-inf")) > self._clock.monotonic() - SAME_S:
+            return
+        named = f"credential {credential} of {target}" if credential else target
+        event = REFUSED if credential and kind == "refused" else "provider.resting"
+        message = f"{named} rests for {seconds:.0f} s: {POLICIES[kind].words}"
+        level = INFO if kind == "limited" else WARNING
+        facts |= {"reason": kind, "seconds": round(seconds)}
+        self._states.worsen(StateChange(event, subject, message, level, REMEDIES[kind], facts))
+
+    def _back(self, subject: str, target: str, facts: dict[str, object]) -> None:
+        before = self._states.worst(subject)
+        if not before:
+            return
+        if len(self._ended) > MOST_ENDED:
+            self._ended.clear()
+        self._ended[subject] = self._clock.monotonic()
+        event = "credential.back" if before == REFUSED else "provider.back"
+        self._states.mend(StateChange(event, subject, f"{target} answers again", INFO, facts=facts))

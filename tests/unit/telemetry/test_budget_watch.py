@@ -1,0 +1,95 @@
+"""Budgets and credits near their end are told before callers are refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gateway.accounts.models import MODELS
+from gateway.limits.thresholds import find_spent
+from gateway.states import StateChange, StateLog
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.telemetry.budget_watch import BudgetWatch, balances_of, counts_of
+
+DOLLAR = 10**9
+LOW_NUSD = 5 * DOLLAR
+
+
+@pytest.fixture
+def database(database_url: str, open_store: Callable[..., Database]) -> Database:
+    opened = open_store(database_url)
+    opened.bind(MODELS)
+    return opened
+
+
+@pytest.fixture
+def told() -> list[StateChange]:
+    return []
+
+
+@pytest.fixture
+def watch(database: Database, told: list[StateChange]) -> BudgetWatch:
+    states = StateLog()
+    states.listen(told.append)
+    return BudgetWatch(database, Documents(database), states, LOW_NUSD)
+
+
+def budget(database: Database, scope: str, kind: str, limit: int | None, spent: int, **more: object) -> None:
+    values = {"period": "", "window_start": None, **more}
+    database.write(
+        lambda: database.execute(
+            "INSERT INTO budget (id, scope, scope_id, kind, limit_nusd, settled_nusd, leased_nusd, period, "
+            "window_start, generation) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, 0)",
+            (f"{scope}_1:{kind}", scope, f"{scope}_1", kind, limit, spent, values["period"], values["window_start"]),
+        )
+    )
+
+
+def spend(database: Database, ident: str, spent: int) -> None:
+    database.write(lambda: database.execute("UPDATE budget SET settled_nusd = ? WHERE id = ?", (spent, ident)))
+
+
+def test_a_limit_is_told_when_nearly_when_wholly_spent_and_when_it_has_room_again(database, watch, told) -> None:
+    budget(database, "key", "total", 10 * DOLLAR, 7 * DOLLAR)
+    watch.look()
+    assert told == []
+    for spent in (8, 9, 10, 10, 1):
+        spend(database, "key_1:total", spent * DOLLAR)
+        watch.look()
+    assert [one.event for one in told] == ["budget.nearly_spent", "budget.spent", "budget.back"]
+    assert told[0].facts["left_usd"] == "2" and "limits set" in told[0].remedy
+
+
+def test_credits_are_told_by_what_is_left_and_not_by_what_was_ever_granted(database, watch, told) -> None:
+    budget(database, "organization", "credits", 1000 * DOLLAR, 990 * DOLLAR)
+    watch.look()
+    assert told == []
+    spend(database, "organization_1:credits", 996 * DOLLAR)
+    watch.look()
+    spend(database, "organization_1:credits", 1000 * DOLLAR)
+    watch.look()
+    assert [one.event for one in told] == ["credits.low", "credits.spent"]
+
+
+def test_limits_without_an_end_and_unlimited_organizations_are_never_near_it(database, watch, told) -> None:
+    budget(database, "key", "total", None, 10**17)
+    budget(database, "organization", "credits", None, 10**17)
+    watch.look()
+    assert told == []
+
+
+def test_a_window_that_is_over_counts_for_nothing(database, clock) -> None:
+    long_ago = database.now_us() - 3 * 86_400_000_000
+    budget(database, "member", "window", DOLLAR, DOLLAR, period="1d", window_start=long_ago)
+    budget(database, "team", "window", DOLLAR, DOLLAR, period="1w", window_start=long_ago)
+    (found,) = find_spent(database, LOW_NUSD)
+    assert found.scope == "team" and found.resets_at.endswith("Z")
+
+
+def test_every_worker_shows_what_one_found(database, watch) -> None:
+    budget(database, "key", "total", DOLLAR, DOLLAR)
+    budget(database, "organization", "credits", 3 * DOLLAR, DOLLAR)
+    watch.look()
+    shown = BudgetWatch(database, Documents(database), StateLog(), LOW_NUSD).shown()
+    assert counts_of(shown) == {("key", "spent"): 1.0, ("organization", "nearly"): 1.0}
+    assert balances_of(shown) == {("organization_1",): 2.0}

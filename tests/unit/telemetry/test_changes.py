@@ -1,0 +1,63 @@
+"""Providers that rest and come back are told once each, with reason and remedy."""
+
+import pytest
+
+from gateway.routing.health import Health
+from gateway.states import StateChange, StateLog
+from gateway.telemetry.changes import ProviderChanges
+
+
+@pytest.fixture
+def told() -> list[StateChange]:
+    return []
+
+
+@pytest.fixture
+def changes(clock, told: list[StateChange]) -> ProviderChanges:
+    states = StateLog()
+    states.listen(told.append)
+    return ProviderChanges(states, clock)
+
+
+def events(told: list[StateChange]) -> list[str]:
+    return [one.event for one in told]
+
+
+def test_a_refused_credential_names_provider_key_and_remedy(changes: ProviderChanges, told: list[StateChange]) -> None:
+    changes("openai#a1b2", "refused", 30.0)
+    (change,) = told
+    assert change.event == "credential.refused" and "funding" in change.remedy
+    assert change.facts == {"provider": "openai", "credential": "a1b2", "reason": "refused", "seconds": 30}
+
+
+def test_a_rest_of_one_organization_names_it(changes: ProviderChanges, told: list[StateChange]) -> None:
+    changes("openai/gpt-5#a1b2@org_1", "refused", 30.0)
+    assert told[0].facts["organization"] == "org_1" and told[0].facts["model"] == "openai/gpt-5"
+
+
+def test_a_provider_that_goes_on_failing_is_told_once(changes: ProviderChanges, told: list[StateChange], clock) -> None:
+    for _ in range(5):
+        changes("openai", "unreachable", 1.0)
+        clock.advance(2)
+    changes("openai", "", 0.0)
+    assert events(told) == ["provider.resting", "provider.back"]
+
+
+def test_one_that_comes_and_goes_is_told_once_a_minute(changes, told: list[StateChange], clock) -> None:
+    for _ in range(10):
+        changes("openai/gpt-5#k", "limited", 1.0)
+        changes("openai/gpt-5#k", "", 0.0)
+        clock.advance(1)
+    clock.advance(120)
+    changes("openai/gpt-5#k", "limited", 1.0)
+    assert events(told) == ["provider.resting", "provider.back", "provider.resting"]
+
+
+def test_health_tells_what_this_worker_found_and_not_what_others_told(clock, changes, told: list[StateChange]) -> None:
+    here, there = Health(clock, changes), Health(clock)
+    there.cooldowns.trip("openai", "unreachable")
+    here.merge(there.export())
+    assert told == [] and here.cooldowns.resting() == {"openai": "unreachable"}
+    here.cooldowns.trip("google", "unreachable")
+    here.cooldowns.clear("google")
+    assert events(told) == ["provider.resting", "provider.back"]
