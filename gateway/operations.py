@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest
-from gateway.neutral.embeddings import EmbeddingsRequest
+from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult
 
 MESSAGE_TOKENS = 8  # roles and separators around each message or input
 MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
@@ -21,7 +22,8 @@ class ModelOperation:
     """`name` is what catalogue entries, usage rows and codecs call it; `request` its neutral form.
 
     `prompt_tokens` gives the most tokens that a request may count as, from which its upper bound follows. `cacheable`:
-    its answers may be given again; `streams`: they may come in pieces.
+    its answers may be given again; `streams`: they may come in pieces. `check` raises UpstreamFailed for a result that
+    lacks something of what was asked for, so that another provider is tried.
     """
 
     name: str
@@ -29,6 +31,7 @@ class ModelOperation:
     prompt_tokens: Callable[[Any], int]
     streams: bool = False
     cacheable: bool = True
+    check: Callable[[Any, Any], None] | None = None
 
 
 def chat_tokens(request: ChatRequest) -> int:
@@ -43,11 +46,18 @@ def embeddings_tokens(request: EmbeddingsRequest) -> int:
     return needs.prompt_bytes - (ID_BYTES - 1) * request.token_ids + MESSAGE_TOKENS * needs.messages
 
 
+def check_vectors(request: EmbeddingsRequest, result: EmbeddingsResult) -> None:
+    """Clients tell whose a vector is by its place alone."""
+    wanted, got = request.requirements.messages, len(result.vectors)
+    if got != wanted:
+        raise UpstreamFailed(f"The provider answered {wanted} inputs with {got} vectors.", upstream_status=200)
+
+
 OPERATIONS: dict[str, ModelOperation] = {
     one.name: one
     for one in (
         ModelOperation("chat", ChatRequest, chat_tokens, streams=True),
-        ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens),
+        ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors),
     )
 }
 # Catalogue entries name these too; no surface asks for them yet.

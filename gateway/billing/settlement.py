@@ -85,7 +85,7 @@ class Settlements:
     def _enter(self, terms: Terms) -> Slot:
         caller = terms.context.caller
         place = (caller.organization_id, caller.project_id, caller.key_id)
-        return self.rates.enter(*place, terms.requested_model, terms.prompt_bytes)
+        return self.rates.enter(*place, terms.requested_model, terms.prompt_bytes, terms.context.operation)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Write what is pending and give everything back; what fails now is recovered by the next worker."""

@@ -301,6 +301,7 @@ class RequestCoalescing:
             caller.key_id,
             request.requested_model,
             request.requirements.prompt_bytes,
+            request.operation,
         )
 
     def _outcome(self, asking: SharedRequest, target: Target, origin: str) -> Outcome:

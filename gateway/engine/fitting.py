@@ -79,18 +79,16 @@ class Fitting:
 
     def fit(self, request: Request) -> Request:
         """The request as the mapping gets it, with a warning for each wish that is not fulfilled."""
-        warnings = tuple(self._warn(request))
+        warnings = (*request.warnings, *self._warn(request))
         if not isinstance(request, ChatRequest) or (self._lacking <= LIMITS and not self._effort):
             return replace(request, warnings=warnings) if warnings else request
         read = request.conversation
         options = replace(request.options, service_tier="") if TIER in self._lacking else request.options
-        return ChatRequest(
-            request.requested_model,
-            self._change_needs(request.requirements),
+        return request.with_conversation(
             lambda: self._change(read()),
-            options,
-            user=request.user,
-            completion=request.completion,
+            requirements=self._change_needs(request.requirements),
+            options=options,
+            native=None,
             warnings=warnings,
         )
 

@@ -1,4 +1,5 @@
-"""Requests and tokens per minute and requests at once, per organization, project, key and model; off by default.
+"""Requests and tokens per minute and requests at once, per organization, project, key, model and operation; off by
+default.
 
 Counters live in this worker. With redis they are exchanged in the background and count over all workers; without it
 each worker admits its share (limit ÷ live workers), so that more workers never mean more requests.
@@ -19,7 +20,8 @@ from gateway.store.redis import Redis, rate_window
 
 REQUESTS, TOKENS, CONCURRENCY = "requests", "tokens", "concurrency"
 KINDS = (REQUESTS, TOKENS, CONCURRENCY)
-SCOPES = ("organization", "project", "key", "model")
+OPERATION = "operation"  # of each organization, or of the one that a subject "organization/operation" names
+SCOPES = ("organization", "project", "key", "model", OPERATION)
 EACH = "*"
 WINDOW_S = 60
 BYTES_PER_TOKEN = 4
@@ -84,7 +86,7 @@ class RateLimits:
         for scope, subject in subjects:
             for kind in KINDS if subject else ():
                 amounts = table.get((scope, kind))
-                amount = amounts.get(subject, amounts.get(EACH)) if amounts else None
+                amount = _amount_of(scope, subject, amounts) if amounts else None
                 if amount is not None:
                     found.append(Rule(scope, subject, kind, amount))
         return found
@@ -166,7 +168,9 @@ class RateLimiter:
         # By what a limit is divided here: of windows 1 while they are exchanged, of slots always the live workers.
         self._share = self._workers = 1
 
-    def enter(self, organization: str, project: str, key: str, model: str, prompt_bytes: int) -> Slot:
+    def enter(
+        self, organization: str, project: str, key: str, model: str, prompt_bytes: int, operation: str = "chat"
+    ) -> Slot:
         """Count a request in every window that concerns it, or in none.
 
         RateLimited tells which limit, and after how many seconds to come again. Tokens are counted by the size of the
@@ -174,7 +178,13 @@ class RateLimiter:
         """
         if self._limits is None:
             return Slot()
-        subjects = (("organization", organization), ("project", project), ("key", key), ("model", model))
+        subjects = (
+            ("organization", organization),
+            ("project", project),
+            ("key", key),
+            ("model", model),
+            (OPERATION, f"{organization}/{operation}"),
+        )
         rules = self._limits.rules(subjects)
         if not rules:
             return Slot()
@@ -272,6 +282,13 @@ class RateLimiter:
         self._windows = {place: window for place, window in self._windows.items() if window.start > old}
 
 
+def _amount_of(scope: str, subject: str, amounts: dict[str, int]) -> int | None:
+    amount = amounts.get(subject)
+    if amount is None and scope == OPERATION:
+        amount = amounts.get(subject.partition("/")[2])
+    return amounts.get(EACH) if amount is None else amount
+
+
 def _limits_nothing(version: int) -> bool:
     return False
 
@@ -325,8 +342,9 @@ def _policy(standing: RateLimitStatus) -> str:
 def _refusal(rule: Rule, reset_s: int, now_s: float) -> RateLimited:
     wait = max(1, reset_s)
     standing = RateLimitStatus(rule.kind, rule.amount, 0, wait)
+    who = f"organization ({rule.subject.partition('/')[2]})" if rule.scope == OPERATION else rule.scope
     return RateLimited(
-        f"The {rule.scope} may make {rule.amount} {NAMES[rule.kind]}; try again in {wait} s.",
+        f"The {who} may make {rule.amount} {NAMES[rule.kind]}; try again in {wait} s.",
         retry_after=float(wait),
         headers=tuple(headers((standing,), int(now_s * SECOND_US))),
     )

@@ -32,15 +32,7 @@ def apply_policy(request: ChatRequest, policy: str) -> ChatRequest:
         return request
     options = structs.replace(request.options, cache_marks=policy)
     read = request.conversation
-    return ChatRequest(
-        request.requested_model,
-        request.requirements,
-        lambda: change(read()),
-        options,
-        native=request.native,
-        user=request.user,
-        warnings=request.warnings,
-    )
+    return request.with_conversation(lambda: change(read()), options=options)
 
 
 def add_marks(talk: Conversation) -> Conversation:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.neutral.parts import CacheMark, Image, Message, Part, Source, text_size
 from gateway.neutral.request import NO_OPTIONS as NO_OPTIONS
@@ -145,6 +145,10 @@ class ChatRequest(Request, eq=False):
         """The decoded conversation, built on first use. Raises InvalidRequest for what is wrong inside it."""
         talk: Conversation = self.content()
         return talk
+
+    def with_conversation(self, decode: Callable[[], Conversation], **changes: Any) -> "ChatRequest":
+        """The same request about another conversation, with these fields changed; all others stay."""
+        return structs.replace(self, decode=decode, inlined=None, _decoded=None, **changes)
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -1,4 +1,4 @@
-"""`rates`: requests and tokens a minute and requests at once, per organization, project, key or model."""
+"""`rates`: requests and tokens a minute and requests at once, per organization, project, key, model or operation."""
 
 import click
 
@@ -26,7 +26,8 @@ def rates() -> None:
 def set_(ctx: click.Context, scope: str, subject: str, kind: str, amount: int) -> None:
     """Let SUBJECT (an id or a model; each = all of the scope, one by one) do AMOUNT of KIND; 0 blocks it.
 
-    requests and tokens are counted a minute, concurrency is requests at once.
+    requests and tokens are counted a minute, concurrency is requests at once. A limit of an operation (chat,
+    embeddings) is each organization's, one of ORGANIZATION/OPERATION that organization's own.
     """
     _change(ctx.with_resource(opened()), scope, _subject(subject), (kind,), amount)
     click.echo(f"{scope} {subject}: {amount} {NAMES[kind]}.")

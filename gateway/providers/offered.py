@@ -24,12 +24,10 @@ def without_offers(request: Request, key: str) -> Request:
         tool.kind if isinstance(tool, VendorTool) else SEARCH for tool in read().tools if _is_hosted(tool)
     )
     told = tuple(f"tools: {kind} was left out: {key} has no such tool." for kind in kinds)
-    return ChatRequest(
-        request.requested_model,
-        replace(needs, web_search=False, search_offered=False, hosted=""),
+    return request.with_conversation(
         lambda: _strip(read()),
-        request.options,
-        user=request.user,
+        requirements=replace(needs, web_search=False, search_offered=False, hosted=""),
+        native=None,
         warnings=(*request.warnings, *told),
     )
 

@@ -1,7 +1,7 @@
 """Send a request of any operation to a target: relay or rebuild, then read the answer, by the codec of its protocol."""
 
 import dataclasses
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from gateway.errors import ContentNeeded, GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.request import Request
+from gateway.operations import OPERATIONS
 from gateway.providers import apart
 from gateway.providers.inline import Fetcher, bring
 from gateway.providers.offered import without_offers, write_bare
@@ -57,6 +58,7 @@ class _Again(NamedTuple):
 class CallPath(Struct):
     """How the calls of one operation are made at one target; `tagged`: its text holds reasoning between tags.
 
+    `check` raises for an answer that lacks something of what was asked for (operations.py).
     `second` is how calls are made that need what the first protocol lacks, or that came in the words of the second;
     `absent_until` (monotonic) when nothing was found there. Of a model that reasons (`reasons`) the second gives its
     reasoning back sealed; `tools_reason`: only there may it call tools and reason.
@@ -70,6 +72,7 @@ class CallPath(Struct):
     absent_until: float = 0.0
     reasons: bool = False
     tools_reason: bool = False
+    check: Callable[[Any, Any], None] | None = None
 
     def needs_second(self, request: Request, second: "CallPath") -> bool:
         """Whether the request asks for what only the second protocol has."""
@@ -121,6 +124,8 @@ class Upstreams:
             if not 200 <= reply.status < 300:
                 raise _failure(served, reply, target)
             result = apart.read(served.codec, reply, relayed)
+            if served.check is not None:
+                served.check(request, result)
             if served.tagged:
                 result = split_result(result)
             if call.renamed:
@@ -230,7 +235,8 @@ class Upstreams:
             raise NotSupported(f"The protocol of provider {target.provider.id} does not carry {operation}.")
         opener = self._openers.get(target.protocol, self._network)
         tagged = THINK_TAGS in target.quirks and operation == ChatRequest.operation
-        served = target.memo[self, operation] = CallPath(codec, wire.failure, opener, tagged)
+        check = OPERATIONS[operation].check
+        served = target.memo[self, operation] = CallPath(codec, wire.failure, opener, tagged, check=check)
         other = self._wires.get(target.second) if target.second else None
         if other is not None and operation in other.codecs:
             codec = other.codecs[operation]

@@ -39,10 +39,11 @@ def vector_of(one: Any, size: int | None = None) -> list[float]:
 
 
 class FakeEmbedders(FakeServer):
-    """The services; `calls` are Recorded. `silent`: answers tell no usage."""
+    """The services; `calls` are Recorded. `silent`: answers tell no usage; the next `short` ones lack a vector."""
 
     base = ""
     silent = False
+    short = 0
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         call = Recorded(environ["PATH_INFO"], headers_of(environ), json.loads(environ["wsgi.input"].read()))
@@ -78,6 +79,9 @@ class FakeEmbedders(FakeServer):
                 vector = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
             rows.append({"object": "embedding", "index": index, "embedding": vector})
         tokens = sum(TOKENS if isinstance(one, str) else len(one) for one in inputs)
+        if self.short:
+            self.short -= 1
+            rows.pop()
         answer = {"object": "list", "data": rows[::-1], "model": body["model"]}
         answer["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
         if body.get("encoding_format") != "base64":

@@ -128,6 +128,28 @@ def test_a_provider_that_fails_is_passed_over(settings, upstream) -> None:
         assert answer.headers["x-llmgateway-attempts"] == "2"
 
 
+def test_an_answer_that_lacks_a_vector_is_passed_over(settings, upstream) -> None:
+    environment = {
+        **{"LLM_OPENAI_API_KEY": "sk-a", "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1"},
+        **{"LLM_AZURE_API_KEY": "k", "LLM_AZURE_RESOURCE": "acme", "LLM_AZURE_BASE_URL": f"{upstream.address}/v1"},
+        "GATEWAY_ROUTING_EXPLORATION_RATE": "0",
+    }
+    with local_gateway(settings, **environment) as house:
+        upstream.short = 1
+        answer = post(house, model="text-embedding-3-small")
+        assert answer.status_code == 200 and len(answer.json()["data"]) == 3, answer.text
+        assert [one["succeeded"] for one in answer.json()["metadata"]["routing"]] == [False, True]
+
+
+def test_a_request_is_explained_without_calling_anybody(house, upstream) -> None:
+    sent = {"json": {"model": MODEL, "input": TEXTS}, "headers": {"Authorization": f"Bearer {house.key}"}}
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        found = http.post(f"{house.url}/route/explain?operation=embeddings", **sent).json()
+        assert found["order"] == [MODEL] and found["providerScores"][0]["providerId"] == "openai"
+        refused = http.post(f"{house.url}/route/explain?operation=nonsense", **sent)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "operation") and upstream.calls == []
+
+
 def test_no_provider_left_is_told_as_for_chat(house, upstream) -> None:
     upstream.script(500)
     answer = post(house)

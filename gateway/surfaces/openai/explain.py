@@ -1,19 +1,34 @@
 """/v1/route/explain: where a request would go and why, and where a past one went."""
 
-from gateway.services import Services
-from gateway.surfaces import auth, replies
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat
+from collections.abc import Callable
+from typing import Any
 
+from gateway.neutral.request import Request
+from gateway.services import Services
+from gateway.settings import LimitSettings
+from gateway.surfaces import auth, caps, replies
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.openai import chat, embeddings
+from gateway.surfaces.validation_errors import invalid
+
+READERS: dict[str, Callable[[LimitSettings, bytes], tuple[Any, Request]]] = {
+    "chat": chat.read,
+    "embeddings": lambda limits, raw: caps.read(limits, raw, embeddings.read, raw),
+}
 MANAGERS = ("owner", "admin")
 KIND = "route.explanation"
 
 
 def explain(services: Services, inbound: Inbound) -> Outbound:
-    """The plan for a chat completions body: scores, order, and who was left out and why. Nobody is called and nothing
-    is charged; a request that could not be served gets the error that it would get."""
-    context = auth.admit(services, inbound, "chat")
-    _, request = chat.read(services.settings.limits, inbound.body)
+    """The plan for a body of chat completions (with `?operation=embeddings` one of embeddings): scores, order, and who
+    was left out and why. Nobody is called and nothing is charged; a request that could not be served gets the error
+    that it would get."""
+    operation = inbound.arguments().get("operation", "chat")
+    read = READERS.get(operation)
+    if read is None:
+        raise invalid("operation", f"give one of {', '.join(READERS)}")
+    context = auth.admit(services, inbound, operation)
+    _, request = read(services.settings.limits, inbound.body)
     body = {"object": KIND, **services.routing.planner.explain(context, request)}
     return replies.json_reply(body, context.shown_id)
 

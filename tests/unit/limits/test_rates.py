@@ -51,6 +51,17 @@ def test_one_subject_does_not_use_up_anothers(limits, rates):
     assert rates.enter("org_1", "proj_1", "key_2", "m-1", 10)
 
 
+def test_an_operation_has_a_limit_of_each_organization(limits, rates):
+    limits.set_limit("operation", "embeddings", "requests", 1)
+    limits.set_limit("operation", "org_2/embeddings", "requests", 2)
+    rates.enter(*WHO, 10, "embeddings")
+    with pytest.raises(RateLimited, match=r"organization \(embeddings\) may make 1 request"):
+        rates.enter(*WHO, 10, "embeddings")
+    assert rates.enter(*WHO, 10, "chat").statuses == ()
+    for left in (1, 0):
+        assert rates.enter("org_2", *WHO[1:], 10, "embeddings").statuses[0].remaining == left
+
+
 def test_tokens_count_by_what_was_used(limits, rates):
     limits.set_limit("project", "proj_1", "tokens", 100)
     rates.enter(*WHO, 40).release(95)

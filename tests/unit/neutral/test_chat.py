@@ -1,0 +1,30 @@
+"""What a request keeps when another is made of it."""
+
+from types import SimpleNamespace
+
+from gateway.engine.fitting import Fitting
+from gateway.neutral.cache_marks import apply_policy
+from gateway.neutral.chat import ChatRequest, Completion, Conversation, Requirements, WebSearch
+from gateway.neutral.parts import Message, Text
+from gateway.providers.offered import without_offers
+from gateway.routing.capabilities import OFFERED_SEARCH
+
+TALK = Conversation((Message("user", (Text("Hello?"),)),), tools=(WebSearch(),))
+NEEDS = Requirements(web_search=True, search_offered=True)
+ROOMLESS = SimpleNamespace(ability=None, key="acme/m", mapping=SimpleNamespace(reasoning_efforts=()))
+KEPT = ("requested_model", "user", "large", "completion")
+
+
+def test_a_request_made_of_another_keeps_what_it_does_not_change():
+    request = ChatRequest("m", NEEDS, lambda: TALK, user="u", large=True, completion=Completion("p"), warnings=("own",))
+    fitting = Fitting(ROOMLESS, (OFFERED_SEARCH,), "")
+    others = [
+        apply_policy(request, "automatic"),
+        without_offers(request, "acme/m"),
+        fitting.fit(request),
+    ]
+    for other in others:
+        assert other is not request
+        assert [getattr(other, name) for name in KEPT] == [getattr(request, name) for name in KEPT]
+        assert other.warnings[0] == "own"
+    assert [bool(one.conversation().tools) for one in others] == [True, False, False]
