@@ -272,6 +272,7 @@ TABLE = (
     RecurringJob("local_models", 30.0, Scope.WORKER, lambda at, wanted: at.routing.discovery.refresh(), first_s=0),
     RecurringJob("response_cache", 600.0, Scope.WORKER, lambda at, wanted: at.engine.cache.trim()),
     RecurringJob("idempotency", 600.0, Scope.WORKER, lambda at, wanted: at.engine.idempotency.trim()),
+    RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, wanted: at.telemetry.request_log.tell()),
     # Files of the node.
     RecurringJob("recovery", 0.8, Scope.NODE, lambda at, wanted: at.billing.recovery.run()),
     # Rows of the installation.
@@ -279,6 +280,7 @@ TABLE = (
     RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, wanted: at.store.documents.sweep({}, wanted)),
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, wanted: at.routing.decisions.purge(wanted)),
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.retention.purge(wanted)),
+    RecurringJob("log_entries", 600.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.request_log.purge(wanted)),
     RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.responses.purge(wanted)),
     RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),
     RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.budget_watch.look()),

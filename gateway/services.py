@@ -53,6 +53,7 @@ from gateway.store.journal import Journal
 from gateway.store.redis import Redis
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.ends import RequestEnds
+from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
 
@@ -144,6 +145,7 @@ class TelemetryServices:
     """What operators are told while the worker runs."""
 
     requests: RequestEnds
+    request_log: RequestLog
     states: StateLog
     budget_watch: BudgetWatch
 
@@ -186,6 +188,7 @@ class Services:
             return
         self._closed = True
         for step in (
+            self.telemetry.request_log.tell,
             self.billing.settlements.stop,
             lambda: self.store.journal.close(FLUSH_S),
             self.store.control.stop,

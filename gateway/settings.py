@@ -129,6 +129,7 @@ class Responses:
 @dataclass(frozen=True, slots=True)
 class Metering:
     drain_s: float
+    log_days: int
 
 
 @dataclass(frozen=True, slots=True)

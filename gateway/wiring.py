@@ -41,6 +41,7 @@ from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.limits.rates import RateLimiter, RateLimits
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
+from gateway.metering.log.entries import log_tables
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.sources import read_clients
 from gateway.money import NANO
@@ -73,6 +74,7 @@ from gateway.store.turns import Turns
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.changes import ProviderChanges
 from gateway.telemetry.ends import RequestEnds
+from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
 
@@ -170,13 +172,20 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     )
     data = Path(settings.database.data_dir)
     background = BackgroundServices(threads, Counters(data / "metrics"), unpackers=Threads(UNPACKERS))
-    low_nusd = round(settings.alerts.credits_low_usd * NANO)
-    telemetry = TelemetryServices(
-        RequestEnds(background.counters, clock), states, BudgetWatch(database, store.documents, states, low_nusd)
-    )
+    telemetry = _open_telemetry(settings, clock, store, background.counters, states)
     states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
     transport = Transport(settings.timeouts, settings.security, clock=clock)
     return WorkerBase(settings, data, clock, store, background, telemetry, transport)
+
+
+def _open_telemetry(
+    settings: Settings, clock: Clock, store: StoreServices, counters: Counters, states: StateLog
+) -> TelemetryServices:
+    ends = RequestEnds(counters, clock)
+    log = RequestLog(store.journal, clock, counters, log_tables(store.database, settings.metering.log_days))
+    log.attach(ends)
+    low_nusd = round(settings.alerts.credits_low_usd * NANO)
+    return TelemetryServices(ends, log, states, BudgetWatch(store.database, store.documents, states, low_nusd))
 
 
 def _open_accounts(base: WorkerBase) -> AccountServices:

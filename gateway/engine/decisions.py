@@ -11,13 +11,12 @@ from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.routing.decision import Plan
 from gateway.routing.record import pack, unpack
+from gateway.store import aging
+from gateway.store.aging import AgingTables
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Statement
 
-DAY_MS = 86_400_000
 OK = range(200, 300)
-PURGE_ROWS = 2_000
-PURGE_ROUNDS = 200
 REMEMBERED = 64
 UNKNOWN = (None, b"")
 RECORD = Statement(
@@ -33,6 +32,7 @@ class Decisions:
         self._journal = journal
         self._clock = clock
         self._keep_days = keep_days
+        self._tables = AgingTables(database, {"decision": ("request",)}, keep_days, self._delete)
         self._packed: dict[int, tuple[Plan, bytes]] = {}
 
     def keep(self, request: bytes, project: bytes, plan: Plan) -> None:
@@ -84,16 +84,9 @@ class Decisions:
         return {**record, "attempts": [_write_attempt(one) for one in attempts]}
 
     def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
-        """Delete what is older than the days it is kept; how many. In small transactions while it is
-        `wanted`, safe to repeat."""
-        oldest = (self._clock.now_us() // 1000 - self._keep_days * DAY_MS).to_bytes(6, "big") + bytes(10)
-        gone = 0
-        for _ in range(PURGE_ROUNDS):
-            count = self._database.write(lambda: self._delete(oldest))
-            gone += count
-            if count < PURGE_ROWS or not wanted():
-                break
-        return gone
+        """Delete what is older than the days it is kept; how many. In small steps while it is `wanted`, or whole
+        partitions; safe to repeat."""
+        return self._tables.purge(self._clock.now_us(), wanted)
 
     def _select(self, request: bytes) -> tuple | None:
         return self._database.execute("SELECT project, record FROM decision WHERE request = ?", (request,)).fetchone()
@@ -102,7 +95,7 @@ class Decisions:
         # Ids begin with the milliseconds of their making (RFC 9562, version 7), so they are their own index by time.
         sql = (
             "DELETE FROM decision WHERE request IN "
-            f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {PURGE_ROWS})"
+            f"(SELECT request FROM decision WHERE request < ? ORDER BY request LIMIT {aging.STEP_ROWS})"
         )
         return self._database.execute(sql, (oldest,)).rowcount
 

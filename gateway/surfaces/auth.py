@@ -13,7 +13,8 @@ from gateway.surfaces.http import LABEL_LENGTH, Inbound
 # What a caller may say beside the body; most requests have none of it.
 OWN_HEADERS = frozenset((*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key"))
 METADATA_PREFIX = "x-llmgateway-"
-METADATA_LIMIT = 16
+# What is kept of it, so that nobody fills the disk: so many pieces, characters of a name and of a value, and in all.
+METADATA_PIECES, METADATA_NAME, METADATA_VALUE, METADATA_ALL = 16, 64, 256, 2048
 
 
 def token_of(inbound: Inbound) -> str:
@@ -115,5 +116,25 @@ def require_user_key(caller: Caller) -> Caller:
 
 
 def _metadata(inbound: Inbound) -> dict[str, str]:
-    found = {k[len(METADATA_PREFIX) :]: v for k, v in inbound.headers.items() if k.startswith(METADATA_PREFIX)}
-    return dict(list(found.items())[:METADATA_LIMIT])
+    """The caller's own metadata: X-LLMGateway-Team: search is {"team": "search"}. Longer values are cut, and what finds
+    no room is left out."""
+    kept: dict[str, str] = {}
+    room = METADATA_ALL
+    for header, value in inbound.headers.items():
+        name = header.removeprefix(METADATA_PREFIX)
+        if name == header or not 0 < len(name) <= METADATA_NAME:
+            continue
+        text = _as_text(value.strip())[:METADATA_VALUE]
+        room -= len(name) + len(text)
+        if room < 0 or len(kept) == METADATA_PIECES:
+            break
+        kept[name] = text
+    return kept
+
+
+def _as_text(value: str) -> str:
+    """A header's value, which servers read as Latin-1, in the UTF-8 that most clients mean."""
+    try:
+        return value.encode("latin-1").decode()
+    except (UnicodeEncodeError, UnicodeDecodeError):
+        return value

@@ -31,7 +31,7 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its format; nothing escapes."""
     handler, errors, paid = _until_its_end(operation), operation.errors or replies.OPENAI, operation.paid
-    end, now = services.telemetry.requests.of(name_of(operation)), services.clock.monotonic
+    end, now = services.telemetry.requests.of(name_of(operation), paid), services.clock.monotonic
 
     def handle(inbound: Inbound, keyed: bool = paid) -> Outbound:
         if keyed and KEY_HEADER in inbound.headers:

@@ -32,6 +32,7 @@ COUNTERS = {
     "cost_nano_usd_total": ("Inference cost in nano-dollars by provider.", ("provider",)),
     "errors_total": ("Requests that were refused or failed, by operation and kind.", ("operation", "kind")),
     "state_changes_total": ("Changes of state that were logged, by event.", ("event",)),
+    "requests_unlogged_total": ("Refused requests that the request log says nothing of, being beyond its bounds.", ()),
     "streams_cut_total": ("Streams that broke after their first content, by provider.", ("provider",)),
 }
 HISTOGRAMS = {

@@ -6,6 +6,7 @@ The management API, its exports and the pages read the log through here and nowh
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 from gateway.accounts import keys
 from gateway.accounts.keys import list_keys
@@ -17,13 +18,14 @@ from gateway.metering.log.search import LogFilter, LogPage, LogScope, search
 from gateway.metering.models import BYOK
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import format_usd
-from gateway.surfaces.http import LABEL_LENGTH
+from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.surfaces.schemas import Body, Counted, Moment, OneOf, TextField
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 MOST = 100
 # A developer with more keys than these is searched for by member.
 MOST_KEYS = 50
+MOST_TAGS = 5
 CURSOR = re.compile(r"[0-9a-f]{32}")
 MODES = ("credits", "api-keys")
 # Components of a cost that have a column of the usage row.
@@ -55,8 +57,8 @@ class LogsPageQuery(LogsQuery):
     limit = Counted(1, MOST, load_default=50)
 
 
-def filter_of(given: Mapping[str, Any]) -> LogFilter:
-    """The filter of a LogsQuery. InvalidRequest."""
+def filter_of(given: Mapping[str, Any], inbound: Inbound) -> LogFilter:
+    """The filter of a LogsQuery, `metadata` of which may come several times. InvalidRequest."""
     source = given.get("source")
     return LogFilter(
         model=given.get("model", ""),
@@ -65,7 +67,7 @@ def filter_of(given: Mapping[str, Any]) -> LogFilter:
         error=given.get("errorCode", ""),
         source="" if source == "unknown" else source,
         label=given.get("requestId", ""),
-        tags=_read_tags(given.get("metadata", "")),
+        tags=_read_tags(inbound),
         from_us=given.get("first"),
         to_us=given.get("last"),
         retained=given.get("retained") == "true",
@@ -102,12 +104,11 @@ def _scopes_of_key(visitor: Visitor, project_ids: list[str], key_id: str) -> lis
     return [LogScope(key.project_id, "" if mine.role in MANAGERS else mine.id, (key.id,))]
 
 
-def read_page(visitor: Visitor, given: Mapping[str, Any], limit: int) -> LogPage:
+def read_page(visitor: Visitor, given: Mapping[str, Any], inbound: Inbound, limit: int) -> LogPage:
     """The page of a LogsPageQuery."""
     scopes = scopes_of(visitor, given.get("projectId", ""), given.get("apiKeyId", ""))
-    return search(
-        visitor.services.store.database, scopes, filter_of(given), read_cursor(given.get("cursor", "")), limit
-    )
+    before = read_cursor(given.get("cursor", ""))
+    return search(visitor.services.store.database, scopes, filter_of(given, inbound), before, limit)
 
 
 def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
@@ -139,13 +140,15 @@ def write_cursor(page: LogPage) -> str | None:
     return None if page.following is None else page.following.hex()
 
 
-def _read_tags(text: str) -> tuple[tuple[str, str], ...]:
-    if not text:
-        return ()
-    name, separator, value = text.partition(":")
-    if not separator or not name:
-        raise InvalidRequest("Give metadata as name:value, such as team:search.", param="metadata")
-    return ((name.strip().lower(), value.strip()),)
+def _read_tags(inbound: Inbound) -> tuple[tuple[str, str], ...]:
+    tags: list[tuple[str, str]] = []
+    for text in (value for name, value in parse_qsl(inbound.query) if name == "metadata"):
+        name, separator, value = text.partition(":")
+        if not separator or not name.strip() or len(tags) == MOST_TAGS:
+            text = f"Give metadata as name:value, such as team:search, {MOST_TAGS} at most."
+            raise InvalidRequest(text, param="metadata")
+        tags.append((name.strip().lower(), value.strip()))
+    return tuple(tags)
 
 
 def show_request(one: LoggedRequest) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class Arrival(Protocol):
 
     request_id: str
     peer: str
+    body: bytes
     context: RequestContext | None
     caller: Caller | None
 
@@ -38,6 +39,7 @@ class RequestEnds:
         # The lists themselves are shared with every operation's end, so that each is one look.
         self.observers: list[Observer] = []
         self.failure_observers: list[Observer] = []
+        self.marked_observers: list[Observer] = []
         self._operations: dict[str, OperationEnd] = {}
 
     def observe(self, observer: Observer) -> None:
@@ -48,9 +50,13 @@ class RequestEnds:
         """Tell `observer` of requests that were refused or failed, and of no others."""
         self.failure_observers.append(observer)
 
-    def of(self, operation: str) -> "OperationEnd":
-        """The end of requests for `operation`."""
-        return self._operations.setdefault(operation, OperationEnd(self, operation))
+    def observe_marked(self, observer: Observer) -> None:
+        """Tell `observer` of requests that brought metadata, and of no others."""
+        self.marked_observers.append(observer)
+
+    def of(self, operation: str, paid: bool = False) -> "OperationEnd":
+        """The end of requests for `operation`; `paid` ones ask models for something."""
+        return self._operations.setdefault(operation, OperationEnd(self, operation, paid))
 
     def refused(self, error: GatewayError, request_id: str, peer: str, operation: str = UNMATCHED) -> None:
         """A request that no operation has seen: an unknown path, another host, a body that was not read."""
@@ -66,6 +72,9 @@ class RequestEnds:
             self.counters.add("errors_total", (finished.operation, reason.kind))
             for observer in self.failure_observers:
                 observer(finished)
+        if finished.context is not None and finished.context.metadata:
+            for observer in self.marked_observers:
+                observer(finished)
         for observer in self.observers:
             observer(finished)
 
@@ -73,10 +82,10 @@ class RequestEnds:
 class OperationEnd:
     """The end of the requests for one operation; called once for each, with what became of it."""
 
-    __slots__ = ("_answers", "_ends", "_now", "_observers", "_operation", "_own", "_row")
+    __slots__ = ("_answers", "_ends", "_now", "_observers", "_operation", "_own", "_paid", "_row")
 
-    def __init__(self, ends: RequestEnds, operation: str) -> None:
-        self._ends, self._operation = ends, operation
+    def __init__(self, ends: RequestEnds, operation: str, paid: bool = False) -> None:
+        self._ends, self._operation, self._paid = ends, operation, paid
         self._answers: dict[int, Count] = {}
         self._row = ends.counters.durations("request_seconds", (operation,)).row
         self._own = ends.counters.durations("overhead_seconds", (operation,), OWN_BUCKETS).row
@@ -104,7 +113,7 @@ class OperationEnd:
             own = self._own
             own[bisect_left(OWN_BUCKETS, own_s)] += 1
             own[-1] += own_s
-        if error is not None or self._observers:
+        if error is not None or self._observers or context is not None and context.metadata:
             self._tell(arrival, status, took_s, error, replayed)
 
     def of_stream(self, arrival: Arrival, status: int, started: float) -> None:
@@ -131,7 +140,19 @@ class OperationEnd:
         now_us = self._ends.clock.now_us()
         who = arrival.request_id, arrival.shown_id, arrival.peer
         self._ends.tell(
-            FinishedRequest(self._operation, status, now_us, took_s, *who, error, caller, context, replayed)
+            FinishedRequest(
+                self._operation,
+                status,
+                now_us,
+                took_s,
+                *who,
+                error,
+                caller,
+                context,
+                replayed,
+                self._paid,
+                arrival.body,
+            )
         )
 
 

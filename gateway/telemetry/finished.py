@@ -17,6 +17,7 @@ class FinishedRequest(Struct, frozen=True, eq=False):
 
     `error` is why it was refused or failed, None when it was answered well. `caller` None: nobody was authenticated.
     `context` None: it never came to the engine's door. `replayed`: an earlier answer was given again.
+    `paid`: it asked a model for something, with `body`.
     """
 
     operation: str
@@ -30,6 +31,8 @@ class FinishedRequest(Struct, frozen=True, eq=False):
     caller: Caller | None = None
     context: RequestContext | None = None
     replayed: bool = False
+    paid: bool = False
+    body: bytes = b""
 
     @property
     def attempts(self) -> list[Attempt]:

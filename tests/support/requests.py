@@ -12,7 +12,7 @@ from gateway.store.database import Database
 ORGANIZATION, PROJECT, OTHER = ids.new("org"), ids.new("proj"), ids.new("proj")
 KEY, MEMBER = ids.new("key"), ids.new("member")
 MINUTE_US = 60_000_000
-START_US = 1_800_000_000_000_000
+START_US = 1_700_000_000_000_000
 ZERO: dict[str, Any] = dict.fromkeys(UsageRecord._fields, 0) | {
     **dict.fromkeys(("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""),
     **dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd")),

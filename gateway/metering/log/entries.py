@@ -1,21 +1,17 @@
 """Log entries: what usage rows do not tell of a request, and the index by which custom metadata is found."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
-from gateway.clock import DAY_US
+from gateway.store import aging
+from gateway.store.aging import AgingTables
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
-from gateway.threads import pause
 
 TAG_BYTES = 8
-PURGE_ROWS = 1_000
-# A purge ends after so many batches; the next one goes on.
-PURGE_BATCHES = 500
-PURGE_PAUSE_S = 0.02
 
 
 class LogEntry(NamedTuple):
@@ -77,17 +73,10 @@ def entries_of(database: Database, requests: list[bytes]) -> dict[bytes, LogEntr
     return {entry.request: entry for entry in found}
 
 
-def purge(database: Database, before_us: int, wanted: Callable[[], bool] = lambda: True) -> int:
-    """Delete the entries of requests older than `before_us`, and their tags; how many. Small transactions with pauses
-    while it is `wanted`; safe to repeat."""
-    oldest, gone = id_at(before_us), 0
-    for _ in range(PURGE_BATCHES):
-        count = database.write(lambda: _delete(database, oldest))
-        gone += count
-        if count < PURGE_ROWS or not wanted():
-            break
-        pause(PURGE_PAUSE_S)
-    return gone
+def log_tables(database: Database, keep_days: int) -> AgingTables:
+    """Entries and what their metadata is found by, for `keep_days` days (0: for ever)."""
+    tables = {"log_entry": ("request",), "log_tag": ("project", "tag", "request")}
+    return AgingTables(database, tables, keep_days, lambda oldest: _delete(database, oldest))
 
 
 def id_at(at_us: int) -> bytes:
@@ -101,14 +90,9 @@ def moment_of(request: bytes) -> int:
     return int.from_bytes(request[:6], "big") * 1000
 
 
-def keep_from(now_us: int, days: int) -> int:
-    """The moment before which rows that are kept for `days` days go."""
-    return now_us - days * DAY_US
-
-
 def _delete(database: Database, oldest: bytes) -> int:
     chosen = "SELECT request FROM log_entry WHERE request < ? ORDER BY request LIMIT ?"
-    requests = [(bytes(row[0]),) for row in database.execute(chosen, (oldest, PURGE_ROWS)).fetchall()]
+    requests = [(bytes(row[0]),) for row in database.execute(chosen, (oldest, aging.STEP_ROWS)).fetchall()]
     marked = [
         (bytes(project), tag_of(*one), bytes(request))
         for request, project, metadata in _tagged(database, requests)

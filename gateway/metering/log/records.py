@@ -108,7 +108,7 @@ class LoggedRequest:
     @property
     def status(self) -> int:
         """What the caller got; of an answer that broke while it was streamed the 200 that it began with."""
-        if self.entry is not None and self.entry.status != OK:
+        if self.entry is not None and (self.entry.status != OK or self.entry.error):
             return self.entry.status
         if self.payload is not None:
             return self.payload.status

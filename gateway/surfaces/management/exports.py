@@ -53,7 +53,7 @@ def export_logs(visitor: Visitor, inbound: Inbound) -> Outbound:
     """Every request that the filters of `GET /logs` meet, newest first; a developer's own keys only. In CSV, texts that
     a spreadsheet would take for formulas begin with an apostrophe."""
     given = read_query(LogsExportQuery, inbound)
-    wanted = _until_now(visitor, request_log.filter_of(given))
+    wanted = _until_now(visitor, request_log.filter_of(given, inbound))
     pages = ([show_request(one) for one in page] for page in _pages(visitor, given, wanted))
     return _download("logs", given["format"], tabular.write_rows(pages, LOG_COLUMNS, given["format"]))
 

@@ -22,7 +22,7 @@ def list_all(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     the end. A page reads a bounded number of rows: with filters that meet few of many requests it may be short, or
     empty, and still have a `next`."""
     given = read_query(LogsPageQuery, inbound)
-    page = request_log.read_page(visitor, given, given["limit"])
+    page = request_log.read_page(visitor, given, inbound, given["limit"])
     return {"logs": [show_request(one) for one in page.found], "next": request_log.write_cursor(page)}
 
 

@@ -2,9 +2,9 @@ import orjson
 from support.requests import MINUTE_US, PROJECT, START_US, attempt, entry, fill, request_at
 
 from gateway.clock import DAY_US
-from gateway.metering.log import entries
-from gateway.metering.log.entries import id_at, moment_of
+from gateway.metering.log.entries import id_at, log_tables, moment_of
 from gateway.metering.log.search import LogFilter, LogScope, search
+from gateway.store import aging
 
 
 def count(database, table: str) -> int:
@@ -18,22 +18,22 @@ def test_a_moment_and_the_ids_of_it_are_the_same_thing() -> None:
 
 
 def test_old_entries_go_with_what_they_are_found_by_in_small_steps_and_usage_stays(database, monkeypatch) -> None:
-    monkeypatch.setattr(entries, "PURGE_ROWS", 20)
+    monkeypatch.setattr(aging, "STEP_ROWS", 20)
     tags = orjson.dumps({"team": "a", "env": "x"}).decode()
     fill(database, [*(entry(n, metadata=tags if n % 2 else None) for n in range(100)), *(attempt(n) for n in range(5))])
-    sizes, write = [], database.write
-    monkeypatch.setattr(database, "write", lambda work, patient=False: sizes.append(write(work, patient)) or sizes[-1])
-    before_us = entries.keep_from(START_US + 70 * MINUTE_US + DAY_US, days=1)
-    assert entries.purge(database, before_us) == 70 and sizes == [20, 20, 20, 10]
+    now_us, tables = START_US + 70 * MINUTE_US + DAY_US, log_tables(database, 1)
+    assert tables.purge(now_us) == 70
     assert (count(database, "log_entry"), count(database, "log_tag"), count(database, "usage")) == (30, 30, 5)
     found = search(database, [LogScope(PROJECT)], LogFilter(tags=(("team", "a"),)), None, 50).found
-    assert len(found) == 15 and entries.purge(database, before_us) == 0
+    assert len(found) == 15 and tables.purge(now_us) == 0 == log_tables(database, 0).purge(now_us)
 
 
 def test_a_purge_stops_when_somebody_else_has_the_job(database, monkeypatch) -> None:
-    monkeypatch.setattr(entries, "PURGE_ROWS", 10)
+    monkeypatch.setattr(aging, "STEP_ROWS", 10)
     fill(database, [entry(n) for n in range(50)])
-    assert entries.purge(database, START_US + DAY_US, wanted=lambda: False) == 10 and count(database, "log_entry") == 40
+    turns = iter((True,) * 3)
+    log_tables(database, 1).purge(START_US + 9 * DAY_US, lambda: next(turns, False))
+    assert 10 <= 50 - count(database, "log_entry") <= 30
 
 
 def test_the_second_entry_of_a_request_changes_nothing(database) -> None:

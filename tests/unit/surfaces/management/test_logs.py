@@ -165,3 +165,78 @@ def test_the_key_of_somebody_else_is_like_one_that_there_is_not(paying: House) -
     house.ok("DELETE", f"/keys/api/{owner.key.info.id}", owner)
     assert listed(house, owner, f"?apiKeyId={owner.key.info.id}") == [ident]
     assert listed(house, owner, "?apiKeyId=nothing") == []
+
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+
+
+def settle(house: House) -> None:
+    house.services.telemetry.request_log.tell()
+    house.services.store.journal.flush(5)
+
+
+def test_a_request_that_was_refused_is_in_the_log_with_its_code(house: House) -> None:
+    developer, key = house["acme developer"], house["acme developer"].key.token
+    sent = [
+        (402, BODY, {"x_request_id": "one", "x_source": "shop.example"}),  # nobody granted credits
+        (400, BODY | {"messages": 7}, {"x_request_id": "two"}),
+        (400, BODY | {"model": "no-such-model"}, {"x_request_id": "three"}),
+        (415, None, {"x_request_id": "four"}),
+    ]
+    for status, body, headers in sent:
+        assert house.call("POST", CHAT, key, body, **headers)[0] == status
+    assert house.call("POST", CHAT, "llmgtwy_" + "0" * 40, BODY)[0] == 401
+    settle(house)
+    found = house.ok("GET", "/logs", developer)["logs"]
+    assert [(one["requestId"], one["status"], one["error"]) for one in found] == [
+        ("four", 415, "unsupported_media_type"), ("three", 400, "model_not_found"),
+        ("two", 400, "invalid_parameters"), ("one", 402, "insufficient_credits"),
+    ]  # fmt: skip
+    assert [one["model"] for one in found[1:]] == ["no-such-model", "sandbox/sandbox-echo", "sandbox/sandbox-echo"]
+    assert all(one["attempts"] == 0 and one["served"] is None and one["path"] == CHAT for one in found)
+    assert listed(house, developer, "?errorCode=insufficient_credits&status=402&source=shop.example") == [
+        found[3]["id"]
+    ]
+    assert house.ok("GET", "/logs/one", house["acme owner"])["attempts"] == []
+    assert listed(house, house["acme colleague"]) == [] == listed(house, house["rival owner"])
+
+
+def test_a_flood_of_refusals_is_one_line_of_the_list(house: House) -> None:
+    developer = house["acme developer"]
+    for _ in range(40):
+        assert house.call("POST", CHAT, developer.key.token, BODY)[0] == 402
+    settle(house)
+    found = house.ok("GET", "/logs?limit=100", developer)["logs"]
+    assert sum(one["requestCount"] for one in found) == 40 and len(found) < 40
+
+
+def test_what_a_caller_says_of_a_request_is_kept_and_found(paying: House) -> None:
+    house, developer = paying, paying["acme developer"]
+    tags = {"x_llmgateway_team": "search", "x_llmgateway_customer": "Müller".encode().decode("latin-1")}
+    mine = ask(house, developer, x_llmgateway_empty="", **tags)
+    streamed = house.client.post(
+        CHAT, json=BODY | {"stream": True},
+        headers={"Authorization": f"Bearer {developer.key.token}", "X-LLMGateway-Team": "search"},
+    )  # fmt: skip
+    assert streamed.data.endswith(b"[DONE]\n\n")
+    streamed.close()  # as a server does
+    ask(house, developer, x_llmgateway_team="other")
+    assert house.call("POST", CHAT, developer.key.token, BODY | {"model": "none"}, x_llmgateway_team="search")[0] == 400
+    settle(house)
+    found = house.ok("GET", "/logs?metadata=team:search", developer)["logs"]
+    assert [(one["status"], one["streamed"]) for one in found] == [(400, False), (200, True), (200, False)]
+    assert found[2]["id"] == mine and found[2]["metadata"] == {"team": "search", "customer": "Müller"}
+    assert listed(house, developer, "?metadata=Team:search&metadata=customer:M%C3%BCller") == [mine]
+    assert listed(house, developer, "?metadata=team:search&metadata=customer:other") == []
+    assert listed(house, house["acme colleague"], "?metadata=team:search") == []
+
+
+def test_a_caller_cannot_fill_the_disk_with_metadata(paying: House) -> None:
+    house, developer = paying, paying["acme developer"]
+    many = {f"x_llmgateway_n{number:02d}": "v" * 1000 for number in range(40)} | {"x_llmgateway_" + "n" * 65: "long"}
+    ident = ask(house, developer, **many)
+    settle(house)
+    kept = house.ok("GET", f"/logs/{ident}", developer)["log"]["metadata"]
+    assert 0 < len(kept) <= 16 and sum(len(name) + len(value) for name, value in kept.items()) <= 2048
+    assert max(map(len, kept.values())) == 256

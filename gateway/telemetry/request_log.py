@@ -1,0 +1,176 @@
+"""What the request log keeps beside usage rows: requests that were refused or failed, and callers' own metadata."""
+
+from collections.abc import Callable, Mapping
+
+import orjson
+from msgspec import DecodeError, Struct, json
+
+from gateway import ids
+from gateway.accounts.authentication import Caller
+from gateway.billing.identity import billing_identity_of
+from gateway.clock import Clock
+from gateway.errors import Cancelled, Unauthenticated, Unavailable
+from gateway.metering.counters import Counters
+from gateway.metering.log.entries import LogEntry, write_rows
+from gateway.store.aging import AgingTables
+from gateway.store.journal import Journal
+from gateway.telemetry.ends import RequestEnds
+from gateway.telemetry.finished import FinishedRequest
+
+# Refusals before any attempt cost their caller nothing, so what they may write is bounded, for each key and for each
+# worker: so many at once, then so many a second. What passes that is counted, and told as one entry for many.
+KEY_BURST, KEY_RATE = 30, 0.5
+WORKER_BURST, WORKER_RATE = 300, 5.0
+KEYS = 4096
+# Kinds of refusals that are counted apart between two rounds of `tell`; of others their number is known.
+KINDS = 64
+# Beyond it the records of settlements have the journal to themselves.
+MOST_PENDING = 2_000
+UNLOGGED = "requests_unlogged_total"
+# Of a longer body it is not looked up which model it asks for.
+LONGEST_BODY = 4 << 20
+LABEL_LENGTH = 64
+
+
+class _Asking(Struct):
+    model: str = ""
+
+
+class Allowance:
+    """So many at once, then so many a second."""
+
+    __slots__ = ("_at", "_burst", "_left", "_rate")
+
+    def __init__(self, burst: int, rate: float, at: float) -> None:
+        self._burst, self._rate, self._left, self._at = burst, rate, float(burst), at
+
+    def take(self, now: float) -> bool:
+        """Whether one more is allowed at `now` (monotonic seconds)."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class RequestLog:
+    """Writes log entries in the commits that usage rows use anyway. Never waits and never fails: the log is no part of
+    the books."""
+
+    def __init__(self, journal: Journal, clock: Clock, counters: Counters, tables: AgingTables) -> None:
+        self._tables = tables
+        self._journal, self._clock, self._counters = journal, clock, counters
+        self._all = Allowance(WORKER_BURST, WORKER_RATE, clock.monotonic())
+        self._keys: dict[str, Allowance] = {}
+        self._flood: dict[LogEntry, int] = {}
+
+    def attach(self, ends: RequestEnds) -> None:
+        """Be told of the requests of this worker."""
+        ends.observe_failures(self.failed)
+        ends.observe_marked(self.marked)
+
+    def failed(self, finished: FinishedRequest) -> None:
+        """Keep a request that was refused, or failed at every provider. What its usage rows tell as well is left to
+        them: an answer that broke after it had begun, and a caller who hung up on one."""
+        caller, error = finished.caller, finished.error
+        if caller is None or error is None or not finished.paid or error.status == Unauthenticated.status:
+            return
+        if finished.context is not None and finished.context.metadata:
+            return  # it is marked
+        if not finished.attempts:
+            self._refused(finished, caller)
+        elif finished.status != Cancelled.status and not finished.attempts[-1].first_at:
+            self._write(_entry_of(finished, caller, {}), {})
+
+    def marked(self, finished: FinishedRequest) -> None:
+        """Keep the metadata of a request, and what the caller was told."""
+        caller, context = finished.caller, finished.context
+        if caller is None or context is None or not finished.paid:
+            return
+        if finished.refused and not self._may_write(caller.key_id):
+            self._count(finished, caller)
+        else:
+            self._write(_entry_of(finished, caller, context.metadata), context.metadata)
+
+    def tell(self) -> None:
+        """Record what was only counted since the last time: one entry for all alike."""
+        flood, self._flood = self._flood, {}
+        for kind, count in flood.items():
+            self._write(kind._replace(request=bytes.fromhex(ids.new_hex()), requests=count), {})
+
+    def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
+        """Forget the entries that are older than the days they are kept; how many. Unavailable: the next round does."""
+        return self._tables.purge(self._clock.now_us(), wanted)
+
+    def _refused(self, finished: FinishedRequest, caller: Caller) -> None:
+        if self._may_write(caller.key_id):
+            self._write(_entry_of(finished, caller, {}), {})
+        else:
+            self._count(finished, caller)
+
+    def _may_write(self, key_id: str) -> bool:
+        now, allowance = self._clock.monotonic(), self._keys.get(key_id)
+        if allowance is None:
+            if len(self._keys) >= KEYS:
+                self._keys.clear()
+            allowance = self._keys[key_id] = Allowance(KEY_BURST, KEY_RATE, now)
+        return allowance.take(now) and self._all.take(now)
+
+    def _count(self, finished: FinishedRequest, caller: Caller) -> None:
+        code = finished.error.code if finished.error is not None else ""
+        kind = LogEntry(bytes(16), *billing_identity_of(caller).ids, 1, *_told(finished), "", "", _clean(code)[:64])
+        if kind in self._flood or len(self._flood) < KINDS:
+            self._flood[kind] = self._flood.get(kind, 0) + 1
+        else:
+            self._counters.add(UNLOGGED)
+
+    def _write(self, entry: LogEntry, tags: Mapping[str, str]) -> None:
+        if self._journal.pending > MOST_PENDING:
+            self._counters.add(UNLOGGED)
+            return
+        try:
+            self._journal.append(*write_rows(entry, tags))
+        except Unavailable:
+            self._counters.add(UNLOGGED)
+
+
+def _entry_of(finished: FinishedRequest, caller: Caller, tags: Mapping[str, str]) -> LogEntry:
+    context, error = finished.context, finished.error
+    label = finished.shown_id if finished.shown_id != finished.request_id else ""
+    return LogEntry(
+        bytes.fromhex(finished.request_id),
+        *billing_identity_of(caller).ids,
+        1,
+        *_told(finished),
+        "" if finished.attempts else _clean(_asked(finished))[:255],
+        context.source if context is not None else "",
+        None if error is None else _clean(error.code)[:64],
+        _clean(label)[:LABEL_LENGTH] or None,
+        orjson.dumps(dict(tags)).decode() if tags else None,
+    )
+
+
+def _told(finished: FinishedRequest) -> tuple[int, str, str]:
+    """Status, operation and path."""
+    context = finished.context
+    operation = context.operation if context is not None else ""
+    return finished.status, operation, finished.operation.partition(" ")[2][:255]
+
+
+def _asked(finished: FinishedRequest) -> str:
+    """The model as the caller wrote it; "" where none can be read."""
+    context = finished.context
+    if context is not None and context.request is not None:
+        return context.request.requested_model
+    if len(finished.body) > LONGEST_BODY:
+        return ""
+    try:
+        return json.decode(finished.body, type=_Asking).model
+    except (DecodeError, RecursionError):
+        return ""
+
+
+def _clean(text: str) -> str:
+    """What every store can keep: a caller's text may hold NUL and lone surrogates."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
