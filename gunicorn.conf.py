@@ -83,5 +83,5 @@ def post_worker_init(worker: object) -> None:
     """What was loaded stays for good: out of the collector's sight, which then runs less often, and in huge pages."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(20_000, 5, 100)
     prefer_huge_pages()

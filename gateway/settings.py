@@ -38,6 +38,8 @@ class Server:
     version: str
     head_timeout_s: float
     body_timeout_s: float
+    answer_stall_s: float
+    answer_least_rate: int
     body_least_rate: int
     bodies_mb: int
     organization_bodies_mb: int
@@ -143,6 +145,7 @@ class LimitSettings:
     max_custom_models: int
     max_messages: int
     max_tools: int
+    max_inputs: int
     max_schema_nodes: int
     max_enum: int
     max_json_nodes: int

@@ -71,6 +71,11 @@ def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return result
 
 
+def compute_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As `compute` where what is worked on is `large`, else called here: a thread costs more than small work."""
+    return compute(work, *args, **kwargs) if large else work(*args, **kwargs)
+
+
 _computing: dict[int, ThreadPool] = {}
 _here = get_original("_thread", "_local")()  # of a native thread, whatever greenlet runs in it
 

@@ -21,6 +21,7 @@ from gateway.store import redis as store
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.redis import Redis
+from gateway.threads import compute_if
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,9 @@ class ResponseCache:
         """
         if not is_cacheable(context) or not OPERATIONS[request.operation].cacheable:
             return ""
+        return compute_if(request.large, self._write_key, context, request, plan)
+
+    def _write_key(self, context: RequestContext, request: Request, plan: Plan) -> str:
         options, resolution = request.options, plan.resolution
         model = plan.first.candidate.model.id
         parts = (

@@ -19,6 +19,7 @@ from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch
 from gateway.providers.upstream import Upstreams
 from gateway.settings import Settings
+from gateway.threads import compute_if
 
 
 class ChatEngine(Executor[ChatRequest]):
@@ -62,5 +63,8 @@ class ChatEngine(Executor[ChatRequest]):
     def _veil_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
         """The caller's prompt cache key as a keyed hash, so that tenants never share one by choosing alike."""
         text = f"{context.caller.project_id}\n{request.options.prompt_cache_key}"
-        veiled = hmac.new(self._fingerprint_key, text.encode(), hashlib.sha256).hexdigest()
+        veiled = compute_if(request.large, self._veil, text)
         return replace(request, options=replace(request.options, prompt_cache_key=veiled))
+
+    def _veil(self, text: str) -> str:
+        return hmac.new(self._fingerprint_key, text.encode(), hashlib.sha256).hexdigest()

@@ -23,7 +23,7 @@ from gateway.metering.payload_table import pack, unpack
 from gateway.store.database import Database
 from gateway.store.documents import DocumentRows, Documents
 from gateway.store.journal import Journal, Row
-from gateway.threads import Job, Threads, spawn
+from gateway.threads import Job, Threads, compute_if, spawn
 
 HEADER = "Idempotency-Key"
 KIND = "idempotency"
@@ -34,6 +34,7 @@ LONGEST_KEY = 255
 MOST_BYTES = 48 << 20
 MOST_STREAM_BYTES = 16 << 20
 TOTAL_BYTES = 2 << 30  # of all kept answers of the installation
+LARGE = 1 << 17  # bytes of a request from which on its fingerprint is made in a thread
 TRIES = 3
 WAIT_S = 5.0
 LABEL = b"idempotency\0"
@@ -73,6 +74,10 @@ class Keyed(NamedTuple):
     route: str
     content: tuple[bytes, ...]
     request_id: str
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.content))
 
 
 class _Claim(NamedTuple):
@@ -132,7 +137,7 @@ class Idempotency:
     def _claim(self, keyed: Keyed, check: Check) -> _Claim | StoredReply:
         claim = _Claim(
             self._digest(keyed.caller.key_id.encode(), keyed.route.encode(), _check(keyed.key).encode()),
-            self._digest(*keyed.content),
+            compute_if(keyed.size >= LARGE, self._digest, *keyed.content),
             keyed.request_id,
             not keeps_nothing(keyed.caller.rules),
         )

@@ -104,6 +104,7 @@ class _Books(Struct, eq=False):
     tally: Tally
 
 
+LONGEST_SESSION = 4096  # characters that tell one session from another
 STRATEGY = "routing"  # of a project's settings
 
 
@@ -249,7 +250,7 @@ class Planner:
                 predicate(caller.rules, context.at_us),
                 self._credentials.usable(caller),
                 context.no_fallback,
-                context.session or request.options.session,
+                (context.session or request.options.session)[:LONGEST_SESSION],
                 scope=caller.project_id,
                 operation=context.operation,
                 routes=self._offers.routes_of(caller),

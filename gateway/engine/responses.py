@@ -43,11 +43,13 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response (JSON object with `output`), the turns before it, and its turn's own input as it was sent."""
+    """A response (JSON object with `output`), the turns before it, and its turn's own input as it was sent. `size`:
+    bytes of all of it, once it is stored."""
 
     response: dict[str, Any]
     earlier: list[Said]
     items: list[Item]
+    size: int = 0
 
     @property
     def turns(self) -> list[Said]:
@@ -140,14 +142,22 @@ class StoredResponses:
         return self._turns.sweep(wanted)
 
     def _check_length(self, link: Link, param: str) -> None:
-        most = self._most_conversation
-        if link.turns > MOST_TURNS or link.chain_bytes > most > 0:
-            raise InvalidRequest(
-                f"The stored conversation is over {MOST_TURNS:,} turns or {most // MB} MB "
-                "(responses.max_conversation_mb of the gateway); begin a new one, or compact it.",
-                param=param,
-                code="conversation_too_long",
-            )
+        if link.turns > MOST_TURNS:
+            raise self._too_long(param)
+        self.check_size(link.chain_bytes, param)
+
+    def check_size(self, size: int, param: str) -> None:
+        """InvalidRequest for more bytes of what was stored than one request may go on with."""
+        if size > self._most_conversation > 0:
+            raise self._too_long(param)
+
+    def _too_long(self, param: str) -> InvalidRequest:
+        return InvalidRequest(
+            f"The stored conversation is over {MOST_TURNS:,} turns or {self._most_conversation // MB} MB "
+            "(responses.max_conversation_mb of the gateway); begin a new one, or compact it.",
+            param=param,
+            code="conversation_too_long",
+        )
 
     def _add(self, organization: str, scope: str, stored: StoredResponse, previous: str) -> None:
         segments, parts, raw_bytes = self._threads.run(self._split, organization, stored, not previous)
@@ -179,11 +189,11 @@ class StoredResponses:
         wanted = {digest for segments in texts for digest in pieces.digests_of(segments)}
         values = self._turns.values(link.organization, tuple(wanted))
         try:
-            return self._threads.run(self._join, texts, values)
+            return self._threads.run(self._join, texts, values, link.chain_bytes)
         except KeyError:
             return None  # it was removed while it was read
 
-    def _join(self, texts: list[list[bytes]], values: dict[bytes, bytes]) -> StoredResponse:
+    def _join(self, texts: list[list[bytes]], values: dict[bytes, bytes], size: int) -> StoredResponse:
         opened = {name: unpack(self._vault, value) for name, value in values.items()}
         *before, last = (pieces.join(segments, opened) for segments in texts)
         earlier: list[Said] = []
@@ -191,14 +201,14 @@ class StoredResponses:
             earlier += [Said(*said) for said in body["earlier"]]
             earlier.append(Said(body["response"]["id"], body["items"], body["response"]["output"]))
         earlier += [Said(*said) for said in last["earlier"]]
-        return StoredResponse(last["response"], earlier, last["items"])
+        return StoredResponse(last["response"], earlier, last["items"], size)
 
     def _find_old(self, caller: Caller, ident: str) -> StoredResponse | None:
         packed = self._documents.get(KIND, ident)
         body = None if packed is None else self._threads.run(_read_old, packed)
         if body is None or body["scope"] != scope_of(caller):
             return None
-        return StoredResponse(body["response"], [Said(ident, body["history"], [])], body["items"])
+        return StoredResponse(body["response"], [Said(ident, body["history"], [])], body["items"], MB)
 
 
 def _read_old(packed: bytes) -> dict[str, Any]:

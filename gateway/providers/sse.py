@@ -1,6 +1,6 @@
 """Upstream event streams: bytes to events whatever the split, and the one loop that reads a stream of any format."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -12,15 +12,26 @@ from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Heartbeat
 from gateway.providers.failures import explain_object, stream_failure
 from gateway.providers.protocol import UpstreamReply
+from gateway.threads import compute_if
 
 EVENT_BREAK = b"\n\ndata: "
 SEAM = 1  # bytes of a blank line that an earlier piece may have brought
+LONG = 1 << 18  # bytes of an event that is read in a thread
+MOST_LINES = 65_536  # of an event
 LINE_LIMIT = 16 * 1024 * 1024  # an image in base64 comes in one line
 
 
-class Frames(Interface):
-    """Takes a stream apart: `feed` gives what is whole by now, `finish` what an orderly end makes whole."""
+class LongEvent(Exception):
+    """An event is longer than what is read on the event loop. Raised once a stream, and nothing is lost: so the loop
+    that reads all others asks nothing of any piece."""
 
+
+class Frames(Interface):
+    """Takes a stream apart: `feed` gives what is whole by now (or raises LongEvent), `finish` what an orderly end makes
+    whole; `held` are the bytes that wait for more."""
+
+    @property
+    def held(self) -> int: ...
     def feed(self, piece: bytes) -> list[Any]: ...
     def finish(self) -> list[Any]: ...
 
@@ -53,10 +64,11 @@ class EventReader:
     ids and retry times are skipped. LF and CRLF end a line; a lone CR does not (no known upstream sends it).
     """
 
-    __slots__ = ("_held", "_cr", "_limit")
+    __slots__ = ("_held", "_cr", "_limit", "_told")
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._held = bytearray()
+        self._told = False
         self._cr = False
         self._limit = limit
 
@@ -69,6 +81,9 @@ class EventReader:
             # Only where a blank line ends is what is held looked at: not at each of its lines.
             if b"\n\n" not in held[-SEAM:] + piece:
                 self._hold(piece)
+                if len(held) > LONG and not self._told:
+                    self._told = True
+                    raise LongEvent
                 return []
             held += piece
             piece = bytes(held)
@@ -82,6 +97,10 @@ class EventReader:
             # Every line feed belongs to a break between two events of one line, or to the end: no line is looked at.
             return list(zip(repeat(""), piece[6:-2].split(EVENT_BREAK), strict=False))
         return self._read(piece)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
 
     def finish(self) -> list[tuple[str, bytes]]:
         """Events that only lacked their closing blank line when the stream ended cleanly."""
@@ -119,6 +138,8 @@ class EventReader:
     @staticmethod
     def _add(block: bytes, events: list[tuple[str, bytes]]) -> None:
         """The event of one block of lines, when it has data."""
+        if block.count(b"\n") > MOST_LINES:
+            raise UpstreamFailed("The provider sent an event of more lines than the gateway accepts.")
         name, data = "", []
         for line in block.split(b"\n"):
             field, _, value = line.partition(b":")
@@ -156,15 +177,38 @@ def read_batches(reply: UpstreamReply, stream: EventStream, framing: EventFramin
             raise framing.refuse(reply)
         frames = framing.frames()
         feed, take = frames.feed, stream.take
-        for piece in reply.chunks():
-            if not piece:
-                yield [Heartbeat()]
-                continue
-            batch, done = take(feed(piece))
-            if batch:
-                yield batch
-            if done:
+        pieces = reply.chunks()
+        try:
+            for piece in pieces:
+                if not piece:
+                    yield [Heartbeat()]
+                    continue
+                batch, done = take(feed(piece))
+                if batch:
+                    yield batch
+                if done:
+                    return
+        except LongEvent:
+            if (yield from _read_on(pieces, frames, stream)):
                 return
         yield stream.finish(frames.finish())
     except GatewayError as error:
         yield stream.fail(error)
+
+
+def _read_on(pieces: Iterator[bytes], frames: Frames, stream: EventStream) -> Generator[Batch, None, bool]:
+    """The rest of a stream of long events, which are read in a thread; whether the terminal one came."""
+    for piece in pieces:
+        if not piece:
+            yield [Heartbeat()]
+            continue
+        batch, done = compute_if(frames.held + len(piece) > LONG, _take, frames, stream, piece)
+        if batch:
+            yield batch
+        if done:
+            return True
+    return False
+
+
+def _take(frames: Frames, stream: EventStream, piece: bytes) -> tuple[Batch, bool]:
+    return stream.take(frames.feed(piece))

@@ -6,7 +6,7 @@ from gateway.files import IN_MEMORY, StoredFile
 from gateway.server.connection import CallerConnection
 from gateway.server.heads import RequestHead
 from gateway.server.http1 import CHUNKED, read_chunked, take_chunks
-from gateway.server.intake import BodyBudget, HeldBody
+from gateway.server.intake import UNREAD, BodyBudget, HeldBody
 from gateway.settings import Server
 from gateway.surfaces.codings import too_large
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY
@@ -40,6 +40,11 @@ class Bodies:
         form = _is_form(head)
         on_disk = form and not 0 < length <= IN_MEMORY
         return HeldBody(self._disk if on_disk else self._memory, ask, -1 if head.coded else self.free)
+
+    def weigh(self, size: int) -> None:
+        """Hold `size` more bytes (fewer where it is negative) of requests that are here in part and of which nobody
+        knows yet whose they are. Overloaded."""
+        self._memory.grow(UNREAD, size)
 
     def check(self, head: RequestHead, length: int) -> None:
         """RequestTooLarge for a body that is told to be."""

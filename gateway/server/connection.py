@@ -9,6 +9,9 @@ import gevent
 from gateway.errors import InvalidRequest
 from gateway.server.http1 import MOST_DIGITS, malformed
 from gateway.server.pulse import ClientGone, Pulse
+from gateway.server.stalls import Stall
+from gateway.surfaces.wsgi import FREE_BODY
+from gateway.threads import compute_if
 
 IDLE, READING, ANSWERING = range(3)
 READ = 1  # of the event loop: what to wait for
@@ -17,14 +20,17 @@ BODY_RECEIVE_BYTES = 262_144
 HEAD_BYTES = 65_536
 # A socket of TLS with data waiting never yields, so after this many receives the other greenlets get a turn.
 RECEIVES_PER_TURN = 16
+LONG_BYTES = 1 << 20  # of a body that is joined in a thread, or sent in slices of SLICE_BYTES
+SLICE_BYTES = 1 << 18
 LINGER_S = 2.0
 LINGER_BYTES = 64 * 1024 * 1024
 
 
 class CallerConnection:
-    """A client socket with its surplus bytes. `since` and `sending` are ticks of the pulse (0: not sending), `since` of
-    the moment when its phase began; `received` are the bytes that came to its request since; `head` is what its last
-    request began with, where the next one's may be the same."""
+    """A client socket with its surplus bytes. `since` is the tick of the pulse when its phase began; `received` are the
+    bytes that came to its request since; `stall` tells of waits for the caller to take its answer; `head` is what its
+    last request began with, where the next one's may be the same. `weigh` is told of the bytes that it holds of a
+    request of which nobody knows whose it is, and may refuse them (Overloaded)."""
 
     __slots__ = (
         "socket",
@@ -35,17 +41,19 @@ class CallerConnection:
         "phase",
         "since",
         "received",
-        "sending",
+        "stall",
         "expired",
         "killed",
         "head",
         "_buffer",
         "_at",
         *("_readable", "_recv", "_send", "_switch", "_waiting", "_watched"),
-        "_receives",
+        *("_receives", "_weigh", "_held"),
     )
 
-    def __init__(self, sock: Any, peer: Any, pulse: Pulse, peekable: bool = True) -> None:
+    def __init__(
+        self, sock: Any, peer: Any, pulse: Pulse, peekable: bool = True, weigh: Callable[[int], object] = int
+    ) -> None:
         self.socket = sock
         self.peer = peer
         self.greenlet = gevent.getcurrent()
@@ -54,7 +62,8 @@ class CallerConnection:
         self.phase = IDLE
         self.since = pulse.tick
         self.received = 0
-        self.sending = 0
+        self.stall: Stall | None = None
+        self._weigh, self._held = weigh, 0
         self.expired = False
         self.killed = False
         self.head: Any = None
@@ -79,6 +88,7 @@ class CallerConnection:
         """The request is read; from now on a caller that hangs up ends it."""
         self.since = self.pulse.tick
         self.phase = ANSWERING
+        self.stall = None
 
     @property
     def surplus(self) -> bool:
@@ -116,11 +126,13 @@ class CallerConnection:
             if (end if end >= 0 else len(buffer)) - at > HEAD_BYTES:
                 raise InvalidRequest("The request head is too large.", code="headers_too_large", status=431)
             if end >= 0:
+                self._hold(0)
                 self._at = end + 4
                 return buffer[at : end + 4]
             if self.phase == IDLE and self.surplus:
                 self._begin_reading()
             searched = len(buffer) - at
+            self._hold(searched)
             if not self._receive():
                 self._end_head()
                 return None
@@ -135,10 +147,13 @@ class CallerConnection:
         parts = [self._buffer[self._at :]]
         missing = end - len(self._buffer)
         self._buffer, self._at = b"", 0
+        self._hold(size if size <= FREE_BODY else 0)  # longer ones were weighed
         while missing:
             parts.append(self._receive_body(min(missing, BODY_RECEIVE_BYTES)))
             missing -= len(parts[-1])
-        return b"".join(parts)
+        self._hold(0)
+        # Where it is long the interpreter lets others run while it joins.
+        return compute_if(size >= LONG_BYTES, b"".join, parts)
 
     def take_to(self, write: Callable[[bytes], object], size: int) -> None:
         """Give exactly `size` bytes to `write`, as they come."""
@@ -169,7 +184,6 @@ class CallerConnection:
 
     def send(self, data: bytes) -> None:
         """Send all of `data`. Most replies fit the kernel's buffer, so the first call does it all. ClientGone."""
-        self.sending = self.pulse.tick
         try:
             try:
                 sent = self._send(data)
@@ -180,7 +194,6 @@ class CallerConnection:
         except OSError:
             # Told apart from the OSErrors of an application: those are crashes, this is nobody's fault.
             raise ClientGone() from None
-        self.sending = 0
 
     def linger(self) -> None:
         """Take in what the caller still sends, for a moment: a reset would destroy the reply on its way."""
@@ -192,6 +205,7 @@ class CallerConnection:
 
     def close(self) -> None:
         """End it, in the greenlet that reads from it."""
+        self._hold(0)
         if self._readable is not None:
             self._readable.close()
         self.socket.close()
@@ -219,9 +233,21 @@ class CallerConnection:
             return True
 
     def _send_rest(self, rest: memoryview) -> None:
+        """As fast as the caller takes it, which the sweeper watches; and the others have their turns."""
+        stall = self.stall = self.stall or Stall(self.socket.fileno())
+        stall.begin(self.pulse.tick)
         while rest:
-            self.sending = self.pulse.tick
-            rest = rest[self.socket.send(rest) :]
+            sent = self.socket.send(rest[:SLICE_BYTES])
+            stall.give(sent)
+            rest = rest[sent:]
+            gevent.sleep(0)
+        stall.end(self.pulse.tick)
+
+    def _hold(self, size: int) -> None:
+        """So many bytes are held for a request that is not here whole. Overloaded when those of all are too many."""
+        if size != self._held:
+            self._weigh(size - self._held)
+            self._held = size
 
     def _skip_blank_lines(self) -> None:
         # RFC 9112, 2.2: blank lines before a request line are ignored.

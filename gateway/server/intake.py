@@ -6,6 +6,7 @@ from ipaddress import IPv6Address, ip_address
 from gateway.errors import Overloaded
 
 RETRY_S = 1.0
+UNREAD = "unread"  # requests that are not here whole and of which nobody knows yet whose they are
 ANYONE = "anyone"  # whose a request is where nobody can tell
 NETWORK_BITS = 64  # of an IPv6 caller: who has one address of a network has them all
 

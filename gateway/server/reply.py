@@ -94,7 +94,7 @@ class ReplyWriter(Struct, eq=False):
         lines.append(f"Content-Length: {size}")
         head = self._write_head(lines)
         self.begun, self.sent = True, size
-        self._connection.send(head + body)
+        self._send_message(head, body)
 
     def write(self, data: bytes) -> None:
         """Send one piece; the head before the first. An empty piece is nothing."""
@@ -103,6 +103,12 @@ class ReplyWriter(Struct, eq=False):
         if not data or self._bare or self._is_bodiless():
             return
         if self._chunked:
+            if len(data) > JOIN_BYTES:  # too long to be copied
+                self.sent += len(data)
+                self._connection.send(b"%x\r\n" % len(data))
+                self._connection.send(data)
+                self._connection.send(b"\r\n")
+                return
             data = b"%x\r\n%b\r\n" % (len(data), data)
         elif self._length is not None:
             data = data[: self._length - self.sent]
@@ -147,7 +153,15 @@ class ReplyWriter(Struct, eq=False):
         head = self._write_head(lines)
         self.begun = True
         self.sent = len(body)
-        self._connection.send(head + body)
+        self._send_message(head, body)
+
+    def _send_message(self, head: bytes, body: bytes) -> None:
+        """In one send, unless the body is too long to be copied."""
+        if len(body) <= JOIN_BYTES:
+            self._connection.send(head + body)
+            return
+        self._connection.send(head)
+        self._connection.send(body)
 
     def _begin(self, lines: list[str]) -> None:
         """Send the head of a body that comes in pieces."""

@@ -10,14 +10,16 @@ from gateway.server.pulse import TICK_S, ClientGone, Pulse
 HEAD_S = 30.0
 BODY_S = 600.0
 LEAST_RATE = 4096
-SEND_S = 60.0
+STALL_S = 60.0
+ANSWER_RATE = 1024
 
 
 class Sweeper:
     """Ends what nobody waits for: callers that hung up or stopped reading, idle requests and late ones.
 
     A request has `head_s` to come, then for as long as its body brings `least_rate` bytes a second over all the time
-    since, `body_s` at the most; however it comes, it cannot be made to last.
+    since, `body_s` at the most; however it comes, it cannot be made to last. Who takes nothing of an answer for
+    `stall_s`, or, once that was waited for, less than `answer_rate` bytes a second, does not get the rest.
     """
 
     def __init__(
@@ -25,12 +27,13 @@ class Sweeper:
         pulse: Pulse,
         keepalive_s: float,
         head_s: float = HEAD_S,
-        send_s: float = SEND_S,
+        stall_s: float = STALL_S,
         body_s: float = BODY_S,
         least_rate: float = LEAST_RATE,
+        answer_rate: float = ANSWER_RATE,
     ) -> None:
         self._pulse = pulse
-        self._send_ticks = ticks(send_s)
+        self._stall_ticks, self._answer_bytes = ticks(stall_s), max(1, answer_rate * TICK_S)
         self._head_ticks, self._body_ticks = ticks(head_s), ticks(max(head_s, body_s))
         self._tick_bytes = max(1, least_rate * TICK_S)
         # By Connection.phase: IDLE, READING, ANSWERING.
@@ -69,7 +72,8 @@ class Sweeper:
             connection.expire()
 
     def _check_answering(self, connection: CallerConnection) -> None:
-        stuck = connection.sending and self._pulse.tick - connection.sending > self._send_ticks
+        stall, tick = connection.stall, self._pulse.tick
+        stuck = stall is not None and stall.is_too_slow(tick, self._stall_ticks, self._answer_bytes)
         # An expired connection whose request came at that very moment looks closed, but its caller is there.
         older = connection.peekable and not connection.expired and self._pulse.tick > connection.since
         if stuck or (older and connection.is_gone()):

@@ -118,7 +118,11 @@ class GatewayWorker(BootingWorker):
             head_s,
             body_s=limits.body_timeout_s,
             least_rate=limits.body_least_rate,
+            stall_s=limits.answer_stall_s,
+            answer_rate=limits.answer_least_rate,
         )
+        self._head_s = head_s
+        self._tls = ssl_context(self.cfg) if self.cfg.is_ssl else None
         self._pool = Pool(self.worker_connections)
         self._room = round(self.worker_connections * ROOM)
         self._proxies = Proxies(networks=limits.trusted_proxies)
@@ -151,8 +155,7 @@ class GatewayWorker(BootingWorker):
 
     def _serve_listener(self, listener: Any) -> StreamServer:
         listener.setblocking(True)
-        tls = {"ssl_context": ssl_context(self.cfg)} if self.cfg.is_ssl else {}
-        server = StreamServer(listener, handle=partial(self.handle, listener), spawn=self._pool, **tls)
+        server = StreamServer(listener, handle=partial(self.handle, listener), spawn=self._pool)
         # A burst spreads over the workers, and over turns of the loop, so that it delays nobody who is connected.
         server.max_accept = 1 if self.cfg.workers > 1 else ACCEPTS_PER_TURN
         server.start()
@@ -182,9 +185,26 @@ class GatewayWorker(BootingWorker):
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection to its end; its errors stay here."""
-        connection = CallerConnection(client, addr, self._pulse, peekable=not self.cfg.is_ssl)
         address = addr[0] if isinstance(addr, tuple) else ""
         entered = self._addresses.enter(address)
+        try:
+            if self._tls is not None:
+                if not entered:
+                    return
+                # Counted and in time like all else: before its end nothing is known of who shakes hands.
+                with gevent.Timeout(self._head_s, TimeoutError):
+                    client = self._tls.wrap_socket(client, server_side=True)
+            self._serve_caller(listener, client, addr, entered)
+        except (OSError, gevent.GreenletExit) as end:
+            self.log.debug("Connection ended: %r", end)
+        finally:
+            if entered:
+                self._addresses.leave(address)
+            client.close()
+
+    def _serve_caller(self, listener: Any, client: Any, addr: Any, entered: bool) -> None:
+        """`entered`: one more connection of its address is not too many."""
+        connection = CallerConnection(client, addr, self._pulse, peekable=self._tls is None, weigh=self._bodies.weigh)
         self._connections.add(connection)
         try:
             if not entered:
@@ -193,12 +213,8 @@ class GatewayWorker(BootingWorker):
             if client.family != socket.AF_UNIX:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._serve_connection(connection, self._make_peer_environ(listener, addr))
-        except (OSError, gevent.GreenletExit) as end:
-            self.log.debug("Connection ended: %r", end)
         finally:
             self._connections.discard(connection)
-            if entered:
-                self._addresses.leave(address)
             connection.close()
 
     def _make_peer_environ(self, listener: Any, addr: Any) -> dict[str, Any]:

@@ -53,6 +53,12 @@ def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Size
                 _check_schemas(limits, json.encode(holder))
 
 
+def check_inputs(limits: LimitSettings, inputs: Sized) -> None:
+    """InvalidRequest for more texts to embed than a request may have: each has an answer of many numbers."""
+    if len(inputs) > limits.max_inputs > 0:
+        raise _too_many("The request", "inputs", limits.max_inputs, "max_inputs", "input")
+
+
 def _check_schemas(limits: LimitSettings, text: bytes) -> None:
     nodes, commas = text.count(b"{") + text.count(b"["), text.count(b",")
     if not (nodes > limits.max_schema_nodes > 0 or commas >= limits.max_enum > 0):

@@ -1,7 +1,7 @@
 """The HTTP client: opens calls to upstreams within deadlines, over guarded and pooled connections."""
 
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from urllib.parse import urljoin
 
@@ -15,10 +15,19 @@ from gateway.files import MessageBody
 from gateway.settings import Security, Timeouts
 from gateway.transport.addresses import Resolver, check_public, resolve
 from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
-from gateway.transport.messages import CallHead, Origin, UpstreamAddress, read_url, write_head
+from gateway.transport.messages import (
+    JOIN_BYTES,
+    CallHead,
+    Origin,
+    UpstreamAddress,
+    read_url,
+    slices,
+    write_head,
+)
 from gateway.transport.replies import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
 
 NOTHING: Mapping[str, str] = {}
+Piece = bytes | memoryview
 PER_ORIGIN = 2000  # connections at once to one origin
 IDLE_PER_ORIGIN = 256
 IDLE_S = 50.0  # below the 60 s at which common load balancers drop a silent connection
@@ -110,13 +119,15 @@ class Transport:
         end = now + patience.total_s
         if deadline < end:
             end = deadline
-        if isinstance(body, bytes):
+        if isinstance(body, bytes) and len(body) <= JOIN_BYTES:
             message = head.with_body(body)
             connection = self._send(head, message, now, end)
         else:
             message = head.with_length(len(body))
             connection = self._send(head, message, now, end)
-            self._send_pieces(connection, head.origin, body.pieces(), end)
+            # A long body is not copied behind its head.
+            pieces = slices(body) if isinstance(body, bytes) else body.pieces()
+            self._send_pieces(connection, head.origin, pieces, end)
         first = now + patience.first_s
         resend = self._resender(head, message, end) if head.repeatable else None
         return Pending(connection, patience, first if first < end else end, end, resend)
@@ -199,12 +210,13 @@ class Transport:
             raise
         return connection
 
-    def _send_pieces(self, connection: UpstreamConnection, origin: Origin, pieces: Iterator[bytes], end: float) -> None:
+    def _send_pieces(self, connection: UpstreamConnection, origin: Origin, pieces: Iterable[Piece], end: float) -> None:
         """The body behind a head that was sent; until `end` (monotonic)."""
         try:
             for piece in pieces:
                 if not connection.send_more(piece, max(end - self._now(), SHORTEST_S)):
                     return  # the peer takes no more: what it says tells why
+                gevent.sleep(0)  # one that takes all at once leaves the others their turns
         except BaseException as error:
             connection.pool.drop(connection)
             if isinstance(error, TimeoutError):

@@ -98,7 +98,7 @@ class UpstreamConnection:
             self._send_rest(memoryview(message)[sent:], seconds)
         return True
 
-    def send_more(self, piece: bytes, seconds: float) -> bool:
+    def send_more(self, piece: bytes | memoryview, seconds: float) -> bool:
         """Send a piece of the body of the request whose head was sent; TimeoutError after `seconds`. False when the
         peer takes no more."""
         try:

@@ -1,6 +1,6 @@
 """What goes out: the parts of a URL and the bytes of a request."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -16,6 +16,10 @@ PRODUCT = "llmgateway"
 URL_LIMIT = 8192
 # Ours alone: a second length or a transfer coding beside it would let one request be read as two.
 FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "expect", "te", "trailer", "upgrade"})
+
+
+JOIN_BYTES = 65_536  # of a body that is copied behind its head, so that both leave at once
+SLICE_BYTES = 1 << 18
 
 
 class Origin(NamedTuple):
@@ -87,6 +91,12 @@ class CallHead(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Head({self.origin})"  # its headers hold a credential
+
+
+def slices(body: bytes) -> Iterator[memoryview]:
+    """A long body in parts that are no copies."""
+    view = memoryview(body)
+    return (view[start : start + SLICE_BYTES] for start in range(0, len(view), SLICE_BYTES))
 
 
 def write_head(method: str, place: UpstreamAddress, headers: Mapping[str, str]) -> CallHead:

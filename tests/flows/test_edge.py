@@ -160,6 +160,38 @@ def test_a_refusal_before_the_body_speaks_the_dialect_of_its_path_to_any_page(
     assert headers["access-control-allow-origin"] == "*" and headers["x-request-id"]
 
 
+def test_heads_and_short_bodies_that_stop_halfway_count_among_the_bytes_of_bodies(running, connect) -> None:
+    """Of all unknown callers together no more than an organization may hold: here 3 MB."""
+    begun = b"GET / HTTP/1.1\r\nHost: gateway\r\nX-Long: " + b"a" * 60_000
+    callers = [connect() for _ in range(60)]
+    for caller in callers:
+        caller.sendall(begun)
+    time.sleep(0.3)
+    assert 2 * MEGABYTE < figure(running, "bodies_bytes") < 3.1 * MEGABYTE
+    for caller in callers:
+        caller.setblocking(False)
+    answered = [one for one in callers if _is_answered(one, b" 529 ")]
+    assert 5 < len(answered) < 30
+    assert running.post("/v1/chat/completions", CHAT)[0] == 200
+    for caller in callers:
+        caller.close()
+    time.sleep(0.3)
+    short = connect()
+    short.sendall(head("/v1/chat/completions", 16_000) + b"{")
+    time.sleep(0.1)
+    assert figure(running, "bodies_bytes") == 16_000
+    short.close()
+    time.sleep(0.1)
+    assert figure(running, "bodies_bytes") == 0
+
+
+def _is_answered(caller: socket.socket, status: bytes) -> bool:
+    try:
+        return status in caller.recv(4096)
+    except BlockingIOError:
+        return False
+
+
 def test_callers_without_a_key_hold_no_memory(running, connect) -> None:
     before = figure(running, "resident_bytes")
     callers = [connect() for _ in range(20)]

@@ -223,8 +223,8 @@ def test_relayed_is_what_is_built_anew(house, upstream, monkeypatch) -> None:
 
     read = embeddings.read
 
-    def estranged(raw: bytes) -> Any:
-        body, request = read(raw)
+    def estranged(*given: Any) -> Any:
+        body, request = read(*given)
         request.native = None
         return body, request
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gateway.errors import UpstreamFailed
 from gateway.providers.failures import truncated
+from gateway.providers.sse import LONG, LongEvent
 
 PRELUDE = struct.Struct(">III")
 CRC = struct.Struct(">I")
@@ -33,11 +34,16 @@ class Frame(NamedTuple):
 class FrameReader:
     """An incremental reader; it checks both sums of every frame."""
 
-    __slots__ = ("_held", "_needed")
+    __slots__ = ("_held", "_needed", "_told")
 
     def __init__(self) -> None:
         self._held = bytearray()
+        self._told = False
         self._needed = 0  # the size of the frame that is held in part, once it is known
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
 
     def finish(self) -> list[Frame]:
         """Nothing is left at an orderly end. StreamTruncated when the stream was cut inside a frame."""
@@ -46,11 +52,14 @@ class FrameReader:
         return []
 
     def feed(self, piece: bytes) -> list[Frame]:
-        """Take bytes, give the frames that are whole by now. UpstreamFailed for a damaged one."""
+        """Take bytes, give the frames that are whole by now. UpstreamFailed for a damaged one; LongEvent."""
         held = self._held
         if held:
             held += piece
             if len(held) < self._needed:
+                if len(held) > LONG and not self._told:
+                    self._told = True
+                    raise LongEvent
                 return []
             data = bytes(held)
             held.clear()

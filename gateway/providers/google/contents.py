@@ -53,6 +53,7 @@ class Contents:
         self._names: dict[str, str] = {}
         self._order: dict[str, int] = {}  # of calls by id: their results must stand alike
         self._beside: list[Wire] = []  # media of results, shown once all results are told
+        self._unsorted = False  # whether the last content is results that may stand in another order than their calls
         self._warnings: list[str] = []
 
     def write(self, messages: tuple[Message, ...], warnings: list[str]) -> Wire:
@@ -70,6 +71,7 @@ class Contents:
                 case _:
                     self._add(USER, "user", [self._write_part(part) for part in message.parts])
         self._show_beside()
+        self._sort_results()
         if not self._contents and self._system:
             # A conversation of instructions alone is refused: they are then the user's words.
             self._contents, self._system = [{"role": USER, "parts": self._system}], []
@@ -86,6 +88,7 @@ class Contents:
         if kind == self._kind:
             self._contents[-1]["parts"] += parts
             return
+        self._sort_results()
         self._kind = kind
         self._contents.append({"role": role, "parts": parts})
 
@@ -103,6 +106,7 @@ class Contents:
             self._add(USER, "user", [{"text": SHOWN}, *shown])
 
     def _add_assistant(self, message: Message) -> None:
+        self._sort_results()  # before its calls may use their ids again
         parts: list[Wire] = []
         for part in message.parts:
             if isinstance(part, ToolCall) and not part.executed:
@@ -138,9 +142,14 @@ class Contents:
         for part in message.parts:
             if isinstance(part, ToolResult):
                 self._add(USER, RESULTS, [self._write_result(part, self._beside)])
+                self._unsorted = True
             else:
                 self._beside.append(self._write_part(part))
-        if self._kind == RESULTS:
+
+    def _sort_results(self) -> None:
+        """Once all of a turn are there: sorted with each one, many would take time by their square."""
+        if self._unsorted:
+            self._unsorted = False
             last = len(self._order)
             self._contents[-1]["parts"].sort(
                 key=lambda part: self._order.get(part["functionResponse"].get("id", ""), last)
@@ -160,10 +169,12 @@ class Contents:
         }
         if result.call_id:
             response["id"] = result.call_id
-        inside = [part for part in media if self._traits.media_results and _fits_inside(part)]
+        inside: list[Wire] = []
+        outside: list[Wire] = []
+        for part in media:
+            (inside if self._traits.media_results and _fits_inside(part) else outside).append(part)
         if inside:
             response["parts"] = inside
-        outside = [part for part in media if part not in inside]
         if outside:
             beside += [{"text": f"Output of {name} (call {result.call_id}):"}, *outside]
         return {"functionResponse": response}

@@ -16,6 +16,7 @@ from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.threads import compute_if
 
 BATCH, PREDICT = "batchEmbedContents", "predict"
 
@@ -37,11 +38,12 @@ class GoogleEmbeddings:
         if request.token_ids:
             raise NotSupported("This model takes texts, no token numbers.", param="input", code="unsupported_input")
         enterprise = traits_of(target).enterprise
-        body = _predict(wanted) if enterprise else _batch(wanted, target.mapping.external_id)
+        write = _predict if enterprise else _batch
+        body = compute_if(request.large, write, wanted, target)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
-        return Call("POST", address_of(target, PREDICT if enterprise else BATCH), headers, json.encode(body))
+        return Call("POST", address_of(target, PREDICT if enterprise else BATCH), headers, body)
 
     def relay(self, native: Native, request: EmbeddingsRequest, target: Target) -> Call:
         """No caller speaks this dialect."""
@@ -59,17 +61,19 @@ class GoogleEmbeddings:
         return EmbeddingsResult(vectors, None if tokens is None else Usage(input=tokens))
 
 
-def _batch(wanted: EmbeddingsInput, name: str) -> dict[str, Any]:
+def _batch(wanted: EmbeddingsInput, target: Target) -> bytes:
     more = {} if wanted.dimensions is None else {"outputDimensionality": wanted.dimensions}
+    name = target.mapping.external_id
     model = name if "/" in name else f"models/{name}"
-    return {"requests": [{"model": model, "content": {"parts": [{"text": one}]}, **more} for one in wanted.inputs]}
+    asked = [{"model": model, "content": {"parts": [{"text": one}]}, **more} for one in wanted.inputs]
+    return json.encode({"requests": asked})
 
 
-def _predict(wanted: EmbeddingsInput) -> dict[str, Any]:
+def _predict(wanted: EmbeddingsInput, target: Target) -> bytes:
     body: dict[str, Any] = {"instances": [{"content": one} for one in wanted.inputs]}
     if wanted.dimensions is not None:
         body["parameters"] = {"outputDimensionality": wanted.dimensions}
-    return body
+    return json.encode(body)
 
 
 def _read_batch(wire: dict[str, Any]) -> tuple[list[Any], int | None]:

@@ -17,7 +17,7 @@ from gateway.providers.google.stream import GoogleStreamReader
 from gateway.providers.google.traits import numbered_generation, traits_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.tool_names import renamed
-from gateway.threads import compute
+from gateway.threads import compute_if
 
 WHOLE, STREAMED = "generateContent", "streamGenerateContent"
 OAUTH = "google-oauth"
@@ -59,8 +59,7 @@ class GoogleGenerate:
         """
         warnings: list[str] = []
         traits = traits_of(target)
-        arguments = (request, target, traits, warnings)
-        body = compute(write_body, *arguments) if request.large else write_body(*arguments)
+        body = compute_if(request.large, write_body, request, target, traits, warnings)
         if 0 < numbered_generation(target.mapping.external_id) < UNFILTERED_FROM:
             body["safetySettings"] = NO_FILTERS
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
@@ -74,7 +73,8 @@ class GoogleGenerate:
         self.authorize(headers, target)
         url = address_of(target, STREAMED if request.requirements.stream else WHOLE)
         names = renamed(request.conversation().tools)
-        return Call("POST", url, headers, json.encode(body), request.requirements.stream, tuple(warnings), names)
+        data = compute_if(request.large, json.encode, body)
+        return Call("POST", url, headers, data, request.requirements.stream, tuple(warnings), names)
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
         """No caller speaks this dialect."""

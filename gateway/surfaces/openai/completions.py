@@ -4,6 +4,7 @@ Every chat model answers. Where the provider completes text itself (fill in the 
 the same task as a chat.
 """
 
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from msgspec import DecodeError, Meta, Struct, ValidationError
@@ -21,14 +22,16 @@ from gateway.neutral.chat import (
 )
 from gateway.neutral.parts import Message, Text
 from gateway.services import Services
-from gateway.surfaces import auth, replies
+from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.loose import decode_again
 from gateway.surfaces.openai import completions_writer
 from gateway.surfaces.validation_errors import explain, invalid, unreadable
+from gateway.threads import compute_if
 
 ID_PREFIX = "cmpl-"
+MOST_ECHOED = 32 << 20  # characters of prompts in one answer
 MOST_STOPS = 4  # API reference, completions: up to four sequences
 FILL = (
     "You complete text at the cursor of an editor. The user gives what stands before the cursor between <before> and "
@@ -67,22 +70,34 @@ DECODER = Decoder(CompletionBody)
 def complete(services: Services, inbound: Inbound) -> Outbound:
     """A completion, whole or streamed."""
     context = auth.admit(services, inbound, "chat", "completions")
-    body = decode(inbound.body)
-    request, echoed = read(body), prompt_of(body) if body.echo else ""
+    raw = inbound.body
+    request, echoed, unfence = caps.read(services.settings.limits, raw, _read, raw)
     if request.requirements.stream:
-        return _stream(services, context, request, echoed)
+        return _stream(services, context, request, echoed, unfence)
     answer = services.engine.chat.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    written = completions_writer.reply(answer.result, facts, echoed, unfence=bool(body.suffix))
+    echo = completions_writer.Echo(echoed, request.requirements.n)
+    written = compute_if(request.large, completions_writer.reply, answer.result, facts, echo, unfence=unfence)
     return replies.json_reply(written, context.shown_id, headers=headers)
 
 
-def _stream(services: Services, context: RequestContext, request: ChatRequest, echoed: str) -> Outbound:
+def _read(raw: bytes) -> tuple[ChatRequest, str, bool]:
+    """The request, the text that the answer repeats, and whether a fence around the answer is taken away."""
+    body = decode(raw)
+    request = read(body)
+    request.large = len(raw) >= caps.LARGE
+    echoed = prompt_of(body) if body.echo else ""
+    if len(echoed) * request.requirements.n > MOST_ECHOED:
+        raise invalid("echo", f"{request.requirements.n} times this prompt are more than {MOST_ECHOED >> 20} MB")
+    return request, echoed, bool(body.suffix)
+
+
+def _stream(services: Services, context: RequestContext, request: ChatRequest, echoed: str, unfence: bool) -> Outbound:
     stream = services.engine.chat.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
-    unfence = request.completion is not None and bool(request.completion.suffix)
-    frames = completions_writer.frames(stream, facts, echoed, unfence=unfence)
+    echo = completions_writer.Echo(echoed, request.requirements.n)
+    frames = completions_writer.frames(stream, facts, echo, unfence=unfence)
     return replies.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
 
 
@@ -149,7 +164,8 @@ def _no_thinking(wanted: Completion) -> ReasoningOptions:
 
 
 def _sampling(body: CompletionBody) -> Sampling:
-    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    stops = tuple(islice((one for one in stop if one), MOST_STOPS))
     return Sampling(
         max_tokens=body.max_tokens or None,
         temperature=body.temperature,
@@ -157,7 +173,7 @@ def _sampling(body: CompletionBody) -> Sampling:
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
         n=body.n or 1,
-        stop=tuple(one for one in stop if one)[:MOST_STOPS],
+        stop=stops,
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -14,6 +14,7 @@ from gateway.neutral.parts import Text
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.openai.chat_writer import DONE, KEEP_ALIVE, error_frame
 from gateway.surfaces.replies import write_frames
+from gateway.threads import compute_if
 
 KIND = "text_completion"
 FENCE = "```"
@@ -21,17 +22,31 @@ FENCED = re.compile(r"\A\s*```[^\n`]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 OPENING = re.compile(r"\A\s*```[^\n`]*\n")
 # Clients read the first choice of every chunk, so the one with the usage has an empty one.
 LAST_CHOICE = [{"text": "", "index": 0, "logprobs": None, "finish_reason": None}]
+MOST_BLANKS = 1000  # after a fence, so that it may still be the last thing
+LARGE = 1 << 17  # characters of a frame that is made in a thread
 LONGEST_OPENING = 40  # of a fence, with the name of a language
 # Reasons that a completion can end with; it has no tools.
 REASONS = {"length": "length", "content_filter": "content_filter"}
 
 
-def reply(result: ChatResult, facts: Facts, echoed: str, *, unfence: bool) -> bytes:
-    """The body of a completion. `echoed` stands before each text; `unfence` takes a Markdown fence around it away."""
+class Echo(NamedTuple):
+    """What stands before each text of an answer: the prompt, where it was asked for, before as many as were."""
+
+    text: str
+    choices: int
+
+    def before(self, choice: int) -> str:
+        return self.text if choice < self.choices else ""
+
+
+def reply(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> bytes:
+    """The body of a completion. `unfence` takes a Markdown fence around each text away."""
     unfence = unfence and not facts.serving.target.completes
     body = _head(facts)
     choices = enumerate(result.choices)
-    body["choices"] = [_choice(number, echoed + _text(choice, unfence), choice.finish) for number, choice in choices]
+    body["choices"] = [
+        _choice(number, echo.before(number) + _text(choice, unfence), choice.finish) for number, choice in choices
+    ]
     body |= _tail(facts, [])
     return orjson.dumps(body)
 
@@ -61,18 +76,18 @@ def _tail(facts: Facts, warnings: list[str]) -> dict[str, Any]:
     return tail | ({"service_tier": facts.service_tier} if facts.service_tier else {})
 
 
-def frames(batches: Iterable[Batch], facts: Facts, echoed: str, *, unfence: bool) -> Iterator[bytes]:
+def frames(batches: Iterable[Batch], facts: Facts, echo: Echo, *, unfence: bool) -> Iterator[bytes]:
     """Server-sent events, one item a batch; the last has usage and metadata, then comes [DONE]. A broken one ends in
     an `error` event."""
-    return write_frames(batches, _Stream(facts, echoed, unfence).write, error_frame)
+    return write_frames(batches, _Stream(facts, echo, unfence).write, error_frame)
 
 
 class _Stream:
     """The state of one stream."""
 
-    def __init__(self, facts: Facts, echoed: str, unfence: bool) -> None:
+    def __init__(self, facts: Facts, echo: Echo, unfence: bool) -> None:
         self._facts = facts
-        self._echoed = echoed
+        self._echo = echo
         self._unfence = unfence
         self._texts: dict[int, _Plain | _Unfenced] = {}
         self._warnings: list[str] = []
@@ -96,7 +111,7 @@ class _Stream:
         if choice not in self._texts:
             unfence = self._unfence and not self._facts.serving.target.completes
             self._texts[choice] = _Unfenced() if unfence else _Plain()
-            self._texts[choice].echo = self._echoed
+            self._texts[choice].echo = self._echo.before(choice)
         return self._texts[choice]
 
     def _say(self, choice: int, text: str) -> bytes:
@@ -104,7 +119,7 @@ class _Stream:
         if not text:
             return b""
         text, state.echo = state.echo + text, ""
-        return self._frame({"choices": [_choice(choice, text)]})
+        return compute_if(len(text) >= LARGE, self._frame, {"choices": [_choice(choice, text)]})
 
     def _frame(self, more: dict[str, Any]) -> bytes:
         return b"data: " + orjson.dumps(_head(self._facts) | more) + b"\n\n"
@@ -115,11 +130,25 @@ class _Stream:
             state = self._text_of(choice)
             reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
             text = state.echo + state.end()
-            sent += self._frame({"choices": [_choice(choice, text, reason)]})
+            more = {"choices": [_choice(choice, text, reason)]}
+            sent += compute_if(len(text) >= LARGE, self._frame, more)
         try:
             return sent + self._frame({"choices": LAST_CHOICE, **_tail(self._facts, self._warnings)}) + DONE
         except GatewayError as error:
             return sent + error_frame(error)
+
+
+def _before_fence(text: str) -> int:
+    """Where what may be a closing fence begins, with the line end before it: that waits for what comes next."""
+    said = text.rstrip()
+    ticks = min(len(said) - len(said.rstrip("`")), len(FENCE))
+    if ticks == len(FENCE) and len(text) - len(said) < MOST_BLANKS:
+        at = len(said) - ticks
+    elif ticks and said == text:
+        at = len(text) - ticks
+    else:
+        at = len(text)
+    return at - 1 if text[at - 1 : at] == "\n" else at
 
 
 class _Plain:
@@ -152,9 +181,7 @@ class _Unfenced:
         if not self._fenced:
             given, self._held = self._held, ""
             return given
-        # Whatever may be the closing fence, or the line end before it, waits for what comes next.
-        found = self._held.rfind("\n" + FENCE[:1])
-        keep = found if found >= 0 else len(self._held.rstrip("\n`"))
+        keep = _before_fence(self._held)
         given, self._held = self._held[:keep], self._held[keep:]
         return given
 

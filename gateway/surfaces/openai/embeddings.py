@@ -11,6 +11,7 @@ from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, Embed
 from gateway.neutral.request import Native, Options, Requirements
 from gateway.operations import ID_BYTES
 from gateway.services import Services
+from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
@@ -42,7 +43,8 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     """A vector for each text."""
     context = auth.admit(services, inbound, "embeddings")
     raw = inbound.body
-    body, request = caps.read(services.settings.limits, raw, read, raw)
+    limits = services.settings.limits
+    body, request = caps.read(limits, raw, read, raw, limits)
     answer = services.engine.executor.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
@@ -50,10 +52,11 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     return replies.json_reply(written, context.shown_id, headers=headers)
 
 
-def read(raw: bytes) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
+def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
     """The checked body and the neutral request. InvalidRequest."""
     body = decode(raw)
     inputs = inputs_of(body.input)
+    caps.check_inputs(limits, inputs)
     sizes = [len(one.encode("utf-8", "replace")) if isinstance(one, str) else ID_BYTES * len(one) for one in inputs]
     wanted = EmbeddingsInput(inputs, body.dimensions, body.encoding_format or "float")
     native: dict[str, Any] = {"input": body.input, "encoding_format": wanted.encoding}

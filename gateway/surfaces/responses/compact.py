@@ -6,6 +6,8 @@ user messages followed by a single compaction item.
 
 from typing import Any
 
+import orjson
+
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest, ChatResult, Conversation, Options, Requirements
 from gateway.neutral.parts import File, Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult, VendorPart
@@ -51,8 +53,8 @@ def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tupl
     return request, [shapes.write_item(item) for _, item in found if _is_users(item)]
 
 
-def write(result: ChatResult, users: list[Json], facts: writer.ResponseFacts) -> Json:
-    """The compacted response object. UpstreamFailed when there is no summary."""
+def write(result: ChatResult, users: list[Json], facts: writer.ResponseFacts) -> bytes:
+    """The body of the compacted response object. UpstreamFailed when there is no summary."""
     summary = "".join(part.text for part in result.choices[0].parts if isinstance(part, Text)).strip()
     if not summary:
         raise UpstreamFailed(EMPTY)
@@ -62,14 +64,16 @@ def write(result: ChatResult, users: list[Json], facts: writer.ResponseFacts) ->
         "type": "compaction",
         "encrypted_content": seal_summary(summary),
     }
-    return {
-        "id": facts.answer_id,
-        "object": "response.compaction",
-        "created_at": facts.created,
-        "output": [*kept, compaction],
-        "usage": writer.write_usage(facts),
-        writer.OURS: facts.metadata(),
-    }
+    return orjson.dumps(
+        {
+            "id": facts.answer_id,
+            "object": "response.compaction",
+            "created_at": facts.created,
+            "output": [*kept, compaction],
+            "usage": writer.write_usage(facts),
+            writer.OURS: facts.metadata(),
+        }
+    )
 
 
 def _is_users(item: shapes.Item) -> bool:

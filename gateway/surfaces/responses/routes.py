@@ -10,6 +10,7 @@ from gateway.dialects.fields import restate
 from gateway.engine.executor import Answer, StreamedAnswer
 from gateway.engine.responses import Said, StoredResponse, storage_conflict
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSupported
+from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
@@ -17,11 +18,11 @@ from gateway.surfaces.estimates import estimate_tokens
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.responses import compact, reader, schema, store, stream, writer
+from gateway.threads import compute_if
 
 log = logging.getLogger("gateway")
 
 DIALECT = dialect.NAME
-LARGE_ITEM = 512  # bytes that an item of the conversation before counts for
 UPGRADE_REQUIRED = 426  # what coding clients take as: use HTTP at once (RFC 9110, 15.5.22)
 NO_SOCKET = "WebSockets are not offered here; send POST /v1/responses over HTTP."
 NOT_RUNNING = "Only background responses can be cancelled, and there are none here; close the connection instead."
@@ -43,10 +44,12 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
         if body.store:
             raise storage_conflict("store")
         body.store = False  # what the client's default wishes for is left out
-    history, own = store.gather(
+    history, own, size = store.gather(
         body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
     )
-    turn = caps.read(limits, raw, _read, limits, raw, body, history, own)
+    large = _is_large(raw, size)
+    turn = compute_if(large, _read, limits, raw, body, history, own)
+    turn.request.large = large
     if turn.store:
         services.engine.responses.check_room(context.caller)
     keep = _keeper(services, context, turn, body.previous_response_id or "")
@@ -63,9 +66,7 @@ def _read(
     limits: LimitSettings, raw: bytes, body: schema.ResponsesBody, history: list[dict], own: list[dict]
 ) -> reader.ResponseTurn:
     caps.check(limits, raw, range(len(history) + len(own)), body.tools, body.text)
-    turn = reader.read(body, history, own)
-    turn.request.large = len(raw) + LARGE_ITEM * len(history) >= caps.LARGE
-    return turn
+    return reader.read(body, history, own)
 
 
 def _stream(services: Services, context: RequestContext, turn: reader.ResponseTurn, keep: writer.Keep) -> Outbound:
@@ -100,14 +101,29 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", "responses")
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode_compact, raw)
-    history, own = store.gather(
+    history, own, size = store.gather(
         body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
     )
-    request, users = compact.read(body, history, own)
+    large = _is_large(raw, size)
+    request, users = compute_if(large, _read_compact, limits, raw, body, history, own)
+    request.large = large
     answer = services.engine.chat.generate(context, request)
     facts = _facts(context, answer)
     headers = headers_of(facts, services.clock, streamed=False)
-    return replies.json_reply(compact.write(answer.result, users, facts), context.shown_id, headers=headers)
+    written = compute_if(large, compact.write, answer.result, users, facts)
+    return replies.json_reply(written, context.shown_id, headers=headers)
+
+
+def _read_compact(
+    limits: LimitSettings, raw: bytes, body: schema.CompactBody, history: list[dict], own: list[dict]
+) -> tuple[ChatRequest, list[dict]]:
+    caps.check(limits, raw, range(len(history) + len(own)), None)
+    return compact.read(body, history, own)
+
+
+def _is_large(raw: bytes, size: int) -> bool:
+    """Whether a thread works on it; `size` are the bytes of what was stored before."""
+    return len(raw) + size >= caps.LARGE
 
 
 def count(services: Services, inbound: Inbound) -> Outbound:
@@ -115,10 +131,11 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "count_tokens", "responses")
     limits, raw = services.settings.limits, inbound.body
     body = caps.read(limits, raw, schema.decode_count, raw)
-    history, own = store.gather(
+    history, own, size = store.gather(
         body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
     )
-    needs = caps.read(limits, raw, _read, limits, raw, body, history, own).request.requirements
+    turn = compute_if(_is_large(raw, size), _read, limits, raw, body, history, own)
+    needs = turn.request.requirements
     images, files = (0, needs.media) if needs.documents else (needs.media, 0)
     tokens = estimate_tokens(needs.prompt_bytes, needs.messages, images, files, needs.tools)
     return replies.json_reply({"object": "response.input_tokens", "input_tokens": tokens}, context.shown_id)
@@ -136,7 +153,7 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
 def list_input(services: Services, inbound: Inbound) -> Outbound:
     """What a stored response was given: the items before its turn and its own."""
     found = _find(services, inbound, whole=True)
-    body = store.list_items(found, inbound.arguments(), sealed=_sealed(inbound))
+    body = compute_if(store.is_long(found), store.list_items, found, inbound.arguments(), sealed=_sealed(inbound))
     return replies.json_reply(body, inbound.shown_id)
 
 

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import orjson
 
 from gateway.accounts.authentication import Caller
 from gateway.dialects import responses as dialect
@@ -12,12 +14,14 @@ from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.opaque_tokens import MARKS
 from gateway.surfaces.validation_errors import invalid
+from gateway.threads import compute_if
 
 ID_PREFIX = "resp_"
 # An item's id holds that of its response, so that no second index is needed: prefix_<32 hex digits>_<place>.
 ITEM_ID = re.compile(r"^[a-z]+_([0-9a-f]{32})_i?\d+$")
 RESPONSE_ID = re.compile(ID_PREFIX + "[0-9a-f]{32}")
 Check = Callable[[StoredResponse], object]
+LARGE = 1 << 17  # bytes of stored turns
 DEFAULT_LIMIT, LIMIT = 20, 100  # API reference, list input items
 Json = dict[str, Any]
 
@@ -28,34 +32,47 @@ def item_id(kind: str, answer_id: str, place: str | int) -> str:
     return f"{prefix}_{answer_id.removeprefix(ID_PREFIX)}_{place}"
 
 
+class Gathered(NamedTuple):
+    """What was said before, a turn's own items, and the bytes that were stored of both."""
+
+    history: list[Json]
+    own: list[Json]
+    size: int
+
+
 def gather(
     body: schema.CompactBody, stored: StoredResponses, caller: Caller, check: Check = lambda found: None
-) -> tuple[list[Json], list[Json]]:
+) -> Gathered:
     """What was said before, and this turn's own items with references resolved. NotFound for what is not stored;
     `check` raises for what is, and may not be used by this caller."""
     history: list[Json] = []
+    size = 0
     ident = body.previous_response_id
     if ident:
         found = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
         check(found)
-        history = said(found.turns)
+        history, size = compute_if(is_long(found), said, found.turns), found.size
     if isinstance(body.input, str):
-        return history, [shapes.user_text(body.input)]
+        return Gathered(history, [shapes.user_text(body.input)], size)
     own = body.input or []
     if not any(shapes.kind_of(item) == shapes.REFERENCE for item in own):
-        return history, own
-    return history, _Resolver(stored, caller, history, check).resolve(own)
+        return Gathered(history, own, size)
+    resolver = _Resolver(stored, caller, history, check, size)
+    return Gathered(history, resolver.resolve(own), resolver.size)
 
 
 class _Resolver:
-    """Puts items in the place of references to them; each response is looked up once."""
+    """Puts items in the place of references to them; each response is looked up once. `size` are the bytes of all that
+    was stored and is gone on with: an item counts as often as it is referred to, and so does what is read for it."""
 
-    def __init__(self, stored: StoredResponses, caller: Caller, history: list[Json], check: Check) -> None:
+    def __init__(self, stored: StoredResponses, caller: Caller, history: list[Json], check: Check, size: int) -> None:
         self._stored = stored
         self._caller = caller
         self._check = check
         self._known = {item["id"]: item for item in history if "id" in item}
         self._seen: set[str] = set()
+        self._sizes: dict[str, int] = {}
+        self.size = self._read = size
 
     def resolve(self, own: list[Json]) -> list[Json]:
         return [
@@ -69,7 +86,12 @@ class _Resolver:
             raise invalid(f"{path}.id", "expected a string")
         if ident not in self._known:
             self._load(ident, f"{path}.id")
-        return self._known[ident]
+        item = self._known[ident]
+        if ident not in self._sizes:
+            self._sizes[ident] = len(orjson.dumps(item))
+        self.size += self._sizes[ident]
+        self._stored.check_size(self.size, path)
+        return item
 
     def _load(self, ident: str, param: str) -> None:
         named = ITEM_ID.match(ident)
@@ -82,9 +104,17 @@ class _Resolver:
         except NotFound:
             raise missing from None
         self._check(found)
-        self._known |= {item["id"]: item for item in said(found.turns) if "id" in item}
+        self._read += found.size
+        self._stored.check_size(self._read, param)
+        items = compute_if(is_long(found), said, found.turns)
+        self._known |= {item["id"]: item for item in items if "id" in item}
         if ident not in self._known:
             raise missing
+
+
+def is_long(found: StoredResponse) -> bool:
+    """Whether a thread puts its items together."""
+    return found.size > LARGE
 
 
 def said(turns: list[Said]) -> list[Json]:

@@ -1,5 +1,6 @@
 """The frames of a streamed response: every event with its number, in the order that clients rely on."""
 
+from bisect import bisect, insort
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,8 +15,10 @@ from gateway.surfaces.responses import writer
 from gateway.surfaces.responses.assembler import INCOMPLETE, Assembler
 from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.store import conceal, is_mark, is_reasoning, item_id
+from gateway.threads import compute_if
 
 KEEP_ALIVE = b": keep-alive\n\n"
+LARGE = 1 << 20  # bytes of a stream whose end, which says all of it again, is written in a thread
 # No content: `created` goes out with the first event that has some.
 APART = (Heartbeat, Finished, Failed, Started, Notice)
 Json = dict[str, Any]
@@ -42,7 +45,10 @@ class _Stream:
         self._assembler: Assembler | None = None
         self._relayed: dict[int, Json] = {}
         self._relayed_ids: dict[int, str] = {}
-        self._hidden: set[int] = set()  # places of reasoning that nobody asked for: the others move up
+        # Places of reasoning that nobody asked for, in their order too: the others move up.
+        self._hidden: set[int] = set()
+        self._hidden_order: list[int] = []
+        self._size = 0
 
     def write(self, batch: Batch) -> bytes:
         """All frames of one batch, joined."""
@@ -58,7 +64,9 @@ class _Stream:
                 sent.append(self._finish(event))
             elif type(event) is Failed:
                 sent.append(self.fail(event.error, event.usage))
-        return b"".join(sent)
+        frames = b"".join(sent)
+        self._size += len(frames)
+        return frames
 
     def _begin(self) -> bytes:
         """The two opening events; made when the first content is due, for only then is it sure who serves."""
@@ -85,12 +93,13 @@ class _Stream:
         item = event.get("item")
         index = event.get("output_index")
         if not self._turn.reasoned and index is not None:
-            if item is not None and is_reasoning(item):
+            if item is not None and is_reasoning(item) and index not in self._hidden:
                 self._hidden.add(index)
+                insort(self._hidden_order, index)
             if index in self._hidden:
                 return b""
             if self._hidden:
-                event = {**event, "output_index": index - sum(1 for one in self._hidden if one < index)}
+                event = {**event, "output_index": index - bisect(self._hidden_order, index)}
         if item is not None and not self._turn.sealed:
             if is_mark(item):
                 return b""
@@ -118,15 +127,17 @@ class _Stream:
         return made or [self._relayed[index] for index in sorted(self._relayed)]
 
     def _finish(self, event: Finished) -> bytes:
-        sent = self._begin()
+        sent, large = self._begin(), self._size >= LARGE
         if self._assembler is not None:
-            sent += self._emit_all(self._assembler.finish(writer.status_of(event.reason)))
+            said = self._assembler.finish(writer.status_of(event.reason))
+            sent += compute_if(large, self._emit_all, said)
         try:
             output = self._output()
             response = writer.conclude(self._turn, self._facts, output, event.reason, self._keep, event.native)
         except GatewayError as error:
             return sent + self.fail(error, event.usage)
-        return sent + self._emit({"type": f"response.{response['status']}", "response": response})
+        last = {"type": f"response.{response['status']}", "response": response}
+        return compute_if(large, lambda: sent + self._emit(last))
 
     def fail(self, error: GatewayError, usage: Usage | None) -> bytes:
         """response.failed for clients that go by it, then an `error` event, both flat (response_error_event.py) and

@@ -9,6 +9,7 @@ from fakes.bedrock import encode_frame
 from gateway.errors import StreamTruncated, UpstreamFailed
 from gateway.providers.bedrock import eventstream
 from gateway.providers.bedrock.eventstream import Frame, FrameReader
+from gateway.providers.sse import LONG, LongEvent
 
 FRAMES = [
     encode_frame("messageStart", {"role": "assistant"}),
@@ -72,3 +73,15 @@ def test_a_frame_that_comes_in_crumbs_is_looked_at_once_it_is_whole(monkeypatch)
     (found,) = read(*(frame[at : at + 1] for at in range(len(frame))))
     assert found == read(frame)[0]
     assert len(looked) <= 4
+
+
+def test_a_long_frame_is_told_once_and_nothing_of_it_is_lost():
+    long = encode_frame("long", {"text": "x" * (3 * LONG)})
+    wire = FRAMES[0] + long + long + FRAMES[1]
+    reader, found, told = FrameReader(), [], 0
+    for start in range(0, len(wire), 65_536):
+        try:
+            found += reader.feed(wire[start : start + 65_536])
+        except LongEvent:
+            told += 1
+    assert told == 1 and found == FrameReader().feed(wire) and reader.held == 0

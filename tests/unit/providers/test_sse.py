@@ -1,9 +1,14 @@
+from collections.abc import Callable, Iterator
+
 import pytest
+from gevent.monkey import get_original
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import UpstreamFailed
-from gateway.providers.sse import EventReader
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.providers.sse import LONG, EventReader, read_batches
+
+thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 
 STREAM = (
     b": hello\n\n"
@@ -115,3 +120,48 @@ def test_lone_return_before_a_line_end_reads_alike_however_it_is_cut(data):
     whole = events([data])
     assert events([bytes([byte]) for byte in data]) == whole
     assert all(events([data[:at], data[at:]]) == whole for at in range(1, len(data)))
+
+
+class Pieces:
+    """A reply that comes in pieces."""
+
+    status, headers = 200, {"content-type": "text/event-stream"}
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self._data, self._size = data, size
+
+    def chunks(self) -> Iterator[bytes]:
+        for start in range(0, len(self._data), self._size):
+            yield self._data[start : start + self._size]
+
+
+class Sizes:
+    """A format that notes of each event how long it is, and in which thread it was read."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def take(self, pieces: list[tuple[str, bytes]]) -> tuple[list[int], bool]:
+        self.threads += [thread_id() for _ in pieces]
+        return [len(data) for _, data in pieces], any(data == b"[DONE]" for _, data in pieces)
+
+    def finish(self, pieces: list[tuple[str, bytes]]) -> list[int]:
+        return [-1]
+
+    def fail(self, error: GatewayError) -> list[int]:
+        raise error
+
+
+@pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b""])
+def test_a_long_event_is_read_in_a_thread_and_no_other_is_lost_around_it(end: bytes) -> None:
+    long = LONG * 3
+    data = b"data: ab\n\ndata: abc\n\n" + b"data: " + b"x" * long + b"\n\ndata: abcd\n\n" * 2 + end
+    stream = Sizes()
+    read = [size for batch in read_batches(Pieces(data, 65536), stream) for size in batch]
+    assert read == [2, 3, long, 4, 4, *([6] if end else [-1])]
+    assert stream.threads[0] == thread_id() != stream.threads[2]
+
+
+def test_an_event_of_millions_of_lines_is_the_providers_fault() -> None:
+    with pytest.raises(UpstreamFailed, match="lines"):
+        EventReader().feed(b"data:\n" * 70_000 + b"\n")

@@ -1,6 +1,7 @@
 """A caller's connection under TLS: what lies in its layer is read though the socket has nothing more."""
 
 import datetime
+import socket
 import ssl
 
 import gevent
@@ -11,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from gevent.socket import socketpair
 from gevent.ssl import PROTOCOL_TLS_CLIENT, PROTOCOL_TLS_SERVER, SSLContext
+from support.small_server import Server
 
 from gateway.clock import Clock
 from gateway.server.connection import RECEIVES_PER_TURN, CallerConnection
@@ -72,3 +74,32 @@ def test_a_large_body_and_a_large_reply_pass_tls_whole(pair):
         received += len(caller.recv(100_000))
     sending.join(1)
     assert sending.successful()
+
+
+class SealedServer(Server):
+    """It is asked for readiness under TLS."""
+
+    def call(self):
+        caller = super().call()
+        context = SSLContext(PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        caller.socket = context.wrap_socket(caller.socket)
+        return caller
+
+
+@pytest.fixture
+def sealed_server(server_context, tmp_path):
+    """A gunicorn that speaks TLS; a handshake has a second."""
+    keys = f"--certfile {tmp_path}/server.pem --keyfile {tmp_path}/server.pem"
+    made = SealedServer(tmp_path, GUNICORN_CMD_ARGS=keys, GATEWAY_SERVER_HEAD_TIMEOUT_S="1")
+    yield made
+    made.stop()
+
+
+def test_a_handshake_that_does_not_come_ends_the_connection(sealed_server):
+    silent, begun = (socket.create_connection(("127.0.0.1", sealed_server.port), timeout=8) for _ in range(2))
+    begun.sendall(b"\x16\x03\x01\x02\x00\x01")  # half a record
+    for caller in (silent, begun):
+        assert caller.recv(1) == b""
+        caller.close()
+    assert sealed_server.call().get("/ready").reply()[0] == 200

@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gateway.server import stalls
 from gateway.server.connection import ANSWERING, IDLE, READING
 from gateway.server.pulse import ClientGone, Pulse
+from gateway.server.stalls import Stall
 from gateway.server.sweeper import Sweeper
 
 
@@ -19,7 +21,7 @@ class Standing:
 
     def __init__(self, phase, gone=False):
         self.phase, self.gone = phase, gone
-        self.since, self.sending, self.peekable, self.received = 1, 0, True, 0
+        self.since, self.stall, self.peekable, self.received = 1, None, True, 0
         self.expired = self.killed = False
         self.greenlet, self.ended = self, []
 
@@ -34,7 +36,9 @@ class Standing:
 
 
 def sweep(connection, times):
-    sweeper = Sweeper(Pulse(StoppedClock()), keepalive_s=1, head_s=2, send_s=3, body_s=5, least_rate=400)
+    sweeper = Sweeper(
+        Pulse(StoppedClock()), keepalive_s=1, head_s=2, stall_s=3, body_s=5, least_rate=400, answer_rate=400
+    )
     for _ in range(times):
         sweeper.sweep([connection])
     return connection
@@ -66,10 +70,52 @@ def test_caller_behind_tls_is_not_peeked_at():
     assert sweep(hidden, 5).ended == []
 
 
-def test_caller_that_stopped_reading_is_ended():
-    stuck = Standing(ANSWERING)
-    stuck.sending = 1
-    assert sweep(stuck, 12).ended == [] and sweep(stuck, 13).ended == [ClientGone]
+@pytest.fixture
+def kernel(monkeypatch):
+    """What the kernel holds of an answer, as the test has it."""
+    held = {"bytes": 0}
+    monkeypatch.setattr(stalls, "queued", lambda sock: held["bytes"])
+    return held
+
+
+def wait_for(taking, kernel, ticks, stall=None):
+    """A caller of whom 10 MB wait and who takes `taking` bytes a tick, after so many ticks."""
+    connection = Standing(ANSWERING)
+    connection.stall = stall or Stall(0)
+    kernel["bytes"] = 10_000_000
+    sweeper = Sweeper(Pulse(StoppedClock()), keepalive_s=1, stall_s=3, answer_rate=400)
+    connection.stall.begin(1)
+    for _ in range(ticks):
+        kernel["bytes"] -= taking
+        sweeper.sweep([connection])
+    return connection
+
+
+def test_caller_that_stopped_reading_is_ended(kernel):
+    assert wait_for(0, kernel, 12).ended == [] and wait_for(0, kernel, 13).ended == [ClientGone]
+
+
+def test_caller_that_reads_a_byte_now_and_then_is_ended_and_a_slow_one_is_not(kernel):
+    # 400 bytes a second are 100 a tick.
+    assert wait_for(1, kernel, 12).ended == [] and wait_for(1, kernel, 14).ended == [ClientGone]
+    assert wait_for(100, kernel, 200).ended == []
+
+
+def test_waits_for_one_answer_count_together_and_those_of_ours_do_not(kernel):
+    stall = Stall(0)
+    stall.begin(1)
+    stall.end(9)
+    assert wait_for(1, kernel, 3, stall).ended == [] and wait_for(1, kernel, 14, Stall(0)).ended
+    stall = Stall(0)
+    stall.begin(1)
+    stall.end(11)
+    assert wait_for(1, kernel, 4, stall).ended == [ClientGone]
+
+
+def test_nobody_is_ended_for_a_provider_that_says_nothing(kernel):
+    connection = wait_for(0, kernel, 3)
+    connection.stall.end(4)
+    assert sweep(connection, 100).ended == []
 
 
 def test_body_that_trickles_is_late_and_one_that_flows_has_its_time():

@@ -33,7 +33,7 @@ TOO_MUCH = {
     "max_tools": body(tools=[tool(f"t{n}", {}) for n in range(2049)]),
     "max_schema_nodes": body(tools=[tool("t", {"anyOf": [{}] * 50_001})]),
     "max_enum": body(tools=[tool("t", {"properties": {"a": {"enum": list(range(10_001))}}})]),
-    "max_json_nodes": body(messages=[[]] * 1_000_001),
+    "max_json_nodes": body(messages=[[]] * 500_001),
 }
 
 

@@ -39,7 +39,7 @@ def kept(empty: StoredResponses) -> StoredResponses:
 
 
 def test_a_turn_goes_on_from_all_that_was_said(kept: StoredResponses) -> None:
-    history, own = store.gather(body(previous_response_id=ANSWER, input="More"), kept, caller())
+    history, own, _ = store.gather(body(previous_response_id=ANSWER, input="More"), kept, caller())
     assert [item["id"] for item in history] == [f"msg_{HEX}_i0", f"msg_{HEX}_0"]
     assert own[0]["content"][0]["text"] == "More"
 
@@ -73,7 +73,7 @@ def test_what_was_deleted_is_gone(kept: StoredResponses) -> None:
 @pytest.mark.parametrize("ident", [f"msg_{HEX}_0", f"msg_{HEX}_i0"])
 def test_a_reference_stands_for_its_item(kept: StoredResponses, ident: str) -> None:
     for reference in ({"type": "item_reference", "id": ident}, {"id": ident}):
-        _, (item,) = store.gather(body(input=[reference]), kept, caller())
+        _, (item,), _ = store.gather(body(input=[reference]), kept, caller())
         assert item["id"] == ident and item["type"] == "message"
 
 
@@ -82,6 +82,29 @@ def test_a_reference_to_nothing_is_named(kept: StoredResponses, ident: str) -> N
     with pytest.raises(NotFound) as caught:
         store.gather(body(input=[{"type": "item_reference", "id": ident}]), kept, caller())
     assert caught.value.param == "input.0.id"
+
+
+def test_what_is_referred_to_counts_as_often_as_it_is_named(empty: StoredResponses) -> None:
+    own = [{"type": "message", "role": "user", "content": "x" * 20_000}]
+    empty.keep(caller(), StoredResponse({"id": ANSWER, "output": []}, [], own))
+    reference = {"type": "item_reference", "id": f"msg_{HEX}_i0"}
+    _, items, size = store.gather(body(input=[reference] * 50), empty, caller())
+    assert len(items) == 50 and size > 1_000_000
+    with pytest.raises(InvalidRequest) as caught:
+        store.gather(body(input=[reference] * 60), empty, caller())
+    assert caught.value.code == "conversation_too_long"
+
+
+def test_what_is_read_for_references_is_bounded_however_little_is_referred_to(empty: StoredResponses) -> None:
+    for number in range(3):
+        own = [{"type": "message", "role": "user", "content": f"{number}" * 400_000}]
+        ident = f"resp_{number}{'a' * 31}"
+        empty.keep(caller(), StoredResponse({"id": ident, "output": [MESSAGE | {"id": f"msg_{ident[5:]}_0"}]}, [], own))
+    named = [{"type": "item_reference", "id": f"msg_{number}{'a' * 31}_0"} for number in range(3)]
+    assert len(store.gather(body(input=named[:2]), empty, caller()).own) == 2
+    with pytest.raises(InvalidRequest) as caught:
+        store.gather(body(input=named), empty, caller())
+    assert caught.value.code == "conversation_too_long"
 
 
 def listing(count: int) -> StoredResponse:
