@@ -13,7 +13,7 @@ from gateway.surfaces.validation_errors import invalid
 
 READERS: dict[str, Callable[[LimitSettings, bytes], tuple[Any, Request]]] = {
     "chat": chat.read,
-    "embeddings": lambda limits, raw: caps.read(limits, raw, embeddings.read, raw),
+    "embeddings": lambda limits, raw: caps.read(limits, raw, embeddings.read, raw, limits),
 }
 MANAGERS = ("owner", "admin")
 KIND = "route.explanation"

@@ -13,7 +13,7 @@ from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requir
 from gateway.neutral.parts import CacheMark, File, Image, Media, Message, Reasoning, Text, ToolCall, ToolResult
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.quirks import QUIRKS
-from gateway.providers.registry import PROTOCOLS, Resources
+from gateway.providers.registry import MAKERS, Resources
 
 FEW, TIMES = 60, 4
 GROWTH = 5.5  # of steps when all is four times as much; by the square it would be sixteen
@@ -92,7 +92,7 @@ SHAPES: dict[str, Callable[[int], Conversation]] = {
 
 CODECS = {
     name: make(Resources(None, FakeClock(), lambda secret: "t")).codecs["chat"]  # type: ignore[arg-type]
-    for name, make in PROTOCOLS.items()
+    for name, make in MAKERS.items()
 }
 
 
@@ -120,7 +120,7 @@ def growths(target: Target) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", MAKERS)
 def test_four_times_as_much_takes_four_times_the_steps(protocol: str) -> None:
     found = growths(target_of(protocol))
     assert len(found) > 6 and {shape: growth for shape, growth in found.items() if growth > GROWTH} == {}
