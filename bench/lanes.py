@@ -101,7 +101,7 @@ def start(port: int, folder: Path) -> Iterator[Target]:
     with running("upstream", command, RIG_CORE, folder, {"PYTHONPATH": str(ROOT)}) as upstream:
         wait_for_port(upstream, port)
         more = {f"LLM_{name}_BASE_URL": f"http://127.0.0.1:{port}" for name in PROVIDERS}
-        more |= {"LLM_ANTHROPIC_API_KEY": "x", "LLM_GEMINI_API_KEY": "x", "LLM_GOOGLE_AI_STUDIO_API_KEY": "x"}
+        more |= {"LLM_ANTHROPIC_API_KEY": "x", "LLM_GOOGLE_AI_STUDIO_API_KEY": "x"}
         with start_gateway(port + 1, port, folder, more) as gateway:
             yield gateway
 

@@ -123,15 +123,16 @@ def refuse(error: Exception) -> None:
 
 
 def fingerprint(chosen: Settings) -> tuple[tuple[str, int, int], ...]:
-    """Changes when one of the catalogue's files does; cheap."""
+    """Changes when a file of the operator or of the catalogue does; cheap."""
+    folders = (loader.FOLDER, *([Path(chosen.catalogue.path)] if chosen.catalogue.path else []))
+    paths = [path for folder in folders for path in sorted((*folder.glob("*.toml"), *folder.glob("*/*.toml")))]
     found = []
-    for folder in (loader.FOLDER, *([Path(chosen.catalogue.path)] if chosen.catalogue.path else [])):
-        for path in sorted((*folder.glob("*.toml"), *folder.glob("*/*.toml"))):
-            try:
-                state = path.stat()
-            except OSError:
-                continue
-            found.append((str(path), state.st_mtime_ns, state.st_size))
+    for path in (*paths, *([Path(chosen.file.path)] if chosen.file.path else [])):
+        try:
+            state = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), state.st_mtime_ns, state.st_size))
     return tuple(found)
 
 
@@ -147,14 +148,14 @@ def in_one_line(problems: list[str] | tuple[str, ...]) -> str:
 
 def _load(chosen: Settings) -> Catalogue:
     extensions.install(chosen.server.extensions)
-    return loader.load(chosen.catalogue.path, sandbox=chosen.catalogue.sandbox)
+    return loader.load_from(loader.sources_of(chosen))
 
 
 def _keep(accepted: Accepted) -> None:
     """A full disk is no reason not to serve."""
     chosen = accepted.settings
     try:
-        kept.keep(Path(chosen.database.data_dir), chosen.catalogue.path, accepted.catalogue.version)
+        kept.keep(Path(chosen.database.data_dir), loader.sources_of(chosen), accepted.catalogue.version)
     except OSError as error:
         log.warning("no copy of the catalogue could be kept for a later start: %s", error)
 

@@ -62,7 +62,7 @@ class Application:
 def create_app(settings: configuration.Settings | None = None, services: Services | None = None) -> Application:
     """Everything put together; tests hand in their own settings or services."""
     chosen = settings or (services.settings if services else configuration.load())
-    logs.set_up(chosen.log, chosen.environment)
+    logs.set_up(chosen.log)
     table.add(surface for one in extensions.load(chosen.server.extensions) for surface in one.surfaces)
     wired = services or build(chosen)
     try:

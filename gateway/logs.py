@@ -3,10 +3,9 @@
 import logging
 import sys
 import threading
-from collections.abc import Mapping
 from typing import Any
 
-from gateway.settings import Log, unknown_names
+from gateway.settings import Log
 from gateway.telemetry.formats import formatter_of
 from gateway.telemetry.lines import RequestLines
 from gateway.threads import tell_strays
@@ -18,9 +17,9 @@ class Handler(logging.StreamHandler):
     """Ours, told apart from others' on the same logger."""
 
 
-def set_up(settings: Log, environment: Mapping[str, str]) -> None:
+def set_up(settings: Log) -> None:
     """Send every line to standard error in the chosen form: the gateway's from its level on, those of libraries from
-    warnings on, Python's own warnings, and exceptions that nobody caught. Warns of settings that mean nothing."""
+    warnings on, Python's own warnings, and exceptions that nobody caught."""
     handler = Handler(sys.stderr)
     handler.setFormatter(formatter_of(settings.format))
     for logger in (logging.getLogger(), log):
@@ -31,8 +30,6 @@ def set_up(settings: Log, environment: Mapping[str, str]) -> None:
     tell_strays(_tell_stray)
     sys.excepthook = lambda kind, error, trace: _tell_stray("the process", (kind, error, trace))
     threading.excepthook = lambda args: _tell_stray("a thread", (args.exc_type, args.exc_value, args.exc_traceback))
-    for name in unknown_names(environment):
-        log.warning("the environment variable %s means nothing here", name)
 
 
 def request_lines(settings: Log) -> RequestLines | None:

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "rates": ("rates", "rates", "Rate limits."),
     "doctor": ("doctor", "doctor", "Whether ledger, balances, counters and usage agree."),
     "re-rate": ("doctor", "re_rate", "Price the usage of a period again."),
+    "config": ("config", "config", "What is wrong with the configuration, and what it is."),
     "catalogue": ("catalogue", "catalogue", "The model catalogue."),
     "check-catalogue": ("catalogue", "check_catalogue", "Print every mistake in the catalogue's files."),
     "audit": ("audit", "audit", "The audit trail."),
@@ -58,8 +59,11 @@ class LazyGroup(click.Group):
 
 @click.command(cls=LazyGroup)
 @click.version_option(package_name="llmgateway")
-def main() -> None:
+@click.option("--config", "config", metavar="FILE", help="The operator's file (default: gateway.toml beside the data).")
+def main(config: str | None) -> None:
     """Set up and run the gateway."""
+    if config:
+        importlib.import_module("gateway.operator.config").choose(config)
 
 
 def run(arguments: list[str] | None = None) -> int:

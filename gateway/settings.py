@@ -1,16 +1,21 @@
-"""Typed, frozen settings from config/*.toml and the environment; the only reader of the environment.
+"""Typed, frozen settings from config/*.toml, gateway.toml and the environment; the only reader of the environment.
 
 `load()` reads everything once and fails with the complete list of problems. Code receives the section it needs.
 """
 
 import dataclasses
 import os
-import tomllib
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Literal
+
+from gateway.configuration.file import ConfigFile
+from gateway.configuration.reading import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
+from gateway.configuration.secrets import SettingsError as SettingsError
+from gateway.configuration.secrets import read_secret as read_secret
+from gateway.configuration.values import Between, Network, Scheme
 
 PACKAGE = Path(__file__).resolve().parent
 # Where config/ and migrations/ are: inside of an installed package, beside the package in a checkout.
@@ -18,16 +23,12 @@ ROOT = PACKAGE if (PACKAGE / "config").is_dir() else PACKAGE.parent
 CONFIG = ROOT / "config"
 
 
-class SettingsError(Exception):
-    """All that is wrong with the configuration, one line a problem."""
-
-
 @dataclass(frozen=True, slots=True)
 class Server:
     host: str
-    port: int
-    workers: int
-    public_url: str
+    port: Annotated[int, Between(0, 65535)]
+    workers: Annotated[int, Between(1, 1024)]
+    public_url: Annotated[str, Scheme(("https", "http"))]
     max_body_mb: int
     max_form_mb: int
     graceful_timeout_s: float
@@ -46,9 +47,9 @@ class Server:
     uploads_mb: int
     organization_uploads_mb: int
     address_connections: int
-    shared_addresses: tuple[str, ...]
-    trusted_proxies: tuple[str, ...]
-    proxy_hops: int
+    shared_addresses: tuple[Annotated[str, Network()], ...]
+    trusted_proxies: tuple[Annotated[str, Network()], ...]
+    proxy_hops: Annotated[int, Between(1)]
     allowed_hosts: tuple[str, ...]
     hsts_s: int
     loop_lag_ms: int
@@ -59,7 +60,7 @@ class Server:
 class DatabaseSettings:
     url: str
     data_dir: str
-    pool_size: int
+    pool_size: Annotated[int, Between(1)]
     pool_wait_s: float
 
     @property
@@ -82,7 +83,7 @@ class Timeouts:
     request_s: float
     connect_s: float
     silence_s: float
-    heartbeat_s: float
+    heartbeat_s: Annotated[float, Between(0.01, 10)]
     first_byte_s: float = 30.0
     first_byte_reasoning_s: float = 180.0
 
@@ -109,10 +110,10 @@ class CatalogueSettings:
 
 @dataclass(frozen=True, slots=True)
 class RoutingSettings:
-    max_attempts: int
-    exploration_rate: float
+    max_attempts: Annotated[int, Between(1)]
+    exploration_rate: Annotated[float, Between(0, 1)]
     sticky_ttl_s: float
-    low_uptime_percent: float
+    low_uptime_percent: Annotated[float, Between(0, 100)]
     decision_days: int
 
 
@@ -160,7 +161,7 @@ class Bootstrap:
 @dataclass(frozen=True, slots=True)
 class MediaSettings:
     upload_dir: str
-    mcp_url: str
+    mcp_url: Annotated[str, Scheme(("https", "http"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,8 @@ class Alerts:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every section, and `environment`: what credential look-ups (LLM_<ID>_API_KEY …) and secrets read."""
+    """Every section, and `environment`: what credential look-ups (LLM_<ID>_API_KEY …) and secrets read, with what the
+    operator's `file` says where the environment says nothing."""
 
     environment_name: str
     server: Server
@@ -204,6 +206,9 @@ class Settings:
     metrics: Metrics
     alerts: Alerts
     environment: Mapping[str, str] = field(repr=False)
+    file: ConfigFile = field(default_factory=ConfigFile, metadata={"section": False})
+    # (section, key) → what set it: "default", a file's name, a variable's name.
+    origins: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     @property
     def spool_dir(self) -> str:
@@ -218,7 +223,7 @@ class Settings:
 SECTIONS: dict[str, type] = {
     f.name: f.type
     for f in dataclasses.fields(Settings)
-    if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
+    if isinstance(f.type, type) and dataclasses.is_dataclass(f.type) and f.metadata.get("section", True)
 }
 
 # Names without our prefix: (section, key, factor applied to a number).
@@ -248,148 +253,44 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "MCP_GATEWAY_URL": ("media", "mcp_url", 1),
 }
 
-# GATEWAY_ names that are read elsewhere as secrets or switches, so they never count as unknown.
-KNOWN_OTHERS = {
-    "GATEWAY_ENV",
-    "GATEWAY_BOOTSTRAP_API_KEY",
-    "GATEWAY_BOOTSTRAP_PASSWORD",
-    "GATEWAY_API_KEY_HASH_SECRET",
-    "GATEWAY_ENCRYPTION_KEY",
-    "GATEWAY_METRICS_TOKEN",
+# Secrets, read where they are needed with `Settings.secret`; key of [secrets] in gateway.toml → variable.
+SECRETS = {
+    "api_key_hash_secret": "GATEWAY_API_KEY_HASH_SECRET",
+    "encryption_key": "GATEWAY_ENCRYPTION_KEY",
+    "metrics_token": "GATEWAY_METRICS_TOKEN",
+    "bootstrap_api_key": "GATEWAY_BOOTSTRAP_API_KEY",
+    "bootstrap_password": "GATEWAY_BOOTSTRAP_PASSWORD",
 }
+KNOWN_OTHERS = {ENVIRONMENT_NAME, CONFIG_NAME, *SECRETS.values()}
+# What gateway.toml says of these is meant from the folder of the file.
+PATHS = {("database", "data_dir"), ("catalogue", "path"), ("media", "upload_dir")}
 
-TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
-
-def read_secret(environment: Mapping[str, str], name: str) -> str:
-    """NAME, else the stripped contents of the file named by NAME_FILE, else "". SettingsError if unreadable."""
-    value = environment.get(name, "")
-    if value:
-        return value
-    path = environment.get(f"{name}_FILE", "")
-    if not path:
-        return ""
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise SettingsError(f"{name}_FILE: cannot read {path}: {error.strerror}") from None
+def choose_file(path: str) -> None:
+    """Have `load` read this file, in this process and those that it starts."""
+    os.environ[CONFIG_NAME] = str(Path(path).absolute())
 
 
 def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> Settings:
-    """Settings from `config` and `environment` (default: the process's). SettingsError lists every problem."""
+    """Settings from `config`, the operator's file and `environment` (default: the process's), later ones winning.
+    SettingsError lists every problem."""
     env = dict(os.environ if environment is None else environment)
-    name = env.get("GATEWAY_ENV", "development")
-    problems: list[str] = []
-    tree = _read_file(config / "default.toml", problems)
-    special = config / f"{name}.toml"
-    if special.exists():
-        _overlay(tree, _read_file(special, problems))
-    _apply_environment(tree, env, problems)
-    sections = {key: _section(key, kind, tree.pop(key, {}), problems) for key, kind in SECTIONS.items()}
-    problems.extend(f"unknown section [{key}]" for key in tree)
-    if problems:
-        raise SettingsError("\n".join(problems))
-    return Settings(environment_name=name, environment=types.MappingProxyType(env), **sections)
+    reader = SettingsReader(SECTIONS, PLAIN_NAMES, SECRETS, PATHS, env, config)
+    file, sections = reader.read(KNOWN_OTHERS)
+    return Settings(
+        environment_name=reader.environment_name,
+        environment=types.MappingProxyType(reader.with_secrets(file)),
+        file=file,
+        origins=reader.origins,
+        **sections,
+    )
 
 
-def unknown_names(environment: Mapping[str, str]) -> list[str]:
-    """GATEWAY_* names that mean nothing here; they only warn (platforms inject some)."""
-    known = KNOWN_OTHERS | set(PLAIN_NAMES)
-    known |= {f"GATEWAY_{s}_{f.name}".upper() for s, kind in SECTIONS.items() for f in dataclasses.fields(kind)}
-    known |= {f"{k}_FILE" for k in known}
-    return sorted(k for k in environment if k.startswith("GATEWAY_") and k not in known)
+def known_keys() -> set[tuple[str, str]]:
+    """(section, key) of every setting."""
+    return set(long_names(SECTIONS).values())
 
 
-def _read_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        problems.append(f"{path.name}: {error}")
-        return {}
-
-
-def _overlay(tree: dict[str, Any], over: Mapping[str, Any]) -> None:
-    for section, values in over.items():
-        tree.setdefault(section, {}).update(values)
-
-
-def _apply_environment(tree: dict[str, Any], env: Mapping[str, str], problems: list[str]) -> None:
-    for section, kind in SECTIONS.items():
-        for f in dataclasses.fields(kind):
-            name = f"GATEWAY_{section}_{f.name}".upper()
-            _set(tree, section, f.name, _from_environment(env, name, problems), 1)
-    for name, (section, key, factor) in PLAIN_NAMES.items():
-        _set(tree, section, key, _from_environment(env, name, problems), factor)
-
-
-def _from_environment(env: Mapping[str, str], name: str, problems: list[str]) -> str:
-    try:
-        return read_secret(env, name)
-    except SettingsError as error:
-        problems.append(str(error))
-        return ""
-
-
-def _set(tree: dict[str, Any], section: str, key: str, text: str, factor: float) -> None:
-    if text == "":
-        return
-    value: Any = text
-    if factor != 1:
-        try:
-            value = float(text) * factor
-        except ValueError:
-            value = text
-    tree.setdefault(section, {})[key] = value
-
-
-def _section(name: str, kind: type, values: dict[str, Any], problems: list[str]) -> Any:
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    problems.extend(f"[{name}] unknown key {key}" for key in values if key not in fields)
-    ready = {}
-    for key, f in fields.items():
-        if key not in values:
-            problems.append(f"[{name}] {key} is missing")
-            continue
-        try:
-            ready[key] = _convert(values[key], f.type)
-        except ValueError as error:
-            problems.append(f"[{name}] {key}: {error}")
-    return kind(**ready) if len(ready) == len(fields) else None
-
-
-def _convert(value: Any, kind: Any) -> Any:
-    if get_origin(kind) is tuple:
-        items = [v.strip() for v in value.split(",") if v.strip()] if isinstance(value, str) else value
-        return tuple(_convert(item, get_args(kind)[0]) for item in items)
-    if get_origin(kind) is Literal:
-        return _convert_choice(value, get_args(kind))
-    if kind is bool:
-        return _convert_bool(value)
-    if kind in (int, float):
-        if isinstance(value, bool):
-            raise ValueError(f"expected a number, got {value!r}")
-        number = kind(value)
-        if number < 0:
-            raise ValueError(f"must not be negative: {value!r}")
-        return number
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, got {value!r}")
-    return value
-
-
-def _convert_choice(value: Any, choices: tuple[str, ...]) -> str:
-    chosen = str(value).strip().lower()
-    if chosen not in choices:
-        raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}")
-    return chosen
-
-
-def _convert_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text in TRUE:
-        return True
-    if text in FALSE:
-        return False
-    raise ValueError(f"expected true or false, got {value!r}")
+def known_names() -> set[str]:
+    """Every variable that is a setting or a secret, without those of providers and without the forms in _FILE."""
+    return {*KNOWN_OTHERS, *PLAIN_NAMES, *long_names(SECTIONS)}

@@ -90,5 +90,5 @@ def start() -> Application | StartingApplication:
     try:
         return make()
     except Exception as error:
-        logs.set_up(chosen.log, chosen.environment)
+        logs.set_up(chosen.log)
         return StartingApplication(chosen, make, error)

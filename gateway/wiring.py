@@ -243,7 +243,7 @@ def _find_catalogue(settings: Settings) -> Catalogue:
     inherited = accepted.current()
     if inherited is not None and inherited.settings is settings:
         return inherited.catalogue
-    return loader.load(settings.catalogue.path, sandbox=settings.catalogue.sandbox)
+    return loader.load_from(loader.sources_of(settings))
 
 
 def _open_billing(base: WorkerBase, accounts: AccountServices) -> BillingServices:

@@ -15,6 +15,7 @@ MAX_LINES = 400
 RANKS = {
     "gateway.errors": -2,
     "gateway.settings": -2,
+    "gateway.configuration": -2,
     "gateway.clock": -2,
     "gateway.ids": -2,
     "gateway.money": -2,

@@ -30,6 +30,7 @@ TRIED_THROUGH = {
     "admin/": ("unit/surfaces/management",),
     "billing/": ("unit/billing/test_settlement.py", "unit/billing/test_rerating.py"),
     "catalogue/": ("unit/catalogue/test_loader.py", "unit/catalogue/test_prices.py"),
+    "configuration/": ("unit/configuration/test_file.py", "unit/operator/test_config.py"),
     "console/": ("unit/surfaces/management/test_access_table.py", "flows/test_management.py"),
     "dialects/": ("contract/test_every_way.py", "contract/test_losses.py"),
     "engine/coalescing.py": ("unit/engine/test_shared_call.py", "flows/test_cache.py"),

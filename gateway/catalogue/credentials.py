@@ -1,9 +1,11 @@
 """What the environment says of a provider: its keys, its base URL and its settings. The environment is passed in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gateway.catalogue.addresses import fill_address, needed_settings
 from gateway.catalogue.entries import Provider
+from gateway.configuration import file
 from gateway.settings import read_secret
 
 PREFIX = "LLM_"
@@ -14,14 +16,26 @@ def variable_of(provider_id: str, suffix: str) -> str:
     return f"{PREFIX}{provider_id.upper().replace('-', '_').replace('.', '_')}_{suffix}"
 
 
+def variables_of(provider_id: str, entries: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Every variable that is read for a provider, from what the catalogue's layers say of it."""
+    names = {variable_of(provider_id, suffix) for suffix in ("API_KEY", "BASE_URL")}
+    for entry in entries:
+        for joined in entry.get("credential", ()):
+            names |= {part.removesuffix("?") for part in joined.split(":")}
+        for sources in entry.get("settings", {}).values():
+            names |= set(sources.partition(" -> ")[0].partition("=")[0].split("|"))
+    return names
+
+
 def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[str]:
     """The platform's keys for `provider`, in the order in which they are tried; empty when it has none.
 
-    LLM_<ID>_API_KEY first, then the entry's names; the first that is set counts. A comma list is several keys, and
-    NAME_FILE names a file that holds the value. A name of the form "A:B:C?" joins the values of several variables
-    with colons, those with "?" only when set. Raises SettingsError for a file that cannot be read.
+    LLM_<ID>_API_KEY first, then the entry's names, then the operator's file; the first that is set counts. A comma
+    list is several keys, and NAME_FILE names a file that holds the value. A name of the form "A:B:C?" joins the values
+    of several variables with colons, those with "?" only when set. Raises SettingsError for a file that cannot be read.
     """
-    for name in (variable_of(provider.id, "API_KEY"), *provider.credential):
+    own, written = variable_of(provider.id, "API_KEY"), file.variable(provider.id, file.API_KEY)
+    for name in (own, *provider.credential, written):
         if ":" in name:
             keys = _joined(name, environment)
         else:
@@ -32,8 +46,10 @@ def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[
 
 
 def base_url_for(provider: Provider, environment: Mapping[str, str]) -> str:
-    """LLM_<ID>_BASE_URL, "" when unset; with or without the version path (addresses.join_base)."""
-    return environment.get(variable_of(provider.id, "BASE_URL"), "").strip()
+    """LLM_<ID>_BASE_URL, else that of the operator's file, else ""; with or without the version path
+    (addresses.join_base)."""
+    said = environment.get(variable_of(provider.id, "BASE_URL"), "").strip()
+    return said or environment.get(file.variable(provider.id, file.BASE_URL), "").strip()
 
 
 def settings_for(provider: Provider, environment: Mapping[str, str]) -> dict[str, str]:
@@ -42,7 +58,10 @@ def settings_for(provider: Provider, environment: Mapping[str, str]) -> dict[str
     An entry reads "NAME|OTHER_NAME=default". A secret setting may be named by NAME_FILE. "… -> word: value, …" tells
     what the words that are taken stand for; another word gives "".
     """
-    return {setting: _setting(sources, environment) for setting, sources in provider.settings.items()}
+    return {
+        setting: _setting(sources, environment, environment.get(file.variable(provider.id, setting), ""))
+        for setting, sources in provider.settings.items()
+    }
 
 
 def is_configured(provider: Provider, environment: Mapping[str, str]) -> bool:
@@ -76,11 +95,11 @@ def _spelled(names: str) -> str:
     return " and ".join(name for name in names.split(":") if not name.endswith("?"))
 
 
-def _setting(sources: str, environment: Mapping[str, str]) -> str:
+def _setting(sources: str, environment: Mapping[str, str], written: str) -> str:
     sources, _, table = sources.partition(" -> ")
     names, _, default = sources.partition("=")
     values = (read_secret(environment, name).strip() for name in names.split("|"))
-    found = next((value for value in values if value), default)
+    found = next((value for value in values if value), written or default)
     if not table:
         return found
     words = dict(pair.split(": ", 1) for pair in table.split(", "))

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from gateway import operations
 from gateway.catalogue.entries import DataPolicy, Mapping, Model, Peak, Prices, Provider, Stability, Tier, TokenRates
 from gateway.catalogue.protocols import PROTOCOLS
+from gateway.configuration.names import near
 from gateway.money import price_per_million
 
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._:@+-]*")
@@ -29,7 +30,7 @@ def read_fields(kind: type, raw: dict[str, Any], where: str, problems: list[str]
     for name, value in raw.items():
         convert = converters.get(name)
         if convert is None:
-            problems.append(f"{where}: unknown field {name}")
+            problems.append(f"{where}: unknown field {name}{near(name, converters)}")
             continue
         try:
             ready[name] = convert(value)

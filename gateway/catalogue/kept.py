@@ -1,5 +1,6 @@
 """The last good catalogue: a copy of the files that passed their check, for a start at which they do not any more."""
 
+import json
 import os
 import secrets
 import shutil
@@ -8,10 +9,11 @@ from pathlib import Path
 
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.loader import Sources
 from gateway.clock import to_iso
 
 FOLDER = "catalogue"
-OURS, OWN = "ours", "own"
+OURS, OWN, TABLES = "ours", "own", "tables.json"
 COPIES = 3
 MODE = 0o700
 
@@ -24,9 +26,9 @@ class Kept:
     since: str
 
 
-def keep(data: Path, own: str, version: str, folder: Path = loader.FOLDER) -> None:
-    """Copy the files of the catalogue `version`, those of `folder` and of the operator's folder `own`, below `data`,
-    or note that it is in force again. Only the newest few copies stay. OSError."""
+def keep(data: Path, sources: Sources, version: str) -> None:
+    """Copy what the catalogue `version` was read from below `data`, or note that it is in force again. Only the newest
+    few copies stay. OSError."""
     data.mkdir(mode=MODE, parents=True, exist_ok=True)
     home = data / FOLDER
     place = home / version
@@ -35,9 +37,10 @@ def keep(data: Path, own: str, version: str, folder: Path = loader.FOLDER) -> No
         return
     new = home / f".{version}-{secrets.token_hex(4)}"
     try:
-        _copy(folder, new / OURS)
-        if own:
-            _copy(Path(own), new / OWN)
+        _copy(sources.folder, new / OURS)
+        if sources.path:
+            _copy(Path(sources.path), new / OWN)
+        (new / TABLES).write_text(json.dumps(sources.tables, default=str))
         new.rename(place)
     except FileExistsError:  # another process was faster
         pass
@@ -52,8 +55,10 @@ def find(data: Path, *, sandbox: bool) -> Kept | None:
     for place in _newest_first(data / FOLDER):
         own = place / OWN
         try:
-            catalogue = loader.load(str(own) if own.is_dir() else "", sandbox=sandbox, folder=place / OURS)
-        except loader.CatalogueError:
+            tables = json.loads((place / TABLES).read_text())
+            path = str(own) if own.is_dir() else ""
+            catalogue = loader.load(path, sandbox=sandbox, folder=place / OURS, tables=tables)
+        except (loader.CatalogueError, OSError, ValueError):
             continue
         return Kept(catalogue, to_iso(place.stat().st_mtime_ns // 1000))
     return None

@@ -1,5 +1,6 @@
 """Layers of catalogue data: the packed snapshot and folders of TOML, read field by field and laid over each other."""
 
+import copy
 import gzip
 import hashlib
 import json
@@ -19,9 +20,11 @@ REMOVED = "remove"
 
 @dataclass(slots=True)
 class Layer:
-    """Fields as far as they are stated; an entry with only REMOVED drops what lower layers say of it.
+    """Fields as far as they are stated; an entry with only REMOVED drops what lower layers say of it, a provider with
+    its mappings.
 
-    `join` and `vendors` are rules of the builder. `digest` changes with any byte that was read.
+    `join` and `vendors` are rules of the builder. `named` are the providers that it speaks of, removed ones too.
+    `digest` changes with any byte that was read.
     """
 
     providers: dict[str, Fields] = field(default_factory=dict)
@@ -32,6 +35,7 @@ class Layer:
     makers: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     digest: str = ""
+    named: list[str] = field(default_factory=list)
 
 
 def read_snapshot(path: Path) -> Layer:
@@ -73,11 +77,28 @@ def read_folder(folder: Path) -> Layer:
     return layer
 
 
+def read_tables(tables: Fields, name: str) -> Layer:
+    """The catalogue's part of one file: providers by id (a provider without a field is only named), models, aliases."""
+    layer = Layer()
+    given = copy.deepcopy(tables)
+    for raw in _tables(given.get("models", []), name, layer.problems):
+        _add_model(layer, raw, name)
+    for ident, tree in given.get("providers", {}).items():
+        layer.named.append(ident)
+        _add_provider(layer, ident, tree, f"{name}: provider {ident}")
+    layer.aliases.update(_texts_of(given.get("aliases", {}), f"{name} [aliases]", layer.problems))
+    layer.digest = hashlib.sha256(json.dumps(tables, sort_keys=True, default=str).encode()).hexdigest()
+    return layer
+
+
 def overlay(layers: Iterable[Layer]) -> Layer:
     """One layer of all, later ones winning field by field."""
     merged = Layer()
     digest = hashlib.sha256()
     for layer in layers:
+        removed = {ident for ident, fields in layer.providers.items() if fields.get(REMOVED)}
+        merged.mappings = {key: fields for key, fields in merged.mappings.items() if key[0] not in removed}
+        merged.named += [*layer.providers, *layer.named]
         for name in ("providers", "models", "mappings"):
             _overlay_entries(getattr(merged, name), getattr(layer, name))
         merged.aliases.update(layer.aliases)
@@ -119,7 +140,7 @@ def _add_model(layer: Layer, raw: Fields, where: str) -> None:
 
 def _add_provider(layer: Layer, ident: str, tree: Fields, where: str) -> None:
     if not PROVIDER_ID.fullmatch(ident):
-        layer.problems.append(f"{where}: the file's name is not a provider id: lower-case letters, digits, . and -")
+        layer.problems.append(f"{where}: {ident!r} is no provider id, which has lower-case letters, digits, . and -")
         return
     for raw in _tables(tree.pop("mappings", []), where, layer.problems):
         _add_mapping(layer, ident, raw, where)

@@ -3,20 +3,26 @@
 import dataclasses
 import re
 from collections.abc import Iterable
+from collections.abc import Mapping as Environment
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.credentials import PREFIX, credentials_for, settings_for, variables_of
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, TokenRates
-from gateway.catalogue.layers import Layer, overlay, read_folder, read_snapshot
+from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
 from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
-from gateway.settings import CONFIG, SettingsError
+from gateway.configuration.file import NAME, missing_file
+from gateway.configuration.names import near, unknown_variables
+from gateway.settings import CONFIG, Settings, SettingsError
 
 FOLDER = CONFIG / "catalogue"
 SNAPSHOT = "snapshot.json.gz"
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+Tables = Environment[str, Any]
 REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
 
 
@@ -24,10 +30,35 @@ class CatalogueError(SettingsError):
     """All that is wrong with the catalogue, one line a mistake."""
 
 
-def load(path: str = "", *, sandbox: bool = True, folder: Path = FOLDER) -> Catalogue:
-    """The catalogue of `folder`, corrected by the operator's folder `path` ("" = none). CatalogueError lists every
-    mistake. `sandbox` False leaves the built-in provider out."""
-    catalogue, problems = _assemble(path, sandbox, folder)
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a catalogue is read from: the gateway's `folder`, the operator's folder `path` ("" = none), and `tables`,
+    the catalogue's part of the operator's file. `sandbox` False leaves the built-in provider out. `environment` is
+    asked for variables of providers that mean nothing, but for those that are `referred` to; None asks for none."""
+
+    path: str = ""
+    sandbox: bool = True
+    folder: Path = FOLDER
+    tables: Tables = field(default_factory=dict)
+    environment: Environment[str, str] | None = None
+    referred: frozenset[str] = frozenset()
+
+
+def sources_of(settings: Settings) -> Sources:
+    """What the settings name."""
+    chosen = settings.catalogue
+    file = settings.file
+    return Sources(chosen.path, chosen.sandbox, FOLDER, file.catalogue, settings.environment, file.variables)
+
+
+def load(path: str = "", *, sandbox: bool = True, folder: Path = FOLDER, tables: Tables | None = None) -> Catalogue:
+    """The catalogue of these sources. CatalogueError lists every mistake."""
+    return load_from(Sources(path, sandbox, folder, tables or {}))
+
+
+def load_from(sources: Sources) -> Catalogue:
+    """The same, of sources that are put together."""
+    catalogue, problems = _assemble(sources)
     if problems:
         raise CatalogueError("\n".join(problems))
     return catalogue
@@ -35,21 +66,65 @@ def load(path: str = "", *, sandbox: bool = True, folder: Path = FOLDER) -> Cata
 
 def check(path: str = "", *, folder: Path = FOLDER) -> list[str]:
     """Every mistake in all catalogue files, one line each; empty when all is well."""
-    return _assemble(path, True, folder)[1]
+    return find_problems(Sources(path, folder=folder))
 
 
-def _assemble(path: str, sandbox: bool, folder: Path) -> tuple[Catalogue, list[str]]:
+def find_problems(sources: Sources) -> list[str]:
+    """Every mistake in these sources, one line each."""
+    return _assemble(sources)[1]
+
+
+def _assemble(sources: Sources) -> tuple[Catalogue, list[str]]:
+    path, folder = sources.path, sources.folder
     layers = [read_snapshot(folder / SNAPSHOT), read_folder(folder)]
-    missing = [] if not path or Path(path).is_dir() else [f"{path}: no such folder (GATEWAY_CATALOGUE_PATH)"]
+    missing = [] if not path or Path(path).is_dir() else [f"GATEWAY_CATALOGUE_PATH: {missing_file(Path(path))}"]
     if path and not missing:
         layers.append(read_folder(Path(path)))
+    if sources.tables:
+        layers.append(read_tables(dict(sources.tables), NAME))
     merged = overlay(layers)
-    problems = missing + merged.problems
-    providers = _build_providers(merged, sandbox, problems)
+    problems = missing + merged.problems + _strange_providers(layers, merged)
+    providers = _build_providers(merged, sources.sandbox, problems)
     models = _build_models(merged, providers, problems)
     problems.extend(_unknown_dates(providers.values(), models))
     aliases = _resolve_aliases(merged, models, problems)
+    if sources.environment is not None:
+        problems.extend(_strange_variables(layers, merged, sources.environment, sources.referred))
+        problems.extend(_unreadable(providers.values(), sources.environment))
     return Catalogue(_with_names(models, aliases), providers.values(), aliases, merged.digest), problems
+
+
+def _strange_providers(layers: list[Layer], merged: Layer) -> list[str]:
+    """Providers that the operator's file only names, and that there are none of."""
+    return [
+        f"{NAME}: there is no provider {ident}{near(ident, merged.providers)}"
+        for ident in layers[-1].named
+        if ident not in merged.providers and ident not in layers[-1].providers
+    ]
+
+
+def _strange_variables(
+    layers: list[Layer], merged: Layer, environment: Environment[str, str], referred: frozenset[str]
+) -> list[str]:
+    """LLM_* variables of no provider; those of one that was removed are fine."""
+    fields: dict[str, list[Fields]] = {}
+    for layer in layers:
+        for ident, entry in layer.providers.items():
+            fields.setdefault(ident, []).append(entry)
+    known = {name for ident in merged.named for name in variables_of(ident, fields.get(ident, []))} | referred
+    return unknown_variables(environment, PREFIX, known)
+
+
+def _unreadable(providers: Iterable[Provider], environment: Environment[str, str]) -> list[str]:
+    """Files of keys and settings that a variable names and nobody can read."""
+    told = []
+    for provider in providers:
+        for look_up in (credentials_for, settings_for):
+            try:
+                look_up(provider, environment)
+            except SettingsError as error:
+                told.append(str(error))
+    return list(dict.fromkeys(told))
 
 
 def _with_names(models: dict[str, Model], aliases: dict[str, str]) -> Iterable[Model]:

@@ -15,7 +15,7 @@ def check_catalogue(ctx: click.Context) -> None:
     """Print every mistake in the catalogue's files; exit 1 when there is one."""
     own = settings.load()
     extensions.install(own.server.extensions)
-    problems = loader.check(own.catalogue.path)
+    problems = loader.find_problems(loader.sources_of(own))
     for problem in problems:
         click.echo(problem)
     if problems:

@@ -8,12 +8,12 @@ from typing import Protocol as Interface
 from msgspec import Struct
 
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Provider
+from gateway.configuration.values import TRUE
 from gateway.errors import GatewayError
 from gateway.files import MessageBody
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Native
 from gateway.providers.quirks import COMPLETES
-from gateway.settings import TRUE
 from gateway.transport.messages import CallHead
 
 OPENAI_PROTOCOLS = ("openai", RESPONSES_PROTOCOL)

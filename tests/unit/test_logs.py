@@ -10,7 +10,7 @@ from gateway.settings import Log
 
 
 def test_json_lines_hold_time_level_and_the_exception(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up(Log("info", "json"), {})
+    logs.set_up(Log("info", "json"))
     try:
         raise ValueError("broken")
     except ValueError:
@@ -20,13 +20,7 @@ def test_json_lines_hold_time_level_and_the_exception(capsys: pytest.CaptureFixt
     assert line["at"].endswith("Z") and "ValueError: broken" in line["error"]
 
 
-def test_a_misspelt_setting_only_warns(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up(Log("info", "text"), {"GATEWAY_SERVER_PROT": "4001", "GATEWAY_SERVER_PORT": "4001"})
-    told = capsys.readouterr().err
-    assert "GATEWAY_SERVER_PROT" in told and "GATEWAY_SERVER_PORT " not in told
-
-
 def test_debug_lines_are_left_out_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.set_up(Log("warning", "text"), {})
+    logs.set_up(Log("warning", "text"))
     logging.getLogger("gateway").info("a detail")
     assert capsys.readouterr().err == ""

@@ -1,0 +1,206 @@
+"""The one file of an operator: settings, secrets by reference, providers with their keys, models, prices and aliases.
+
+```toml
+[server]                               # every section of the settings
+port = 4001
+[secrets]                              # by reference only: env:NAME or file:PATH
+encryption_key = "file:/run/secrets/encryption_key"
+[providers.openai]                     # a provider of the catalogue, or one more
+api_key = ["env:OPENAI_KEY_ONE", "env:OPENAI_KEY_TWO"]
+[[providers.openai.mappings]]
+model = "gpt-4o-mini"
+prices = { prompt = "0.0000001", completion = "0.0000004" }
+[[models]]
+id = "house-model"
+[aliases]
+fast = "gpt-4o-mini"
+```
+"""
+
+import difflib
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gateway.configuration.names import near
+
+NAME = "gateway.toml"
+# Not variables that anybody can set: what the file says of a provider, for when the environment says nothing.
+PREFIX = f"{NAME}/"
+ENV, FILE = "env:", "file:"
+REFERENCE = 'refer to it, as "env:NAME" or "file:PATH"'
+CATALOGUE = ("providers", "models", "aliases")
+SECRETS = "secrets"
+API_KEY, BASE_URL, VALUES = "api_key", "base_url", "values"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """What the file says; everything empty where there is none.
+
+    `sections` are settings by section, with references resolved. `environment` is what look-ups of secrets and of
+    provider keys find when the environment has nothing; `references` is from where, by the same names. `catalogue` has
+    the tables of a catalogue: providers by id, models, aliases.
+    """
+
+    path: str = ""
+    sections: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    references: Mapping[str, str] = field(default_factory=dict)
+    catalogue: Mapping[str, Any] = field(default_factory=dict)
+    variables: frozenset[str] = frozenset()  # that it refers to
+
+
+def variable(provider_id: str, what: str) -> str:
+    """The name under which a provider's key, base URL or value of the file is found in an environment."""
+    return f"{PREFIX}{provider_id}/{what}"
+
+
+def missing_file(path: Path) -> str:
+    """What to say of a file that is not there, with the names beside it that look like it."""
+    try:
+        beside = [one.name for one in path.parent.iterdir()]
+    except OSError:
+        return f"{path}: there is no such file, and no folder {path.parent}"
+    found = difflib.get_close_matches(path.name, beside, 2, 0.6)
+    return f"{path}: there is no such file" + (f"; did you mean {' or '.join(found)}?" if found else "")
+
+
+def read(
+    path: Path,
+    environment: Mapping[str, str],
+    sections: Mapping[str, Collection[str]],
+    secrets: Mapping[str, str],
+    problems: list[str],
+) -> ConfigFile:
+    """The file at `path`. `sections` are the settings' with their keys, `secrets` the names of the variables that the
+    keys of [secrets] stand for. What is wrong is added to `problems`, a line each."""
+    try:
+        tree = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        problems.append(missing_file(path) if isinstance(error, FileNotFoundError) else f"{path}: {reason}")
+        return ConfigFile(str(path))
+    return _Reader(path, environment, problems).read(tree, sections, secrets)
+
+
+class _Reader:
+    """One reading of one file."""
+
+    def __init__(self, path: Path, environment: Mapping[str, str], problems: list[str]) -> None:
+        self._path, self._environment, self._problems = path, environment, problems
+        self._found: dict[str, str] = {}
+        self._references: dict[str, str] = {}
+        self._variables: set[str] = set()
+
+    def read(
+        self, tree: dict[str, Any], sections: Mapping[str, Collection[str]], secrets: Mapping[str, str]
+    ) -> ConfigFile:
+        known = {*sections, *CATALOGUE, SECRETS}
+        ready = {}
+        for name, value in tree.items():
+            if name not in known:
+                self._tell(f"there is no section [{name}]{near(name, known)}")
+            elif name in sections:
+                ready[name] = self._section(name, value, sections[name])
+        for name, value in self._table(tree, SECRETS).items():
+            if name not in secrets:
+                self._tell(f"[{SECRETS}] there is no secret {name}{near(name, secrets)}")
+            else:
+                self._keep(secrets[name], value, f"[{SECRETS}] {name}")
+        providers = self._table(tree, "providers")
+        catalogue = {
+            "providers": {ident: self._provider(ident, value) for ident, value in providers.items()},
+            "models": tree.get("models", []),
+            "aliases": tree.get("aliases", {}),
+        }
+        return ConfigFile(str(self._path), ready, self._found, self._references, catalogue, frozenset(self._variables))
+
+    def _tell(self, text: str) -> None:
+        self._problems.append(f"{self._path.name}: {text}")
+
+    def _table(self, tree: dict[str, Any], name: str) -> dict[str, Any]:
+        value = tree.get(name, {})
+        if isinstance(value, dict):
+            return value
+        self._tell(f"[{name}] is no table")
+        return {}
+
+    def _section(self, name: str, values: Any, keys: Collection[str]) -> dict[str, Any]:
+        if not isinstance(values, dict):
+            self._tell(f"[{name}] is no table")
+            return {}
+        for key in values:
+            if key not in keys:
+                self._tell(f"[{name}] there is no setting {key}{near(key, keys)}")
+        return {key: self._resolve(value, f"[{name}] {key}") for key, value in values.items() if key in keys}
+
+    def _provider(self, ident: str, value: Any) -> dict[str, Any]:
+        """What the catalogue takes of a provider; the rest is kept for look-ups."""
+        if not isinstance(value, dict):
+            self._tell(f"[providers.{ident}] is no table")
+            return {}
+        rest = dict(value)
+        where = f"[providers.{ident}]"
+        if API_KEY in rest:
+            self._keep(variable(ident, API_KEY), rest.pop(API_KEY), f"{where} {API_KEY}")
+        plain = {BASE_URL: rest.pop(BASE_URL)} if BASE_URL in rest else {}
+        values = rest.pop(VALUES, {})
+        if not isinstance(values, dict):
+            self._tell(f"{where} {VALUES} is no table")
+            values = {}
+        for name, text in (plain | values).items():
+            found = self._resolve(text, f"{where} {name}")
+            if not isinstance(found, str):
+                self._tell(f"{where} {name}: expected text, got {found!r}")
+            else:
+                self._found[variable(ident, name)] = found
+                self._references[variable(ident, name)] = text if self._is_reference(text) else ""
+        return rest
+
+    def _keep(self, name: str, value: Any, where: str) -> None:
+        """A secret, which must be a reference or a list of them."""
+        items = value if isinstance(value, list) else [value]
+        if not items or not all(self._is_reference(item) for item in items):
+            self._tell(f"{where}: a secret does not stand in this file; {REFERENCE}")
+            return
+        self._references[name] = ", ".join(items)
+        if len(items) == 1 and items[0].startswith(FILE):
+            # Read when it is looked up, as any NAME_FILE is.
+            self._found[f"{name}_FILE"] = str(self._place(items[0].removeprefix(FILE)))
+            self._check(Path(self._found[f"{name}_FILE"]), where)
+            return
+        self._found[name] = ",".join(str(self._resolve(item, where)) for item in items)
+
+    def _is_reference(self, value: Any) -> bool:
+        return isinstance(value, str) and value.startswith((ENV, FILE))
+
+    def _resolve(self, value: Any, where: str) -> Any:
+        """What a reference refers to; any other value as it is."""
+        if not self._is_reference(value):
+            return value
+        if value.startswith(ENV):
+            name = value.removeprefix(ENV)
+            self._variables.add(name)
+            if not self._environment.get(name):
+                self._tell(f"{where}: the variable {name} is not set{near(name, self._environment)}")
+            return self._environment.get(name, "")
+        path = self._place(value.removeprefix(FILE))
+        return path.read_text().strip() if self._check(path, where) else ""
+
+    def _check(self, path: Path, where: str) -> bool:
+        try:
+            with path.open(encoding="utf-8") as file:
+                file.read(1)
+            return True
+        except FileNotFoundError:
+            self._tell(f"{where}: {missing_file(path)}")
+        except (OSError, UnicodeDecodeError) as error:
+            self._tell(f"{where}: cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}")
+        return False
+
+    def _place(self, text: str) -> Path:
+        """A path of the file, which is meant from the folder of the file."""
+        return self._path.parent / text

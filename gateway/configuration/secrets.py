@@ -1,0 +1,26 @@
+"""Secrets, from a variable or from the file that another variable names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.configuration.file import missing_file
+
+
+class SettingsError(Exception):
+    """All that is wrong with the configuration, one line a problem."""
+
+
+def read_secret(environment: Mapping[str, str], name: str) -> str:
+    """NAME, else the stripped contents of the file named by NAME_FILE, else "". SettingsError if unreadable."""
+    value = environment.get(name, "")
+    if value:
+        return value
+    path = environment.get(f"{name}_FILE", "")
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except FileNotFoundError:
+        raise SettingsError(f"{name}_FILE: cannot read {missing_file(Path(path))}") from None
+    except OSError as error:
+        raise SettingsError(f"{name}_FILE: cannot read {path}: {error.strerror}") from None

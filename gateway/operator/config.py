@@ -1,0 +1,115 @@
+"""`config`: what is wrong with the configuration, and what it is as a whole."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway import extensions, settings
+from gateway.catalogue import credentials, loader
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Provider
+from gateway.configuration import explain, file
+from gateway.configuration.explain import MASK, Entry
+from gateway.settings import Settings, SettingsError
+from gateway.store.redis import check_url
+
+WIDTH = 44
+
+
+@click.group()
+def config() -> None:
+    """The configuration: config/*.toml, gateway.toml, the environment; later ones win."""
+
+
+@config.command()
+@click.pass_context
+def check(ctx: click.Context) -> None:
+    """Print every mistake in settings, variables and catalogue; exit 1 when there is one."""
+    problems = find_problems()
+    for problem in problems:
+        click.echo(problem)
+    if problems:
+        ctx.exit(1)
+    click.echo("The configuration is fine.")
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="One list of {section, key, value, origin}.")
+def show(as_json: bool) -> None:
+    """Print the whole configuration with the origin of each value; secrets are masked."""
+    chosen = settings.load()
+    extensions.install(chosen.server.extensions)
+    entries = [*_settings_of(chosen), *_providers_of(chosen, loader.load_from(loader.sources_of(chosen)))]
+    if as_json:
+        click.echo(json.dumps([{name: getattr(one, name) for name in Entry.__slots__} for one in entries], indent=2))
+        return
+    click.echo(f"# {chosen.file.path or 'no ' + file.NAME}; GATEWAY_ENV {chosen.environment_name}")
+    section = ""
+    for one in entries:
+        if one.section != section:
+            section = one.section
+            click.echo(f"\n[{section}]")
+        click.echo(f"{f'{one.key} = {_write(one.value)}':{WIDTH}} # {one.origin}")
+
+
+def find_problems() -> list[str]:
+    """Every mistake that would keep the gateway from starting or reloading, one line each."""
+    try:
+        chosen = settings.load()
+    except SettingsError as error:
+        return str(error).splitlines()
+    extensions.install(chosen.server.extensions)
+    problems = loader.find_problems(loader.sources_of(chosen))
+    try:
+        check_url(chosen.redis)
+    except SettingsError as error:
+        problems.append(str(error))
+    return problems
+
+
+def _settings_of(chosen: Settings) -> Iterator[Entry]:
+    yield from explain.entries_of({name: getattr(chosen, name) for name in settings.SECTIONS}, chosen.origins)
+    for key, name in settings.SECRETS.items():
+        yield explain.secret_entry("secrets", key, [name], chosen.environment, chosen.file.references, file.NAME)
+
+
+def _providers_of(chosen: Settings, catalogue: Catalogue) -> Iterator[Entry]:
+    """The providers that the operator says anything of."""
+    for provider in catalogue.providers.values():
+        found = [one for one in _provider(chosen, provider) if one.value]
+        yield from found
+
+
+def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
+    section, env = f"providers.{provider.id}", chosen.environment
+    parts = [part.removesuffix("?") for joined in provider.credential for part in joined.split(":")]
+    names = [
+        credentials.variable_of(provider.id, "API_KEY"),
+        *parts,
+        file.variable(provider.id, file.API_KEY),
+    ]
+    yield explain.secret_entry(section, file.API_KEY, names, env, chosen.file.references, file.NAME)
+    own = credentials.variable_of(provider.id, "BASE_URL")
+    origin = own if env.get(own) else file.NAME
+    yield Entry(section, file.BASE_URL, explain.mask(credentials.base_url_for(provider, env)), origin)
+    for name, value in credentials.settings_for(provider, env).items():
+        sources = provider.settings[name].partition(" -> ")[0].partition("=")[0].split("|")
+        origin = next((one for one in sources if env.get(one) or env.get(f"{one}_FILE")), "")
+        written = file.NAME if file.variable(provider.id, name) in env else ""
+        if origin or written:
+            secret = "key" in name or "secret" in name or "token" in name
+            yield Entry(section, name, MASK if secret and value else value, origin or written)
+
+
+def _write(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def choose(path: str) -> None:
+    """Have every command work on this file. SettingsError when it is not there."""
+    if not Path(path).is_file():
+        raise SettingsError(file.missing_file(Path(path).absolute()))
+    settings.choose_file(path)

@@ -1,0 +1,43 @@
+"""docs/configuration.md says what the settings' own table says, and its example works."""
+
+import os
+import re
+from pathlib import Path
+
+from gateway import accepted, settings
+from gateway.catalogue import loader
+from gateway.configuration.document import read_comments, without_names, write_reference
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "configuration.md"
+MARK = re.compile(r"<!-- The tables are written[^\n]*-->\n\n")
+
+
+def test_the_reference_is_that_of_the_table() -> None:
+    text = PAGE.read_text()
+    found = MARK.search(text)
+    assert found is not None
+    defaults = (ROOT / "config" / "default.toml").read_text()
+    tables = write_reference(defaults, settings.SECTIONS, settings.PLAIN_NAMES, accepted.FIXED)
+    if os.environ.get("WRITE_GOLDENS"):
+        PAGE.write_text(text[: found.end()] + tables)
+    assert PAGE.read_text()[found.end() :] == tables
+
+
+def test_every_setting_is_told_what_it_is() -> None:
+    comments = read_comments((ROOT / "config" / "default.toml").read_text())
+    names = settings.known_names()
+    assert {key for key in settings.known_keys() if not without_names(comments.get(key, ""), names)} == set()
+
+
+def test_the_example_of_the_page_is_a_file_that_works(tmp_path: Path) -> None:
+    example = PAGE.read_text().split("```toml\n")[1].split("```")[0]
+    (tmp_path / "gateway.toml").write_text(example)
+    (tmp_path / "secrets").mkdir()
+    for name in ("encryption_key", "azure_key"):
+        (tmp_path / "secrets" / name).write_text("a secret of the example")
+    names = ("TEAM_DATABASE_URL", "SCRAPE_TOKEN", "OPENAI_KEY_ONE", "OPENAI_KEY_TWO", "HOUSE_KEY")
+    found = settings.load({"GATEWAY_DATA_DIR": str(tmp_path)} | dict.fromkeys(names, "value"))
+    catalogue = loader.load_from(loader.sources_of(found))
+    assert catalogue.find("house-model") is not None and catalogue.provider("nanogpt") is None
+    assert found.server.workers == 4 and found.secret("GATEWAY_ENCRYPTION_KEY") == "a secret of the example"

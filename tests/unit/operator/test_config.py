@@ -1,0 +1,78 @@
+"""`config check` tells every mistake, `config show` all that is in force, and neither a secret."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway import manage
+
+FILE = """
+[server]
+workers = 3
+[database]
+url = "postgresql://gateway:hidden@db.example/gateway"
+[secrets]
+metrics_token = "env:SCRAPE"
+[providers.groq]
+api_key = "file:key"
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints, with FILE named by --config; the status must be as given."""
+    (tmp_path / "house.toml").write_text(FILE)
+    (tmp_path / "key").write_text("hidden")
+    monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("GATEWAY_CONFIG", "")
+    monkeypatch.setenv("SCRAPE", "hidden")
+
+    def run_command(*arguments: str, status: int = 0) -> str:
+        assert manage.run(["--config", str(tmp_path / "house.toml"), *arguments]) == status
+        shown = capsys.readouterr()
+        return shown.out + shown.err
+
+    return run_command
+
+
+def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
+    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PORT", "4009")
+    monkeypatch.setenv("OPENAI_API_KEY", "hidden")
+    shown = run("config", "show")
+    assert "hidden" not in shown and "house.toml" in shown
+    for key, value, origin in (
+        ("port", "4009", "PORT"),
+        ("workers", "3", "gateway.toml"),
+        ("url", '"postgresql://gateway:********@db.example/gateway"', "gateway.toml"),
+        ("metrics_token", '"********"', "gateway.toml: env:SCRAPE"),
+        ("keepalive_s", "75.0", "default"),
+    ):
+        assert any(line.startswith(f"{key} = {value} ") and line.endswith(f"# {origin}") for line in shown.splitlines())
+    found = {(one["section"], one["key"]): one for one in json.loads(run("config", "show", "--json"))}
+    assert found["providers.groq", "api_key"] | {"origin": ""} == {
+        "section": "providers.groq",
+        "key": "api_key",
+        "value": "********",
+        "origin": "",
+    }
+    assert found["providers.openai", "api_key"]["origin"] == "OPENAI_API_KEY"
+
+
+def test_every_mistake_is_a_line(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert run("config", "check") == "The configuration is fine.\n"
+    monkeypatch.setenv("LLM_OPNAI_API_KEY", "hidden")
+    monkeypatch.setenv("REDIS_URL", "http://localhost")
+    told = run("config", "check", status=1)
+    assert "LLM_OPENAI_API_KEY" in told and "REDIS_URL" in told and "hidden" not in told and told.count("\n") == 2
+    (tmp_path / "house.toml").write_text("[server]\nprot = 4001\n")
+    assert "did you mean port?" in run("config", "check", status=1)
+
+
+def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "gateway.toml").touch()
+    assert manage.run(["--config", str(tmp_path / "gatewy.toml"), "config", "check"]) == 1
+    assert "did you mean gateway.toml?" in capsys.readouterr().err
