@@ -15,7 +15,7 @@ from gateway.configuration.file import ConfigFile
 from gateway.configuration.reading import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
 from gateway.configuration.secrets import SettingsError as SettingsError
 from gateway.configuration.secrets import read_secret as read_secret
-from gateway.configuration.values import Between, Network, Scheme
+from gateway.configuration.values import Between, NetworkText, Scheme
 
 PACKAGE = Path(__file__).resolve().parent
 # Where config/ and migrations/ are: inside of an installed package, beside the package in a checkout.
@@ -47,8 +47,8 @@ class Server:
     uploads_mb: int
     organization_uploads_mb: int
     address_connections: int
-    shared_addresses: tuple[Annotated[str, Network()], ...]
-    trusted_proxies: tuple[Annotated[str, Network()], ...]
+    shared_addresses: tuple[Annotated[str, NetworkText()], ...]
+    trusted_proxies: tuple[Annotated[str, NetworkText()], ...]
     proxy_hops: Annotated[int, Between(1)]
     allowed_hosts: tuple[str, ...]
     hsts_s: int

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.loader import Sources
+from gateway.catalogue.loader import CatalogueSources
 from gateway.clock import to_iso
 
 FOLDER = "catalogue"
@@ -26,7 +26,7 @@ class Kept:
     since: str
 
 
-def keep(data: Path, sources: Sources, version: str) -> None:
+def keep(data: Path, sources: CatalogueSources, version: str) -> None:
     """Copy what the catalogue `version` was read from below `data`, or note that it is in force again. Only the newest
     few copies stay. OSError."""
     data.mkdir(mode=MODE, parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ class CatalogueError(SettingsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class CatalogueSources:
     """Where a catalogue is read from: the gateway's `folder`, the operator's folder `path` ("" = none), and `tables`,
     the catalogue's part of the operator's file. `sandbox` False leaves the built-in provider out. `environment` is
     asked for variables of providers that mean nothing, but for those that are `referred` to; None asks for none."""
@@ -44,19 +44,19 @@ class Sources:
     referred: frozenset[str] = frozenset()
 
 
-def sources_of(settings: Settings) -> Sources:
+def sources_of(settings: Settings) -> CatalogueSources:
     """What the settings name."""
     chosen = settings.catalogue
     file = settings.file
-    return Sources(chosen.path, chosen.sandbox, FOLDER, file.catalogue, settings.environment, file.variables)
+    return CatalogueSources(chosen.path, chosen.sandbox, FOLDER, file.catalogue, settings.environment, file.variables)
 
 
 def load(path: str = "", *, sandbox: bool = True, folder: Path = FOLDER, tables: Tables | None = None) -> Catalogue:
     """The catalogue of these sources. CatalogueError lists every mistake."""
-    return load_from(Sources(path, sandbox, folder, tables or {}))
+    return load_from(CatalogueSources(path, sandbox, folder, tables or {}))
 
 
-def load_from(sources: Sources) -> Catalogue:
+def load_from(sources: CatalogueSources) -> Catalogue:
     """The same, of sources that are put together."""
     catalogue, problems = _assemble(sources)
     if problems:
@@ -66,15 +66,15 @@ def load_from(sources: Sources) -> Catalogue:
 
 def check(path: str = "", *, folder: Path = FOLDER) -> list[str]:
     """Every mistake in all catalogue files, one line each; empty when all is well."""
-    return find_problems(Sources(path, folder=folder))
+    return find_problems(CatalogueSources(path, folder=folder))
 
 
-def find_problems(sources: Sources) -> list[str]:
+def find_problems(sources: CatalogueSources) -> list[str]:
     """Every mistake in these sources, one line each."""
     return _assemble(sources)[1]
 
 
-def _assemble(sources: Sources) -> tuple[Catalogue, list[str]]:
+def _assemble(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
     path, folder = sources.path, sources.folder
     layers = [read_snapshot(folder / SNAPSHOT), read_folder(folder)]
     missing = [] if not path or Path(path).is_dir() else [f"GATEWAY_CATALOGUE_PATH: {missing_file(Path(path))}"]

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from gateway.configuration.values import Between, Network, Scheme
+from gateway.configuration.values import Between, NetworkText, Scheme
 
 LINE = re.compile(r"(\w+) = (.*?)(?:\s+# (.*))?")
 MORE = re.compile(r"\s+# (.*)")
@@ -86,7 +86,7 @@ def _describe_check(check: Any) -> str:
         return f"from {check.least:g}" + ("" if check.most == float("inf") else f" to {check.most:g}")
     if isinstance(check, Scheme):
         return "begins with " + " or ".join(f"`{name}://`" for name in check.names)
-    return "address or network" if isinstance(check, Network) else ""
+    return "address or network" if isinstance(check, NetworkText) else ""
 
 
 def _write(value: Any) -> str:

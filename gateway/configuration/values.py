@@ -37,7 +37,7 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkText:
     """An address or network, e.g. 10.0.0.0/8."""
 
     def check(self, value: str) -> None:

@@ -16,7 +16,7 @@ def own(tmp_path: Path) -> str:
 
 def test_what_was_kept_is_read_as_it_was(own: str, tmp_path: Path) -> None:
     before = loader.load(own)
-    kept.keep(tmp_path, loader.Sources(own), before.version)
+    kept.keep(tmp_path, loader.CatalogueSources(own), before.version)
     Path(own, "providers/north.toml").write_text("name =")
     found = kept.find(tmp_path, sandbox=True)
     assert found is not None and found.catalogue == before and found.since.endswith("Z")
@@ -24,9 +24,9 @@ def test_what_was_kept_is_read_as_it_was(own: str, tmp_path: Path) -> None:
 
 def test_the_newest_copy_that_can_be_read_counts_and_few_stay(own: str, tmp_path: Path) -> None:
     for number in range(5):
-        kept.keep(tmp_path, loader.Sources(own), f"version{number}")
+        kept.keep(tmp_path, loader.CatalogueSources(own), f"version{number}")
         os.utime(tmp_path / kept.FOLDER / f"version{number}", (number, number))
-    kept.keep(tmp_path, loader.Sources(own), "version5")
+    kept.keep(tmp_path, loader.CatalogueSources(own), "version5")
     assert sorted(path.name for path in (tmp_path / kept.FOLDER).iterdir()) == ["version3", "version4", "version5"]
     (tmp_path / kept.FOLDER / "version5/own/providers/north.toml").write_text("name =")
     found = kept.find(tmp_path, sandbox=True)
