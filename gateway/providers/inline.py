@@ -1,4 +1,4 @@
-"""Images and files that a request names by address, as bytes, for targets that load nothing themselves.
+"""Images, files and sounds that a request names by address, as bytes, for targets that load nothing themselves.
 
 The address comes from a caller, so the transport's guard stands before it and before each redirect; what comes back is
 told by its first bytes, never by what the server calls it.
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
-from gateway.neutral.parts import File, Image, Media, Message, Part, ToolResult
+from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, ToolResult
 from gateway.threads import Job, compute
 
 ADDRESSES = ("https://", "http://")
@@ -23,8 +23,8 @@ MOST_ADDRESSES = 20
 PATIENCE_S = 20.0
 LARGE = 1 << 20
 # Servers refuse who does not say what it is.
-HEADERS = {"user-agent": "llmgateway", "accept": "image/*, application/pdf, */*;q=0.1"}
-# First bytes of what models take (the formats' own specifications); WebP has its name behind the length.
+HEADERS = {"user-agent": "llmgateway", "accept": "image/*, audio/*, application/pdf, */*;q=0.1"}
+# First bytes of what models take (the formats' own specifications).
 SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -32,8 +32,21 @@ SIGNATURES = (
     (b"GIF89a", "image/gif"),
     (b"BM", "image/bmp"),
     (b"%PDF-", "application/pdf"),
+    (b"ID3", "audio/mpeg"),
+    (b"\xff\xfb", "audio/mpeg"),
+    (b"\xff\xf3", "audio/mpeg"),
+    (b"OggS", "audio/ogg"),
+    (b"fLaC", "audio/flac"),
 )
-BRANDS = {b"avif": "image/avif", b"heic": "image/heic", b"heix": "image/heic", b"mif1": "image/heif"}
+# Of containers the kind stands behind the length.
+BRANDS = {
+    b"avif": "image/avif",
+    b"heic": "image/heic",
+    b"heix": "image/heic",
+    b"mif1": "image/heif",
+    b"M4A ": "audio/mp4",
+}
+RIFFS = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 
 class Answer(Interface):
@@ -57,7 +70,7 @@ def is_addressed(media: Media) -> bool:
 
 
 def addressed(request: ChatRequest) -> tuple[Media, ...]:
-    """All images and files of a request that lie at addresses, each once."""
+    """All images, files and sounds of a request that lie at addresses, each once."""
     found = (part.media for message in request.conversation().messages for part in _flat(message.parts))
     return tuple(dict.fromkeys(media for media in found if is_addressed(media)))
 
@@ -65,7 +78,7 @@ def addressed(request: ChatRequest) -> tuple[Media, ...]:
 def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
     """The request with the bytes of all that it names by address, loaded at once and within `seconds`.
 
-    NotSupported for what cannot be loaded, is too much, or is neither an image nor a PDF: another target may load it.
+    NotSupported for what cannot be loaded, is too much, or is no image, sound or PDF: another target may load it.
     """
     if request.inlined is None:
         wanted = addressed(request)
@@ -91,8 +104,8 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
 
 def type_of(data: bytes) -> str:
     """The media type that the first bytes tell; "" for none that models take."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
+    if data[:4] == b"RIFF":
+        return RIFFS.get(data[8:12], "")
     if data[4:8] == b"ftyp":
         return BRANDS.get(data[8:12], "")
     return next((kind for start, kind in SIGNATURES if data.startswith(start)), "")
@@ -110,7 +123,7 @@ def _load(fetcher: Fetcher, media: Media, seconds: float) -> Media:
         raise _unreadable(f"its server answers {answer.status}", media)
     kind = type_of(answer.body)
     if not kind:
-        raise _unreadable("it is neither an image nor a PDF", media)
+        raise _unreadable("it is no image, sound or PDF", media)
     packed = compute(b64encode, answer.body) if len(answer.body) > LARGE else b64encode(answer.body)
     return Media(media_type=kind, data=packed.decode())
 
@@ -120,11 +133,11 @@ def _unreadable(why: str, media: Media | None = None) -> NotSupported:
     return NotSupported(f"{what} could not be loaded: {why}.", param="messages", code="media_not_loaded")
 
 
-def _flat(parts: tuple[Part, ...]) -> Iterator[Image | File]:
+def _flat(parts: tuple[Part, ...]) -> Iterator[Image | File | Audio]:
     for part in parts:
         if isinstance(part, ToolResult):
             yield from _flat(part.parts)
-        elif isinstance(part, Image | File):
+        elif isinstance(part, Image | File | Audio):
             yield part
 
 
@@ -140,6 +153,6 @@ def _fill_message(message: Message, loaded: dict[Media, Media]) -> Message:
 def _fill(part: Part, loaded: dict[Media, Media]) -> Part:
     if isinstance(part, ToolResult):
         return dataclasses.replace(part, parts=tuple(_fill(inner, loaded) for inner in part.parts))
-    if isinstance(part, Image | File) and part.media in loaded:
+    if isinstance(part, Image | File | Audio) and part.media in loaded:
         return dataclasses.replace(part, media=loaded[part.media])
     return part

@@ -197,6 +197,8 @@ class Upstreams:
                 return served, write_bare(served.codec, request, target, error)
             try:
                 return other, apart.write(other.codec, request, target)
+            except ContentNeeded:
+                raise  # with the content it carries what `served` does not
             except NotSupported:
                 return first, write_bare(first.codec, request, target, error)
 

@@ -1,5 +1,6 @@
 """What is asked in the contract: the parts that the three surfaces' cases share, and how a conversation goes on."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -75,4 +76,33 @@ def go_on_responses(body: Json, reply: Json, result: Any) -> Json:
     return body | {"input": [*items, *said, *(told or [{"role": "user", "content": "Go on."}])]}
 
 
-GO_ON: dict[str, GoOn] = {"chat": go_on_chat, "messages": go_on_messages, "responses": go_on_responses}
+def go_on_ai(body: Json, reply: Json, result: Any) -> Json:
+    """As the SDK does: metadata comes back as options, what the provider ran in one message with its result."""
+    said: list[Json] = []
+    for part in reply["content"]:
+        kept = {name: value for name, value in part.items() if name not in ("providerMetadata", "input", "result")}
+        if "providerMetadata" in part:
+            kept["providerOptions"] = part["providerMetadata"]
+        if part["type"] == "tool-call":
+            kept["input"] = json.loads(part["input"] or "{}")
+        elif part["type"] == "tool-result":
+            kept["output"] = {"type": "json", "value": part["result"]}
+        if part["type"] not in ("source", "file"):
+            said.append(kept)
+    calls = [part for part in said if part["type"] == "tool-call" and not part.get("providerExecuted")]
+    told: list[Json] = [
+        {"type": "tool-result", "toolCallId": one["toolCallId"], "toolName": one["toolName"], "output": result}
+        for one in calls
+    ]
+    following = [{"role": "tool", "content": told}]
+    if not told:
+        following = [{"role": "user", "content": [{"type": "text", "text": "Go on."}]}]
+    return body | {"prompt": [*body["prompt"], {"role": "assistant", "content": said}, *following]}
+
+
+GO_ON: dict[str, GoOn] = {
+    "chat": go_on_chat,
+    "messages": go_on_messages,
+    "responses": go_on_responses,
+    **dict.fromkeys(("ai2", "ai3", "ai4"), go_on_ai),
+}

@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from contract.cases import PDF, PNG
+from contract.cases import PDF, PNG, WAV
 from contract.makers import MAKERS, Say
 from support.gateways import LocalGateway, local_gateway
+from support.spending import say_in_headers
 
 from gateway import settings as configuration
 from gateway.settings import Settings
@@ -20,7 +21,14 @@ from gateway.surfaces.http import Inbound
 from gateway.transport.replies import Answer
 
 Json = dict[str, Any]
-PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+    "ai2": "/v1/ai/language-model",
+    "ai3": "/v3/ai/language-model",
+    "ai4": "/v4/ai/language-model",
+}
 ABILITIES = (
     "vision", "audio", "documents", "tools", "parallel_tool_calls", "reasoning", "reasoning_max_tokens", "json_output",
     "json_output_schema", "web_search", "verbosity", "supports_n",
@@ -61,9 +69,12 @@ def write_catalogue(folder: Path) -> Path:
     return folder
 
 
+FETCHED = {"pdf": PDF, "wav": WAV}
+
+
 def fetch(url: str, max_bytes: int, **more: Any) -> Answer:
     """What the addresses of the cases lead to."""
-    return Answer(200, {}, b64decode(PDF if url.endswith(".pdf") else PNG))
+    return Answer(200, {}, b64decode(FETCHED.get(url.rpartition(".")[2], PNG)))
 
 
 class Stage:
@@ -94,8 +105,9 @@ class Stage:
 
     def ask(self, surface: str, body: Json, **headers: str) -> tuple[int, bytes]:
         """Status and whole body of one answer."""
-        given = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json", **headers}
         path = PATHS[surface]
+        given = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json", **headers}
+        given |= say_in_headers(path, body)
         outbound = self._handlers[surface](Inbound("POST", path, given, json.dumps(body).encode()))
         self.headers = dict(outbound.headers)
         if isinstance(outbound.body, bytes):

@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import cases_chat, cases_messages, cases_responses, views
+from contract import cases_ai, cases_chat, cases_messages, cases_responses, views
 from contract.cases import Case
 from contract.makers import MAKERS
 from contract.play import play
 from contract.stage import Stage
 
 FOLDER = Path(__file__).resolve().parent.parent / "samples" / "contract"
-CASES = {"chat": cases_chat.CASES, "messages": cases_messages.CASES, "responses": cases_responses.CASES}
+CASES = {
+    "chat": cases_chat.CASES,
+    "messages": cases_messages.CASES,
+    "responses": cases_responses.CASES,
+    "ai4": cases_ai.CASES,
+}
 WAYS = [
     pytest.param(surface, maker, name, id=f"{surface}-{maker}-{name}")
     for surface, cases in CASES.items()
@@ -89,3 +94,20 @@ def test_a_stream_tells_what_the_whole_answer_tells(stage: Stage, surface: str, 
     shared = views.unsigned if surface == "messages" else lambda value: value
     assert shared(told(seen)) == shared(told(golden["caller"]))
     assert shared([bare(body) for body in sent(stage, maker)]) == shared([bare(body) for body in golden["maker"]])
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", cases_ai.STEPS)
+@pytest.mark.parametrize("maker", list(MAKERS))
+@pytest.mark.parametrize("surface", list(cases_ai.OLDER))
+def test_older_versions_say_and_are_told_what_the_newest_is(
+    stage: Stage, surface: str, maker: str, name: str, streamed: bool
+) -> None:
+    case = cases_ai.OLDER[surface][name]
+    if streamed and not case.streams:
+        return
+    seen = play(stage, surface, maker, case, streamed)
+    check_taken(stage, maker, case)
+    golden = goldens("ai4", maker)[name]
+    assert told(seen) == told(golden["caller"])
+    assert [bare(body) for body in sent(stage, maker)] == [bare(body) for body in golden["maker"]]

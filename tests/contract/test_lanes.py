@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from contract import cases_chat, cases_messages, cases_responses, views
+from contract import cases_ai, cases_chat, cases_messages, cases_responses, views
 from contract.cases import Case
 from contract.play import play
 from contract.stage import PATHS, Stage
+from support.spending import say_in_headers
 from werkzeug.test import Client
 
 from gateway.engine.cache import DocumentShelf, ResponseCache
@@ -19,7 +20,7 @@ from gateway.providers.registry import make_protocols, make_upstreams
 from gateway.services import Services
 
 CASES = {"chat": cases_chat.CASES, "messages": cases_messages.CASES, "responses": cases_responses.CASES}
-HOMES = {"chat": "openai", "messages": "anthropic", "responses": "responses"}
+HOMES = {"chat": "openai", "messages": "anthropic", "responses": "responses", "ai4": "anthropic"}
 # What the format's own maker alone takes or tells: the neutral form has no word for it (a citation's index, say).
 OWN = {"chat": (), "messages": ("a maker's own tool", "search result", "search"), "responses": ("a maker's own tool",)}
 LANES = [
@@ -107,10 +108,11 @@ def test_relayed_is_what_is_built_anew(
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", ["text", "parallel calls", "status 400", "status 500", "unknown fields"])
-@pytest.mark.parametrize("surface", list(PATHS))
+@pytest.mark.parametrize("surface", list(HOMES))
 def test_the_express_lane_answers_what_flask_answers(stage: Stage, surface: str, name: str, streamed: bool) -> None:
     app = stage.gateway.app
-    answers = [_over(stage, lane, surface, CASES[surface][name], streamed) for lane in (app, app.flask.wsgi_app)]
+    case = (CASES | {"ai4": cases_ai.CASES})[surface][name]
+    answers = [_over(stage, lane, surface, case, streamed) for lane in (app, app.flask.wsgi_app)]
     assert answers[0] == answers[1]
 
 
@@ -118,7 +120,7 @@ def _over(stage: Stage, lane: Any, surface: str, case: Case, streamed: bool) -> 
     maker = HOMES[surface]
     stage.script(maker, *case.says)
     body = case.body | {"model": f"fake-{maker}/{maker}-able", "stream": streamed}
-    headers = {"Authorization": f"Bearer {stage.gateway.key}"}
+    headers = {"Authorization": f"Bearer {stage.gateway.key}", **say_in_headers(PATHS[surface], body)}
     answer = Client(lane).post(PATHS[surface], json=body, headers=headers)
     kept = {name: answer.headers.get(name, "") for name in KEPT_HEADERS}
     return answer.status_code, kept, views.view(surface, answer.status_code, views.fold(surface, answer.data))

@@ -4,11 +4,13 @@ import json
 import re
 from typing import Any
 
+from contract.ai_parts import check_body, check_order, check_part
+
 from gateway.surfaces.anthropic.opaque_tokens import NEXT, TEXT, read_token
 
 Json = dict[str, Any]
 
-OURS = re.compile(r"(chatcmpl-|msg_|resp_|rs_|fc_|ctc_|ws_|ci_)[0-9a-f]{32}(_\d+|[0-9a-f]*)?")
+OURS = re.compile(r"(chatcmpl-|msg_|resp_|rs_|fc_|ctc_|ws_|ci_|gen_|src_|search_)[0-9a-f]{32}(_\d+|[0-9a-f]*)?")
 HEX = re.compile(r"\b[0-9a-f]{32}\b")
 TIMES = re.compile(r"gw1\.responses\.[0-9a-f]{16}\.")
 PORT = re.compile(r"127\.0\.0\.1:\d+")
@@ -154,7 +156,56 @@ def _fold_responses(events: list[tuple[str, Any]]) -> Json:
     return last["response"]
 
 
-FOLDS = {"chat": _fold_chat, "messages": _fold_messages, "responses": _fold_responses}
+def _fold_ai(version: int) -> Any:
+    """Stream parts of a version, each checked, as the body of a generate call."""
+
+    def fold_parts(events: list[tuple[str, Any]]) -> Json:
+        assert not any(name for name, _ in events)
+        parts = [data for _, data in events if data != "[DONE]"]
+        for part in parts:
+            check_part(part, version)
+        check_order(parts)
+        failure = next((part["error"] for part in parts if part["type"] == "error"), None)
+        if failure is not None:
+            assert events[-1][1] != "[DONE]"
+            return {"error": failure}
+        assert events[-1][1] == "[DONE]"
+        return _fold_parts(parts)
+
+    return fold_parts
+
+
+def _fold_parts(parts: list[Json]) -> Json:
+    whole: Json = {"content": [], "response": {}, "warnings": parts[0]["warnings"]}
+    content = whole["content"]
+    for part in parts:
+        kind, _, step = part["type"].rpartition("-")
+        if kind in ("text", "reasoning"):
+            if step == "start":
+                content.append({"type": kind, "text": ""})
+            elif step == "delta":
+                _last(content, kind)["text"] += part["delta"]
+            elif part.get("providerMetadata"):
+                _last(content, kind)["providerMetadata"] = part["providerMetadata"]
+        elif part["type"] in ("tool-call", "tool-result", "source", "file"):
+            content.append(part)
+        elif part["type"] == "finish":
+            whole |= {name: part[name] for name in ("finishReason", "usage", "providerMetadata")}
+        elif part["type"] == "response-metadata":
+            whole["response"] = {name: value for name, value in part.items() if name != "type"}
+    return whole
+
+
+def _last(content: list[Json], kind: str) -> Json:
+    return next(part for part in reversed(content) if part["type"] == kind)
+
+
+FOLDS = {
+    "chat": _fold_chat,
+    "messages": _fold_messages,
+    "responses": _fold_responses,
+    **{f"ai{version}": _fold_ai(version) for version in (2, 3, 4)},
+}
 
 
 def view(surface: str, status: int, body: Json) -> Json:
@@ -219,4 +270,59 @@ def _is_text_mark(block: Any) -> bool:
     return token is not None and token.what in (TEXT, NEXT)
 
 
-VIEWS = {"chat": _view_chat, "messages": _view_messages, "responses": _view_responses}
+def _view_ai(version: int) -> Any:
+    """The answer in no version's words: what belongs to a search apart, for streams tell it when it is known."""
+
+    def view_body(body: Json) -> Json:
+        check_body(body, version)
+        rest, searches, sources = [], [], []
+        for part in body["content"]:
+            if part["type"] == "source":
+                sources.append(part)
+            elif part["type"] == "tool-result" or part.get("providerExecuted"):
+                searches.append({name: value for name, value in part.items() if name != "providerExecuted"})
+            else:
+                rest.append(_bare_part(part))
+        reason, usage = body["finishReason"], body["usage"]
+        counts = _flat_usage(usage) if version > 2 else usage
+        warnings = [{name: value for name, value in one.items() if name != "setting"} for one in body["warnings"]]
+        for one in warnings:
+            if "tool" in one:
+                one["tool"] = {**one["tool"], "type": "provider"}
+        return {
+            "content": rest,
+            "searches": searches,
+            "sources": sources,
+            "finish": reason if version == 2 else reason["unified"],
+            "usage": counts,
+            "warnings": warnings,
+        }
+
+    return view_body
+
+
+def _bare_part(part: Json) -> Json:
+    if part["type"] == "tool-call":
+        return {**part, "input": json.loads(part["input"])}
+    if part["type"] == "file" and isinstance(part["data"], dict):
+        return {**part, "data": part["data"]["data"]}
+    return part
+
+
+def _flat_usage(usage: Json) -> Json:
+    read, made = usage["inputTokens"], usage["outputTokens"]
+    return {
+        "inputTokens": read["total"],
+        "outputTokens": made["total"],
+        "totalTokens": read["total"] + made["total"],
+        "reasoningTokens": made["reasoning"],
+        "cachedInputTokens": read["cacheRead"],
+    }
+
+
+VIEWS = {
+    "chat": _view_chat,
+    "messages": _view_messages,
+    "responses": _view_responses,
+    **{f"ai{version}": _view_ai(version) for version in (2, 3, 4)},
+}

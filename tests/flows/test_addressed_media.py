@@ -108,7 +108,7 @@ def test_a_file_by_address_reaches_a_format_without_addresses(
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("/page", "neither an image nor a PDF"), ("/nothing", "answers 404"), ("/large", "too large")],
+    [("/page", "it is no image, sound or PDF"), ("/nothing", "answers 404"), ("/large", "too large")],
 )
 def test_what_cannot_be_loaded_is_the_callers_to_know(
     blind: Callable[..., LocalGateway],
@@ -147,4 +147,6 @@ def test_private_upstreams_let_no_caller_look_into_the_network(
 def test_types_are_told_by_their_first_bytes() -> None:
     known = {b"\xff\xd8\xff\xe0": "jpeg", b"GIF89a": "gif", b"RIFF0000WEBPVP8": "webp", b"0000ftypheic": "heic"}
     assert {start: inline.type_of(start) for start in known} == {start: f"image/{k}" for start, k in known.items()}
-    assert inline.type_of(b"<svg xmlns") == inline.type_of(b"RIFF0000WAVE") == inline.type_of(b"") == ""
+    sounds = {b"RIFF0000WAVE": "wav", b"ID3\x04": "mpeg", b"OggS": "ogg", b"fLaC": "flac", b"0000ftypM4A ": "mp4"}
+    assert {start: inline.type_of(start) for start in sounds} == {start: f"audio/{k}" for start, k in sounds.items()}
+    assert inline.type_of(b"<svg xmlns") == inline.type_of(b"RIFF0000AVI ") == inline.type_of(b"") == ""

@@ -270,7 +270,7 @@ def write_part(part: Part) -> dict[str, Any]:
             return {"type": "input_audio", "input_audio": {"data": media.data, "format": sound}}
         case File(media=media) if media.file_id:
             return {"type": "file", "file": {"file_id": media.file_id}}
-        case File(media=media) if is_addressed(media):
+        case File(media=media) | Audio(media=media) if is_addressed(media):
             raise ContentNeeded("This provider loads no files by address; send the content.", param="messages")
         case File(media=media) if media.data:
             name = part.filename or part.title or "file"
