@@ -1,4 +1,5 @@
-"""Pages for people: signing in, approving the sign-in of a device, accepting an invitation. Without scripts.
+"""Pages for people: signing in, approving the sign-in of a device, accepting an invitation, the request log. Without
+scripts.
 
 They use the same sessions and checks as the management API and may not know providers or tables. Decided against:
 scripts and outside assets (a page that grants access runs nothing), and tokens in the address of any page: that of an

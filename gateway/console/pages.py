@@ -30,7 +30,7 @@ def templates() -> Environment:
 def page(inbound: Inbound, template: str, title: str, status: int = 200, problem: str = "", **values: Any) -> Outbound:
     """A page made from `template`; `problem` stands above its content."""
     nonce = secrets.token_urlsafe(16)
-    values = {"title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}
+    values = {"wide": False, "title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}
     text = templates().get_template(template).render(values)
     policy = (
         f"default-src 'none'; style-src 'nonce-{nonce}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

@@ -1,9 +1,12 @@
 """Every page."""
 
-from gateway.console import account, connect, invitation
+from gateway.console import account, connect, invitation, logs
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 
 SURFACE = Surface(
-    "console", MANAGEMENT, (*account.OPERATIONS, *connect.OPERATIONS, *invitation.OPERATIONS), described=False
+    "console",
+    MANAGEMENT,
+    (*account.OPERATIONS, *connect.OPERATIONS, *invitation.OPERATIONS, *logs.OPERATIONS),
+    described=False,
 )

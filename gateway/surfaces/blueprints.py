@@ -1,7 +1,10 @@
 """Operations as Flask blueprints: a thin adaptor around the same handlers that the express lane calls."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from flask import Blueprint, Response, request
 
@@ -20,6 +23,7 @@ from gateway.telemetry.ends import EndedBody, OperationEnd
 from gateway.threads import compute
 
 KEY_HEADER = "idempotency-key"
+OWN_ID = re.compile(r"[0-9a-f]{32}")
 HUNG_UP = "The caller hung up before the answer was there."
 # Headers that say what is asked for, as the body of other surfaces does; what names the attempt differs each time.
 CHOOSING = ("ai-language-model-", "ai-gateway-")
@@ -169,7 +173,7 @@ def make_proxies(server: Server) -> Proxies:
 
 
 def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies) -> Callable[..., Response]:
-    handle, errors = guard(services, operation), operation.errors or replies.OPENAI
+    handle = guard(services, operation)
     server = services.settings.server
     max_body, max_form = server.max_body_mb << 20, server.max_form_mb << 20
     spool_dir = services.settings.spool_dir
@@ -188,13 +192,27 @@ def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies
                 spool_dir=spool_dir,
             )
         except GatewayError as error:
-            shown_id = request.environ.get(REQUEST_ID, "")
-            peer = proxies.caller(request.environ.get("REMOTE_ADDR", ""), read_headers(request.environ))
-            services.telemetry.requests.refused(error, shown_id, peer, name_of(operation))
-            return respond(replies.error_reply(error, errors, shown_id))
+            return respond(_refuse(services, operation, request.environ, proxies, error))
         return respond(handle(inbound))
 
     return view
+
+
+def _refuse(
+    services: Services, operation: Operation, environ: Mapping[str, Any], proxies: Proxies, error: GatewayError
+) -> Outbound:
+    """The answer to a request whose body was not read; whose it is stands in its head."""
+    headers, shown_id = read_headers(environ), environ.get(REQUEST_ID, "")
+    peer = proxies.caller(environ.get("REMOTE_ADDR", ""), headers)
+    inbound = Inbound(operation.method, operation.path, headers, peer=peer)
+    if not inbound.header("x-request-id") and OWN_ID.fullmatch(shown_id):
+        inbound.request_id = shown_id
+    if operation.paid:
+        with suppress(GatewayError):
+            auth.caller_of(services, inbound)
+    end = services.telemetry.requests.of(name_of(operation), operation.paid)
+    end(inbound, error.status, services.clock.monotonic(), error)
+    return replies.error_reply(error, operation.errors or replies.OPENAI, shown_id)
 
 
 def respond(outbound: Outbound) -> Response:

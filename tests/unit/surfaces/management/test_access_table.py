@@ -109,7 +109,8 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
         inner = said.get("error") if isinstance(said, dict) else None
         code = inner.get("code", "") if isinstance(inner, dict) else said.get("code", "")
     except (orjson.JSONDecodeError, AttributeError):
-        code = ""
+        # A page tells no code.
+        code = "permission_denied" if answer.status_code == 403 and operation.method == "GET" else ""
     return answer.status_code, code, answer.headers.get("Location", "")
 
 

@@ -1,5 +1,6 @@
 import pytest
 from support.management import House, Person
+from werkzeug.test import Client
 
 from gateway.accounts import audit
 from gateway.accounts.projects import ProjectChange, update_project
@@ -240,3 +241,14 @@ def test_a_caller_cannot_fill_the_disk_with_metadata(paying: House) -> None:
     kept = house.ok("GET", f"/logs/{ident}", developer)["log"]["metadata"]
     assert 0 < len(kept) <= 16 and sum(len(name) + len(value) for name, value in kept.items()) <= 2048
     assert max(map(len, kept.values())) == 256
+
+
+def test_a_request_whose_body_was_not_read_is_in_the_log(house: House) -> None:
+    developer = house["acme developer"]
+    headers = {"Authorization": f"Bearer {developer.key.token}", "Content-Encoding": "unheard-of"}
+    client = Client(house.gateway.app, use_cookies=False)
+    answer = client.post(CHAT, data=b"x", headers=headers | {"Content-Type": "application/json"})
+    settle(house)
+    [one] = house.ok("GET", "/logs", developer)["logs"]
+    assert answer.status_code == one["status"] == 415 and one["path"] == CHAT
+    assert answer.headers["x-request-id"] == one["id"]

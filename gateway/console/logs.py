@@ -1,0 +1,135 @@
+"""`/connect/logs`: the request log to look through, and one request with all that is known of it."""
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+from gateway.accounts.projects import list_projects
+from gateway.clock import to_datetime
+from gateway.console.connect import as_page, find_visitor
+from gateway.console.pages import page, redirect
+from gateway.errors import GatewayError, NotFound
+from gateway.metering.log.records import LoggedRequest
+from gateway.services import Services
+from gateway.surfaces import request_log
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.request_log import LogsPageQuery, show_attempt, show_request
+from gateway.surfaces.schemas import read_query
+from gateway.surfaces.visitor import Visitor
+
+TITLE, PATH = "Requests", "/connect/logs"
+ONE = f"{PATH}/<log_id>"
+# Name of a filter → what stands before its field.
+FILTERS = {
+    "model": "Model",
+    "provider": "Provider",
+    "status": "Status",
+    "errorCode": "Error code",
+    "source": "App",
+    "apiKeyId": "API key id",
+    "requestId": "Request id",
+    "metadata": "Metadata (name:value)",
+    "from": "From",
+    "to": "Until",
+}
+# Characters of a payload that a page shows; the management API has all that is kept.
+SHOWN = 65_536
+# Facts of a request that have a line of their own, or are told elsewhere on its page.
+APART = ("metadata", "attempts", "id")
+
+
+def show_list(services: Services, inbound: Inbound) -> Outbound:
+    """The newest requests that the fields describe; older ones by the link below."""
+    visitor = find_visitor(services, inbound)
+    if visitor is None:
+        return _to_login(inbound)
+    given = {name: value for name, value in inbound.arguments().items() if value}
+    shown: dict[str, Any] = {"rows": [], "older": "", "problem": ""}
+    status = 200
+    try:
+        found = request_log.read_page(visitor, read_query(LogsPageQuery, inbound), inbound, request_log.MOST)
+        shown["rows"] = [_show_row(one) for one in found.found]
+        cursor = request_log.write_cursor(found)
+        if cursor is not None:
+            shown["older"] = "?" + urlencode({**given, "cursor": cursor})
+    except GatewayError as error:
+        if error.blame != "caller":
+            raise
+        shown["problem"], status = error.message, error.status
+    fields = [(name, text, given.get(name, "")) for name, text in FILTERS.items()]
+    projects = [
+        (project.id, project.name, project.id == given.get("projectId"))
+        for project in list_projects(services.store.database, list(visitor.memberships))
+    ]
+    return page(inbound, "logs.html", TITLE, status, wide=True, fields=fields, projects=projects, path=PATH, **shown)
+
+
+def show_one(services: Services, inbound: Inbound) -> Outbound:
+    """One request: its facts, its upstream calls with what each cost, the routing decision and the payload."""
+    visitor = find_visitor(services, inbound)
+    if visitor is None:
+        return _to_login(inbound)
+    one = request_log.find_one(visitor, inbound.params["log_id"][:80])
+    facts = [(_words(name), value) for name, value in show_request(one).items() if name not in APART]
+    return page(
+        inbound,
+        "log.html",
+        "Request",
+        wide=True,
+        path=PATH,
+        id=one.request_id,
+        facts=[(name, _text(value)) for name, value in facts if value not in (None, "", {})],
+        tags=sorted(one.tags.items()),
+        attempts=[show_attempt(record) for record in one.attempts],
+        routing=_find_decision(visitor, one),
+        bodies=_find_bodies(visitor, one),
+    )
+
+
+def _show_row(one: LoggedRequest) -> dict[str, Any]:
+    shown = show_request(one)
+    return shown | {"at": to_datetime(one.at_us).strftime("%Y-%m-%d %H:%M:%S"), "tokens": _tokens(one)}
+
+
+def _tokens(one: LoggedRequest) -> str:
+    return f"{one.input_tokens:,} / {one.output_tokens:,}" if one.attempts else ""
+
+
+def _find_decision(visitor: Visitor, one: LoggedRequest) -> str:
+    try:
+        found = visitor.services.routing.decisions.find(f"proj_{one.owner.project.hex()}", one.request_id)
+    except NotFound:
+        return ""
+    found.pop("attempts", None)
+    return json.dumps(found, indent=2, ensure_ascii=False)
+
+
+def _find_bodies(visitor: Visitor, one: LoggedRequest) -> list[tuple[str, str]]:
+    if one.payload is None:
+        return []
+    kept = visitor.services.engine.retention.read(one.payload)
+    return [
+        ("Request", kept.sent.decode("utf-8", "replace")[:SHOWN]),
+        ("Answer", kept.answer.decode("utf-8", "replace")[:SHOWN]),
+    ]
+
+
+def _words(name: str) -> str:
+    """createdAt → Created at."""
+    text = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
+    return text[:1].upper() + text[1:]
+
+
+def _text(value: object) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _to_login(inbound: Inbound) -> Outbound:
+    target = f"{inbound.path}?{inbound.query}" if inbound.query else inbound.path
+    return redirect(inbound, "/connect/login?" + urlencode({"redirect": target}))
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", PATH, as_page(show_list)),
+    Operation("GET", ONE, as_page(show_one)),
+)
