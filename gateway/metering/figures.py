@@ -1,0 +1,127 @@
+"""The figures that usage is told in, and how each is summed up from usage rows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.metering.models import BYOK, CACHED, SETTLEMENT
+from gateway.store.database import Database
+
+# Refusals that were the caller's own doing.
+CLIENT_CODES = ("client_error", "content_policy_violation", "request_cancelled", "client_disconnect")
+# Counts and cost components without a column → the figures that they belong to; in a row's `extra`.
+UNITS = {
+    "input_tokens": ("input_audio", "input_audio_cached", "input_image"),
+    "output_tokens": ("output_audio", "output_image"),
+    "cached_tokens": ("input_audio_cached",),
+}
+PARTS = {
+    "request_nusd": ("request",),
+    "image_input_nusd": ("image_input",),
+    "image_output_nusd": ("image_output", "images"),
+    "audio_input_nusd": ("audio_input", "audio_cached_input", "audio_seconds"),
+    "audio_output_nusd": ("audio_output",),
+    "video_output_nusd": ("video_output",),
+}
+
+
+@dataclass(slots=True)
+class ActivityFigures:
+    """Sums; `_nusd` are nano-dollars. `byok_` is the part of what the caller's own provider keys
+    served. The fee for storage and what discounts saved are no part of the cost."""
+
+    requests: int = 0
+    errors: int = 0
+    client_errors: int = 0
+    cached_requests: int = 0
+    byok_requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_nusd: int = 0
+    byok_nusd: int = 0
+    storage_nusd: int = 0
+    byok_storage_nusd: int = 0
+    input_nusd: int = 0
+    output_nusd: int = 0
+    cached_nusd: int = 0
+    cache_write_nusd: int = 0
+    request_nusd: int = 0
+    image_input_nusd: int = 0
+    image_output_nusd: int = 0
+    audio_input_nusd: int = 0
+    audio_output_nusd: int = 0
+    video_output_nusd: int = 0
+    discount_nusd: int = 0
+
+    def add(self, other: "ActivityFigures") -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+FIGURES: tuple[str, ...] = tuple(ActivityFigures.__slots__)
+CODES = ", ".join(f"'{code}'" for code in CLIENT_CODES)
+# What is summed for each figure; `last` is 1 for the row that stands for its request, else 0.
+COUNTED = {
+    "requests": "u.last",
+    "errors": "CASE WHEN u.error IS NOT NULL THEN u.last ELSE 0 END",
+    "client_errors": f"CASE WHEN u.error IN ({CODES}) THEN u.last ELSE 0 END",
+    "cached_requests": f"CASE WHEN (u.flags & {CACHED}) <> 0 THEN u.last ELSE 0 END",
+    "byok_requests": f"CASE WHEN u.mode = {BYOK} THEN u.last ELSE 0 END",
+}
+SUMMED = {
+    "input_tokens": "CAST(u.input AS BIGINT) + u.cache_read + u.cache_write",
+    "output_tokens": "u.output",
+    "cached_tokens": "u.cache_read",
+    "cache_write_tokens": "u.cache_write",
+    "reasoning_tokens": "u.reasoning",
+    "cost_nusd": "u.cost_nusd",
+    "byok_nusd": f"CASE WHEN u.mode = {BYOK} THEN u.cost_nusd ELSE 0 END",
+    "storage_nusd": "COALESCE(u.storage_nusd, 0)",
+    "byok_storage_nusd": f"CASE WHEN u.mode = {BYOK} THEN COALESCE(u.storage_nusd, 0) ELSE 0 END",
+    "input_nusd": "u.input_nusd",
+    "output_nusd": "u.output_nusd",
+    "cached_nusd": "u.cached_nusd",
+    "cache_write_nusd": "u.cache_write_nusd",
+    "discount_nusd": "COALESCE(u.discount_nusd, 0)",
+}
+INSIDE = {
+    "sqlite": "json_extract(u.extra, '$.{0}.{1}')",
+    "postgresql": "CAST(CAST(u.extra AS json) #>> '{{{0},{1}}}' AS BIGINT)",
+}
+# A row stands for its request when no later attempt was recorded before `horizon`. Of requests before `purged`, whose
+# rows were removed, a later attempt alone does not: its request was counted with the rows that went.
+LAST = f"""
+CASE WHEN w.kind = {SETTLEMENT} AND NOT EXISTS (SELECT 1 FROM usage v WHERE v.request = w.request
+    AND v.attempt > w.attempt AND v.posted_at < ?) AND (w.attempt = 0 OR w.request >= ? OR EXISTS (
+    SELECT 1 FROM usage f WHERE f.request = w.request AND f.attempt < w.attempt AND f.posted_at < ?))
+THEN 1 ELSE 0 END
+"""
+
+
+def rows_sql(condition: str) -> str:
+    """Usage rows `u` with `last`, of those (`w`) that meet a condition. Params: those of `last_params`, then the
+    condition's."""
+    return f"(SELECT w.*, {LAST} AS last FROM usage w WHERE {condition}) u"
+
+
+def last_params(horizon_us: int, purged: bytes) -> tuple[int, bytes, int]:
+    return horizon_us, purged, horizon_us
+
+
+def sums_sql(database: Database, names: Iterable[str] = FIGURES) -> str:
+    """The sums of figures over `u`, separated by commas."""
+    inside = INSIDE[database.kind]
+    return ", ".join(f"SUM({_summed(name, inside)})" for name in names)
+
+
+def _summed(name: str, inside: str) -> str:
+    if name in COUNTED:
+        return COUNTED[name]
+    column = SUMMED.get(name, "0")
+    kept = [("units", unit) for unit in UNITS.get(name, ())] + [("nusd", part) for part in PARTS.get(name, ())]
+    if not kept:
+        return column
+    rare = " + ".join(f"COALESCE({inside.format(*place)}, 0)" for place in kept)
+    return f"{column} + CASE WHEN u.extra IS NULL THEN 0 ELSE {rare} END"

@@ -1,0 +1,207 @@
+"""What keeps the rollups current: new rows as they come, the rows that were there before, hours that differ, days."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from gateway.clock import HOUR_US, MINUTE_US, SECOND_US
+from gateway.errors import Unavailable
+from gateway.metering.rollups import days, late
+from gateway.metering.rollups.fold import Names, admit_names, fold, ranges_of
+from gateway.metering.rollups.rows import Group, sum_outrun, sum_rows
+from gateway.metering.rollups.table import (
+    DAILY,
+    HELD,
+    Series,
+    State,
+    add_sums,
+    advance_state,
+    hour_of,
+    insert_state,
+    insert_sums,
+    read_state,
+    touch_days,
+    widen_hours,
+)
+from gateway.store.database import Database
+from gateway.threads import compute, pause
+
+# A commit takes less from the moment that its rows have; what takes longer is noticed by counting.
+LAG_US = 2 * SECOND_US
+BATCH_ROWS = 4_000
+REST_S = 0.02  # between two steps, so that no other writer waits for many of them
+# So long the last batches are counted again in each round.
+COUNTED_US = 3 * MINUTE_US
+ATTEMPTS = 20
+
+log = logging.getLogger(__name__)
+
+Wanted = Callable[[], bool]
+
+
+def forever() -> bool:
+    return True
+
+
+class Rollups:
+    """`advance` is for the one worker that leads, and safe wherever it runs: two who do the same at once notice, and
+    one of them begins anew. Unavailable when the store is away, or was changed by somebody else meanwhile."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def advance(self, wanted: Wanted = forever, lag_us: int = LAG_US) -> None:
+        """One round: everything that was posted until `lag_us` ago; asks `wanted` between its steps."""
+        state = self._state()
+        now_us = self._database.now_us()
+        state = self._count_new(state, now_us - lag_us, wanted)
+        state = self._fill(state, now_us - lag_us, wanted)
+        if state.filling or not wanted():
+            return
+        state = late.look_again(self._database, state)
+        for hour, low, high in late.list_dirty(self._database):
+            if not wanted():
+                return
+            state = self._compute_hour(state, hour, low, high)
+            pause(REST_S)
+        days.sum_up(self._database, state, hour_of(now_us), wanted)
+
+    def catch_up(self) -> None:
+        """Everything that is in the store, however long it takes (commands, and whoever compares)."""
+        for attempt in range(ATTEMPTS):
+            try:
+                self.advance(lag_us=0)
+                return
+            except Unavailable:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                pause(REST_S * (attempt + 1))
+
+    def rebuild(self, first_hour: int, last_hour: int) -> int:
+        """Compute the hours (since the epoch) from the first to the last one anew, from the rows that are left and what
+        those told that were removed; how many had any. Days follow."""
+        self.catch_up()
+        count = late.mark_hours(self._database, self._state(), first_hour, last_hour)
+        self.catch_up()
+        return count
+
+    def state(self) -> State | None:
+        """How far they are; None before the first round."""
+        return self._database.read(lambda: read_state(self._database))
+
+    def _state(self) -> State:
+        known = self.state()
+        if known is not None:
+            return known
+        now_us = self._database.now_us()
+
+        def begin() -> State | None:
+            empty = self._database.execute("SELECT 1 FROM usage LIMIT 1").fetchone() is None
+            insert_state(self._database, now_us, empty)
+            return read_state(self._database)
+
+        made = self._database.write(begin)
+        assert made is not None
+        return made
+
+    def _count_new(self, state: State, until_us: int, wanted: Wanted) -> State:
+        """Rows posted since the watermark, batch by batch."""
+        while state.watermark < until_us and wanted():
+            start_us = state.watermark
+            end_us = self._database.report(partial(self._end_of_batch, start_us, until_us))
+            purged = bytes.fromhex(state.purged)
+            groups, outrun = self._database.report(partial(self._sum_batch, start_us, end_us, purged))
+            count = sum(group.values[0] for group in groups)
+            counted = [one for one in state.counted if one[1] > end_us - COUNTED_US]
+            after = {"watermark": end_us, "counted": (*counted, (start_us, end_us, count))}
+            state = self._add(state, [*groups, *outrun], after)
+            if groups:
+                pause(REST_S)
+        return state
+
+    def _end_of_batch(self, start_us: int, until_us: int) -> int:
+        sql = (
+            "SELECT posted_at FROM usage WHERE posted_at >= ? AND posted_at < ? "
+            f"ORDER BY posted_at LIMIT 1 OFFSET {BATCH_ROWS}"
+        )
+        found = self._database.execute(sql, (start_us, until_us)).fetchone()
+        return max(start_us + 1, found[0]) if found else until_us
+
+    def _sum_batch(self, start_us: int, end_us: int, purged: bytes) -> tuple[list[Group], list[Group]]:
+        params = (start_us, end_us)
+        groups, retried = sum_rows(self._database, "w.posted_at >= ? AND w.posted_at < ?", params, end_us, purged)
+        return groups, sum_outrun(self._database, start_us, end_us, purged) if retried else []
+
+    def _fill(self, state: State, until_us: int, wanted: Wanted) -> State:
+        """One pass over the rows that were there when rollups began, in the order of request ids. What is posted
+        meanwhile is counted in between."""
+        while state.filling and wanted():
+            last = bytes.fromhex(state.filled or "")
+            end = self._database.report(partial(self._end_of_range, last))
+            condition, params = "w.request > ? AND w.posted_at < ?", [last, state.fill_until]
+            if end is not None:
+                condition, params = f"{condition} AND w.request <= ?", [*params, end]
+            groups, _ = self._database.report(
+                partial(sum_rows, self._database, condition, params, state.fill_until, bytes.fromhex(state.purged))
+            )
+            state = self._add(state, groups, {"filled": None if end is None else end.hex()})
+            state = self._count_new(state, until_us, wanted)
+            pause(REST_S)
+        return state
+
+    def _end_of_range(self, last: bytes) -> bytes | None:
+        """All attempts of a request come together."""
+        sql = f"SELECT request FROM usage WHERE request > ? ORDER BY request LIMIT 1 OFFSET {BATCH_ROWS}"
+        found = self._database.execute(sql, (last,)).fetchone()
+        return bytes(found[0]) if found else None
+
+    def _add(self, state: State, groups: Sequence[Group], after: dict[str, Any]) -> State:
+        """Add groups and move on, in one transaction."""
+        known = self._database.report(partial(self._known_names, places_of(groups))) if groups else {}
+        sums = compute(fold, groups, admit_names(groups, known))
+        ranges = ranges_of(groups)
+        now_us = self._database.now_us()
+
+        def write() -> State:
+            moved = advance_state(self._database, state, **after)
+            if groups:
+                add_sums(self._database, sums, HELD, now_us)
+                widen_hours(self._database, ranges)
+                touch_days(self._database, ranges, moved.version)
+            return moved
+
+        return self._database.write(write)
+
+    def _compute_hour(self, state: State, hour: int, low: str, high: str) -> State:
+        """The part HELD of an hour from the rows that lie in the table, in place of what it was."""
+        start_us = hour * HOUR_US
+        condition = "w.at >= ? AND w.at < ? AND w.request >= ? AND w.request <= ? AND w.posted_at < ?"
+        params = (start_us, start_us + HOUR_US, bytes.fromhex(low), bytes.fromhex(high), state.watermark)
+        purged = bytes.fromhex(state.purged)
+        groups, _ = self._database.report(partial(sum_rows, self._database, condition, params, state.watermark, purged))
+        known = self._database.report(partial(self._known_names, places_of(groups), f"AND part <> {HELD}"))
+        sums = compute(fold, groups, admit_names(groups, known))
+        now_us = self._database.now_us()
+
+        def write() -> State:
+            run = self._database.execute
+            moved = advance_state(self._database, state)
+            run(f"DELETE FROM rollup WHERE hour = ? AND series < {DAILY} AND part = {HELD}", (hour,))
+            insert_sums(self._database, sums, HELD, now_us)
+            run("UPDATE rollup_hour SET dirty = 0 WHERE hour = ?", (hour,))
+            touch_days(self._database, [hour], moved.version)
+            return moved
+
+        return self._database.write(write)
+
+    def _known_names(self, places: Iterable[tuple[bytes, int]], only: str = "") -> Names:
+        sql = f"SELECT name FROM rollup WHERE series = {Series.PROJECT_SOURCE} AND owner = ? AND hour = ? {only}"
+        return {
+            place: {str(name) for (name,) in self._database.execute(sql, place).fetchall()} for place in set(places)
+        }
+
+
+def places_of(groups: Iterable[Group]) -> set[tuple[bytes, int]]:
+    """The projects and hours of groups."""
+    return {(group.project, group.hour) for group in groups}

@@ -1,0 +1,129 @@
+"""Rows that were committed behind the watermark's back: how they are noticed, and which hours are computed anew."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from gateway.clock import HOUR_US, MINUTE_US
+from gateway.metering.rollups.rows import HEX
+from gateway.metering.rollups.table import HELD, Series, State, advance_state, widen_hours
+from gateway.store.database import Database
+
+# Rows posted so long ago are compared with the rollups now and then, whatever told of them: a process may have been
+# stopped between the making of a row and its commit, or a clock may be slow.
+AGAIN_US = HOUR_US
+AGAIN_EVERY_US = 10 * MINUTE_US
+# A row may have been made so long before its first commit failed.
+MADE_US = MINUTE_US
+
+log = logging.getLogger(__name__)
+
+
+def look_again(database: Database, state: State) -> State:
+    """Count the last batches again, read what the journals tell of late commits, and now and then compare an hour's
+    rows with the rollups; hours that differ are marked. The state after it."""
+    if state.counted:
+        start_us, end_us = state.counted[0][0], state.counted[-1][1]
+        if _count(database, start_us, end_us) != sum(one[2] for one in state.counted):
+            state = _mark_posted(database, state, start_us, end_us)
+    for writer, since_us, at_us in database.read(partial(_read_marks, database)):
+        state = _mark_posted(database, state, since_us - MADE_US, state.watermark, (writer, at_us))
+    last = state.counted[-1] if state.counted else None
+    if last is not None and last[0] // AGAIN_EVERY_US != last[1] // AGAIN_EVERY_US:
+        state = _compare_posted(database, state, state.watermark - AGAIN_US)
+    return state
+
+
+def list_dirty(database: Database) -> list[tuple[int, str, str]]:
+    """Hours to be computed anew, with the range of their request ids."""
+    sql = "SELECT hour, low, high FROM rollup_hour WHERE dirty = 1 ORDER BY hour"
+    return [(hour, low, high) for hour, low, high in database.report(lambda: database.execute(sql).fetchall())]
+
+
+def mark_hours(database: Database, state: State, first_hour: int, last_hour: int) -> int:
+    """Mark all hours from the first to the last one that have rollups or rows; how many."""
+    params = (first_hour * HOUR_US, (last_hour + 1) * HOUR_US)
+    ranges = _ranges(database, "at >= ? AND at < ?", params)
+
+    def write() -> int:
+        advance_state(database, state)
+        widen_hours(database, ranges, dirty=True)
+        sql = "UPDATE rollup_hour SET dirty = 1 WHERE hour >= ? AND hour <= ?"
+        return int(database.execute(sql, (first_hour, last_hour)).rowcount)
+
+    return database.write(write)
+
+
+def _count(database: Database, start_us: int, end_us: int) -> int:
+    sql = "SELECT COUNT(*) FROM usage WHERE posted_at >= ? AND posted_at < ?"
+    return int(database.report(lambda: database.execute(sql, (start_us, end_us)).fetchone())[0])
+
+
+def _read_marks(database: Database) -> list[tuple[str, int, int]]:
+    return [
+        (writer, since, at)
+        for writer, since, at in database.execute("SELECT writer, since, at FROM late_commit").fetchall()
+    ]
+
+
+def _mark_posted(
+    database: Database, state: State, start_us: int, end_us: int, mark: tuple[str, int] | None = None
+) -> State:
+    """Mark the hours of all rows posted in [start, end), and forget the journal's mark that told of them."""
+    # Counted first: a row that comes between the two is found by the next round.
+    count = _count(database, start_us, end_us)
+    ranges = _ranges(database, "posted_at >= ? AND posted_at < ?", (start_us, end_us))
+    log.info("rows were committed late: %d hours are computed anew", len(ranges))
+
+    def write() -> State:
+        counted = state.counted if mark else ((start_us, end_us, count),)
+        moved = advance_state(database, state, counted=counted)
+        widen_hours(database, ranges, dirty=True)
+        if mark:
+            database.execute("DELETE FROM late_commit WHERE writer = ? AND at = ?", mark)
+        return moved
+
+    return database.write(write)
+
+
+def _compare_posted(database: Database, state: State, since_us: int) -> State:
+    """Mark those hours of which rows were posted lately that have more or fewer rows than the rollups."""
+    ranges = _ranges(database, "posted_at >= ? AND posted_at < ?", (since_us, state.watermark))
+    differing = {hour: ids for hour, ids in ranges.items() if _differs(database, state, hour, ids)}
+    if not differing:
+        return state
+
+    def write() -> State:
+        moved = advance_state(database, state)
+        widen_hours(database, differing, dirty=True)
+        return moved
+
+    return database.write(write)
+
+
+def _differs(database: Database, state: State, hour: int, ids: tuple[str, str]) -> bool:
+    def read() -> bool:
+        known = database.execute("SELECT low, high FROM rollup_hour WHERE hour = ?", (hour,)).fetchone()
+        low, high = ids if known is None else (min(ids[0], known[0]), max(ids[1], known[1]))
+        start_us = hour * HOUR_US
+        params = (start_us, start_us + HOUR_US, bytes.fromhex(low), bytes.fromhex(high), state.watermark)
+        rows = database.execute(
+            "SELECT COUNT(*) FROM usage WHERE at >= ? AND at < ? AND request >= ? AND request <= ? AND posted_at < ?",
+            params,
+        ).fetchone()[0]
+        told = database.execute(
+            f"SELECT SUM(rows) FROM rollup WHERE hour = ? AND series = {Series.PROJECT} AND part = {HELD}", (hour,)
+        ).fetchone()[0]
+        return int(rows) != int(told or 0)
+
+    return database.report(read)
+
+
+def _ranges(database: Database, condition: str, params: Sequence[Any]) -> dict[int, tuple[str, str]]:
+    """The range of request ids (hex) of the rows that meet a condition, by hour."""
+    ident = HEX[database.kind].format("request")
+    sql = f"SELECT at / {HOUR_US}, MIN({ident}), MAX({ident}) FROM usage WHERE {condition} GROUP BY at / {HOUR_US}"
+    return {
+        int(hour): (low, high) for hour, low, high in database.report(lambda: database.execute(sql, params).fetchall())
+    }

@@ -1,0 +1,129 @@
+"""Questions to the rollups: sums of owners over a time, by hour, by day or in one, and by what series tell apart."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from gateway.metering.figures import FIGURES, ActivityFigures
+from gateway.metering.rollups.table import DAILY, HOURS, Series, State, read_state
+from gateway.store.database import Database
+
+T = TypeVar("T")
+
+OWNERS = 2_000  # in one statement
+AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
+BUCKETS = {"hour": ("hour",), "day": (f"hour / {HOURS}",), "all": ()}
+
+Bucket = Literal["hour", "day", "all"]
+Dimension = Literal["owner", "name", "provider"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The sums of a series' `owners` (raw ids) over the hours [first, end) since the epoch: in buckets, and by each
+    combination of the dimensions. `figures` are those that are wanted, the others stay 0."""
+
+    series: Series
+    owners: Sequence[bytes]
+    first: int
+    end: int
+    bucket: Bucket = "all"
+    dimensions: tuple[Dimension, ...] = ()
+    figures: tuple[str, ...] = FIGURES
+
+
+@dataclass(slots=True)
+class Answer:
+    """Sums of a bucket (hours or days since the epoch, 0 for all) and of values of the dimensions. `last_hour` is the
+    newest hour that has any, as far as hours were read; `updated_us` when the newest of them were summed up."""
+
+    bucket: int
+    values: tuple[bytes | str, ...]
+    figures: ActivityFigures
+    last_hour: int
+    updated_us: int
+
+
+def at_once(database: Database, work: Callable[[], T]) -> T:
+    """The result of `work`, a long read that sees one moment of the store. Unavailable."""
+
+    def read() -> T:
+        with database.peewee.transaction(AT_ONCE[database.kind]):
+            return work()
+
+    return database.report(read)
+
+
+def ask(database: Database, question: Question) -> list[Answer]:
+    """The answers, in order of bucket and values; only those with usage. Inside `at_once`."""
+    found: dict[tuple[int, tuple[bytes | str, ...]], Answer] = {}
+    for daily, first, end in _runs(database, question):
+        for start in range(0, len(question.owners), OWNERS):
+            for answer in _select(database, question, question.owners[start : start + OWNERS], daily, first, end):
+                known = found.setdefault((answer.bucket, answer.values), answer)
+                if known is not answer:
+                    known.figures.add(answer.figures)
+                    known.last_hour = max(known.last_hour, answer.last_hour)
+                    known.updated_us = max(known.updated_us, answer.updated_us)
+    return [found[key] for key in sorted(found)]
+
+
+def is_filled(database: Database) -> bool:
+    """Whether all rows that were there before the rollups are counted. Inside a read."""
+    state = read_state(database)
+    return state is not None and not state.filling
+
+
+def _runs(database: Database, question: Question) -> Iterator[tuple[bool, int, int]]:
+    """[first, end) in runs of days that are summed up, True, and of hours."""
+    first, end = question.first, question.end
+    if question.bucket == "hour":
+        yield False, first, end
+        return
+    state = read_state(database)
+    if state is None:
+        return
+    begun = first  # of hours that no day was yielded for
+    for start, stop in _ready(database, state, -(-first // HOURS), end // HOURS):
+        if begun < start * HOURS:
+            yield False, begun, start * HOURS
+        yield True, start * HOURS, stop * HOURS
+        begun = stop * HOURS
+    if begun < end:
+        yield False, begun, end
+
+
+def _ready(database: Database, state: State, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Runs of days in [first, end) that are summed up."""
+    end = min(end, state.days_through)
+    sql = "SELECT day FROM rollup_day WHERE day >= ? AND day < ? ORDER BY day"
+    for (day,) in database.execute(sql, (first, end)).fetchall():
+        if first < day:
+            yield first, day
+        first = day + 1
+    if first < end:
+        yield first, end
+
+
+def _select(
+    database: Database, question: Question, owners: Sequence[bytes], daily: bool, first: int, end: int
+) -> Iterator[Answer]:
+    keys = [*BUCKETS[question.bucket], *question.dimensions]
+    sums = [f"SUM({name})" if name.endswith("_nusd") else f"sum({name})" for name in question.figures]
+    grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+    sql = (
+        f"SELECT {', '.join([*keys, 'MAX(hour)', 'MAX(updated_at)', *sums])} FROM rollup "
+        f"WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) AND hour >= ? AND hour < ?{grouped}"
+    )
+    params = (question.series + DAILY * daily, *owners, first, end)
+    # Only amounts may leave 64 bits: the others are sums that SQLite can make as they are.
+    start, width = len(keys) - len(question.dimensions), len(keys)
+    for row in database.execute(database.exact_sums(sql), params).fetchall():
+        if row[width] is None:
+            continue  # nothing at all, summed up in one
+        values = tuple(bytes(cell) if isinstance(cell, memoryview) else cell for cell in row[start:width])
+        figures = ActivityFigures()
+        for name, value in zip(question.figures, row[width + 2 :], strict=True):
+            if value:
+                setattr(figures, name, int(value))
+        yield Answer(int(row[0]) if start else 0, values, figures, int(row[width]), int(row[width + 1] or 0))

@@ -1,0 +1,75 @@
+"""Usage rows summed up: what a batch, a range or an hour of them adds to the rollups."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gateway.clock import HOUR_US
+from gateway.metering.figures import COUNTED, FIGURES, last_params, rows_sql, sums_sql
+from gateway.metering.models import SETTLEMENT
+from gateway.metering.rollups.table import VALUES
+from gateway.store.database import Database
+
+HEX = {"sqlite": "lower(hex({0}))", "postgresql": "encode({0}, 'hex')"}
+DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source"
+# The rows that stood for their requests before a batch brought later attempts.
+OUTRUN = f"""
+(SELECT w.*, -1 AS last FROM usage w WHERE w.kind = {SETTLEMENT} AND w.posted_at < ? AND w.request IN (
+    SELECT b.request FROM usage b WHERE b.posted_at >= ? AND b.posted_at < ? AND b.attempt > w.attempt)
+AND NOT EXISTS (SELECT 1 FROM usage v WHERE v.request = w.request AND v.attempt > w.attempt AND v.posted_at < ?)
+AND (w.attempt = 0 OR w.request >= ? OR EXISTS (SELECT 1 FROM usage f WHERE f.request = w.request
+    AND f.attempt < w.attempt AND f.posted_at < ?))) u
+"""
+
+
+class Group(NamedTuple):
+    """Usage rows of one hour that have all dimensions in common: their range of request ids (hex), and VALUES."""
+
+    hour: int
+    project: bytes
+    key: bytes
+    provider: str
+    model: str
+    source: str
+    low: str
+    high: str
+    values: list[int]
+
+
+def sum_rows(
+    database: Database, condition: str, params: Sequence[Any], horizon_us: int, purged: bytes
+) -> tuple[list[Group], bool]:
+    """Groups of the usage rows `w` that meet a condition, as seen by who knows the rows posted before `horizon_us`, and
+    whether there are second attempts among them. Inside a report."""
+    ident = HEX[database.kind].format("u.request")
+    sql = (
+        f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), MAX(u.attempt), COUNT(*), {sums_sql(database)} "
+        f"FROM {rows_sql(condition)} GROUP BY {DIMENSIONS}"
+    )
+    given = (*last_params(horizon_us, purged), *params)
+    groups, retried = [], False
+    for row in database.execute(database.exact_sums(sql), given).fetchall():
+        groups.append(_group(row[:8], row[9:]))
+        retried = retried or row[8] > 0
+    return groups, retried
+
+
+def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) -> list[Group]:
+    """What the later attempts of a batch, posted in [start, end), take back of what was counted before: numbers of
+    requests below zero. Inside a report."""
+    ident = HEX[database.kind].format("u.request")
+    sql = (
+        f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), {sums_sql(database, COUNTED)} "
+        f"FROM {OUTRUN} GROUP BY {DIMENSIONS}"
+    )
+    params = (start_us, start_us, end_us, start_us, purged, start_us)
+    width = len(COUNTED)
+    rest = [0] * (len(FIGURES) - width)
+    found = database.execute(database.exact_sums(sql), params).fetchall()
+    return [_group(row[:8], [0, *row[8 : 8 + width], *rest]) for row in found]
+
+
+def _group(dimensions: Sequence[Any], values: Sequence[Any]) -> Group:
+    hour, project, key, provider, model, source, low, high = dimensions
+    assert len(values) == len(VALUES)
+    sums = [int(value) for value in values]
+    return Group(int(hour), bytes(project), bytes(key), provider, model, source, low, high, sums)

@@ -1,0 +1,125 @@
+"""Usage rows for tests, and what plain Python makes of them: the sums that rollups must tell."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from gateway import ids
+from gateway.clock import HOUR_US
+from gateway.metering.figures import CLIENT_CODES, FIGURES, PARTS, UNITS
+from gateway.metering.models import BYOK, CACHED, SETTLEMENT
+from gateway.metering.rollups.table import REMOVED, VALUES, Series
+from gateway.metering.usage_table import COLUMNS, UsageRecord
+from gateway.store.database import Database
+from gateway.store.partitions import id_at
+
+INSERT = f"INSERT INTO usage ({COLUMNS}) VALUES ({', '.join('?' * len(UsageRecord._fields))})"
+NOTHING = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(
+    ("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""
+)
+ABSENT = dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd"))
+
+
+def request_at(at_us: int) -> bytes:
+    """A request id of a moment."""
+    return id_at(at_us)[:6] + bytes.fromhex(ids.new_hex())[6:]
+
+
+def usage_row(at_us: int, **given: Any) -> UsageRecord:
+    """A row of a request of that moment, recorded a moment later."""
+    owners = dict.fromkeys(("organization", "project", "api_key", "member"), bytes(16))
+    values = {**NOTHING, **ABSENT, **owners, "at": at_us, "posted_at": at_us + 5, "request": request_at(at_us), **given}
+    return UsageRecord(**values)
+
+
+def insert_rows(database: Database, *rows: UsageRecord) -> None:
+    database.write(lambda: database.execute_many(INSERT, rows))
+
+
+def sum_up(rows: Sequence[UsageRecord]) -> dict[tuple[Any, ...], list[int]]:
+    """(series, owner, hour, name, provider) → VALUES, in plain Python."""
+    last: dict[bytes, int] = {}
+    for row in rows:
+        last[row.request] = max(last.get(row.request, 0), row.attempt)
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for row in rows:
+        figures = _figures(row, int(row.kind == SETTLEMENT and last[row.request] == row.attempt))
+        values = [1, *(figures[name] for name in FIGURES)]
+        hour, model = row.at // HOUR_US, (row.served, row.provider)
+        for first, owner in ((Series.PROJECT, row.project), (Series.KEY, row.api_key)):
+            for offset, names in ((0, ("", "")), (1, model), (2, (row.source, ""))):
+                key = (first + offset, owner, hour, *names)
+                sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(VALUES)), values, strict=True)]
+    return sums
+
+
+def _figures(row: UsageRecord, last: int) -> dict[str, int]:
+    byok, extra = row.mode == BYOK, orjson.loads(row.extra or "{}")
+    storage = row.storage_nusd or 0
+    figures = dict.fromkeys(FIGURES, 0) | {
+        "requests": last,
+        "errors": last * (row.error is not None),
+        "client_errors": last * (row.error in CLIENT_CODES),
+        "cached_requests": last * bool(row.flags & CACHED),
+        "byok_requests": last * byok,
+        "input_tokens": row.input + row.cache_read + row.cache_write,
+        "output_tokens": row.output,
+        "cached_tokens": row.cache_read,
+        "cache_write_tokens": row.cache_write,
+        "reasoning_tokens": row.reasoning,
+        "cost_nusd": row.cost_nusd,
+        "byok_nusd": byok * row.cost_nusd,
+        "storage_nusd": storage,
+        "byok_storage_nusd": byok * storage,
+        "input_nusd": row.input_nusd,
+        "output_nusd": row.output_nusd,
+        "cached_nusd": row.cached_nusd,
+        "cache_write_nusd": row.cache_write_nusd,
+        "discount_nusd": row.discount_nusd or 0,
+    }
+    for kind, table in (("units", UNITS), ("nusd", PARTS)):
+        for name, kept in table.items():
+            figures[name] += sum(extra.get(kind, {}).get(one, 0) for one in kept)
+    return figures
+
+
+def stored_sums(database: Database) -> dict[tuple[Any, ...], list[int]]:
+    """The same of what the rollups tell, both parts together."""
+    columns = "series, owner, hour, name, provider"
+    sums = ", ".join(f"SUM({name})" for name in VALUES)
+    sql = f"SELECT {columns}, {sums} FROM rollup WHERE series < 8 GROUP BY {columns}"
+    rows = database.report(lambda: database.execute(sql).fetchall())
+    return {
+        (series, bytes(owner), hour, name, provider): [int(value or 0) for value in values]
+        for series, owner, hour, name, provider, *values in rows
+    }
+
+
+def stored_days(database: Database) -> dict[tuple[Any, ...], list[int]]:
+    """Sums of days that are made: series and hour are as those of hours, the first of the day."""
+    sql = (
+        f"SELECT series - 8, owner, hour, name, provider, {', '.join(VALUES)} FROM rollup WHERE series >= 8 "
+        "AND hour / 24 < (SELECT days_through FROM rollup_state) AND hour / 24 NOT IN (SELECT day FROM rollup_day)"
+    )
+    rows = database.report(lambda: database.execute(sql).fetchall())
+    return {
+        (series, bytes(owner), hour, name, provider): [int(value or 0) for value in values]
+        for series, owner, hour, name, provider, *values in rows
+    }
+
+
+def count_removed(database: Database) -> int:
+    """How many rows were removed, as the rollups have it."""
+    sql = f"SELECT SUM(rows) FROM rollup WHERE series = {Series.PROJECT} AND part = {REMOVED}"
+    return int(database.read(lambda: database.execute(sql).fetchone()[0] or 0))
+
+
+def by_day(sums: dict[tuple[Any, ...], list[int]], days: Iterable[int]) -> dict[tuple[Any, ...], list[int]]:
+    """Sums of hours as those of days."""
+    wanted, found = set(days), {}
+    for (series, owner, hour, *names), values in sums.items():
+        if hour // 24 in wanted:
+            key = (series, owner, hour // 24 * 24, *names)
+            found[key] = [a + b for a, b in zip(found.get(key, [0] * len(VALUES)), values, strict=True)]
+    return found

@@ -1,0 +1,350 @@
+"""Rollups tell what plain Python makes of the rows, whatever happens between: crashes, late commits, second attempts,
+removals."""
+
+import random
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.clock import FakeClock
+from support.usage import INSERT, by_day, count_removed, request_at, stored_days, stored_sums, sum_up, usage_row
+
+from gateway.clock import DAY_US, HOUR_US, SECOND_US
+from gateway.errors import Unavailable
+from gateway.metering.models import BYOK, CACHED, CREDITS, LATE
+from gateway.metering.rollups import job, late
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.purge import UsagePurge
+from gateway.metering.rollups.table import MOST_SOURCES, Series
+from gateway.store.database import Database
+
+PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]
+KEYS = [bytes([n]) * 16 for n in range(10, 15)]
+EXTRA = orjson.dumps({"units": {"input_audio": 5, "output_image": 7}, "nusd": {"images": 11, "request": 2}}).decode()
+
+
+def some_row(dice: random.Random, at_us: int, **given):
+    key = dice.randrange(len(KEYS))
+    return usage_row(
+        at_us,
+        **{
+            "project": PROJECTS[key % 2],
+            "api_key": KEYS[key],
+            "provider": dice.choice(("maker", "other")),
+            "served": dice.choice(("small", "large")),
+            "source": dice.choice(("", "app", "codex")),
+            "cost_nusd": dice.randrange(10**6),
+            "input_nusd": dice.randrange(100),
+            "input": dice.randrange(50),
+            "cache_read": dice.randrange(3),
+            "output": dice.randrange(50),
+            "mode": dice.choice((CREDITS, BYOK)),
+            "flags": dice.choice((0, CACHED)),
+            "error": dice.choice((None, None, "timeout", "client_error")),
+            "extra": dice.choice((None, None, EXTRA)),
+            "storage_nusd": dice.choice((None, 40)),
+            **given,
+        },
+    )
+
+
+class World:
+    """A store with rows, its job, and all rows that there ever were."""
+
+    def __init__(self, database: Database, clock: FakeClock, seed: int) -> None:
+        self.database, self.clock, self.dice = database, clock, random.Random(seed)
+        self.rollups, self.rows = Rollups(database), []
+        self.purge = UsagePurge(database, clock, 3, "%never%")
+        self.open: list = []
+
+    def post(self, count: int = 8, ago_us: int = 0, late_us: int = 0) -> None:
+        """New rows, of requests up to two hours old, some of which have a second attempt later."""
+        now_us = self.clock.now_us() - ago_us
+        for _ in range(count):
+            at_us = now_us - self.dice.randrange(2 * HOUR_US)
+            row = some_row(self.dice, at_us, posted_at=now_us - late_us)
+            self.add(row)
+            if not self.dice.randrange(3):
+                self.open.append(row)
+
+    def retry(self) -> None:
+        now_us = self.clock.now_us()
+        for row in self.open:
+            at_us = row.at + self.dice.randrange(2 * HOUR_US)
+            self.add(some_row(self.dice, at_us, request=row.request, attempt=row.attempt + 1, posted_at=now_us,
+                              project=row.project, api_key=row.api_key))  # fmt: skip
+        self.open = []
+
+    def add(self, row) -> None:
+        Database.write(self.database, lambda: self.database.execute_many(INSERT, [row]))
+        self.rows.append(row)
+
+    def break_writes(self, countdown: int, after: bool) -> None:
+        """One of the next writes fails: before it did anything, or when its commit was done already."""
+        write = self.database.write
+
+        def fail(work, patient=False):
+            nonlocal countdown
+            countdown -= 1
+            if countdown >= 0:
+                return write(work, patient)
+            self.database.write = write
+            if after:
+                write(work, patient)
+            raise Unavailable("injected")
+
+        self.database.write = fail
+
+    def settle(self) -> None:
+        self.database.__dict__.pop("write", None)
+        self.clock.advance(1)
+        self.rollups.catch_up()
+        self.rollups.catch_up()
+
+    def check(self) -> None:
+        wanted = sum_up(self.rows)
+        print("STEPS", getattr(self, "steps", None))
+        assert stored_sums(self.database) == wanted
+        state = self.rollups.state()
+        days = {key[2] // 24 for key in wanted}
+        open_days = {
+            day for (day,) in self.database.read(lambda: self.database.execute("SELECT day FROM rollup_day").fetchall())
+        }
+        made = {day for day in days if day < state.days_through and day not in open_days}
+        assert stored_days(self.database) == by_day(wanted, made)
+
+
+@pytest.fixture
+def world(sqlite_url, open_store, clock, monkeypatch):
+    """A factory on a fresh store each time: worlds of one test follow each other."""
+    monkeypatch.setattr(job, "BATCH_ROWS", 5)
+    monkeypatch.setattr("gateway.metering.rollups.purge.STEP_ROWS", 4)
+    monkeypatch.setattr(job, "pause", lambda s: None)
+    monkeypatch.setattr("gateway.metering.rollups.purge.pause", lambda s: None)
+    monkeypatch.setattr("gateway.metering.rollups.days.pause", lambda s: None)
+    clock.freeze()
+
+    database = open_store(sqlite_url)
+
+    def make(seed: int = 0) -> World:
+        database.__dict__.pop("write", None)
+
+        def clear() -> None:
+            for name in ("usage", "rollup", "rollup_hour", "rollup_day", "rollup_state", "removed_spend"):
+                database.execute(f"DELETE FROM {name}")
+
+        database.write(clear)
+        return World(database, clock, seed)
+
+    return make
+
+
+def test_new_rows_are_told_of_once_they_are_a_moment_old(world):
+    one = world()
+    one.rollups.advance()
+    one.clock.advance(3)
+    one.post()
+    one.rollups.advance()
+    assert stored_sums(one.database) == {}
+    one.clock.advance(3)
+    one.rollups.advance()
+    one.rollups.advance()
+    one.check()
+    one.rollups.advance()
+    one.check()
+
+
+def test_what_was_there_before_is_counted_in_one_pass_that_may_be_cut_short(world):
+    one = world()
+    for days in (40, 3, 0):
+        one.post(12, ago_us=days * DAY_US)
+    one.clock.advance(1)
+    asked = iter([True, False])
+    one.rollups.advance(lambda: next(asked, False), lag_us=0)
+    assert one.rollups.state().filling
+    one.post(5)
+    one.retry()
+    one.settle()
+    assert not one.rollups.state().filling
+    one.check()
+
+
+def test_a_second_attempt_takes_the_request_from_the_first(world):
+    one = world()
+    one.rollups.catch_up()
+    one.clock.advance(1)
+    one.post(20)
+    one.settle()
+    one.retry()
+    one.settle()
+    one.check()
+
+
+def test_what_became_known_later_adds_cost_and_no_request(world):
+    one = world()
+    one.post(1)
+    first = one.rows[0]
+    one.add(first._replace(kind=LATE, cost_nusd=7, input=1, output=0, posted_at=first.posted_at + 1))
+    one.settle()
+    one.check()
+
+
+def test_a_row_that_was_committed_behind_the_watermark_is_noticed_by_counting(world):
+    one = world()
+    one.rollups.catch_up()
+    one.clock.advance(60)
+    one.post()
+    one.settle()
+    one.post(3, late_us=30 * SECOND_US)
+    one.rollups.advance()
+    one.check()
+
+
+def test_a_row_that_waited_for_hours_is_noticed_by_what_its_journal_tells(world):
+    one = world()
+    one.rollups.catch_up()
+    for _ in range(60):
+        one.clock.advance(300)
+        one.rollups.advance()
+    since_us = one.clock.now_us() - 4 * HOUR_US
+    one.post(3, late_us=4 * HOUR_US)
+    mark = "INSERT INTO late_commit (writer, since, at) VALUES ('w', ?, 1)"
+    one.database.write(lambda: one.database.execute(mark, (since_us,)))
+    one.rollups.advance()
+    one.check()
+    assert one.database.read(lambda: one.database.execute("SELECT * FROM late_commit").fetchall()) == []
+
+
+def test_a_row_of_a_slow_clock_is_found_within_minutes(world):
+    one = world()
+    one.rollups.catch_up()
+    for _ in range(10):
+        one.clock.advance(60)
+        one.rollups.advance()
+    one.post(3, late_us=20 * 60 * SECOND_US)
+    for _ in range(10):
+        one.clock.advance(60)
+        one.rollups.advance()
+    one.check()
+
+
+def test_two_who_work_on_it_at_once_count_nothing_twice(world, open_store, sqlite_url):
+    one = world()
+    one.rollups.catch_up()
+    one.clock.advance(1)
+    one.post(20)
+    other = Rollups(open_store(sqlite_url))
+    write = one.database.write
+
+    def overtaken(work, patient=False):
+        one.database.write = write
+        other.catch_up()
+        return write(work, patient)
+
+    one.clock.advance(5)
+    one.database.write = overtaken
+    with pytest.raises(Unavailable):
+        one.rollups.advance()
+    one.settle()
+    one.check()
+
+
+def test_names_of_sources_are_bounded_and_the_rest_counts_everywhere_else(world):
+    one = world()
+    hour_us = one.clock.now_us() // HOUR_US * HOUR_US
+    for number in range(MOST_SOURCES + 50):
+        one.add(
+            some_row(one.dice, hour_us + number * 2000, source=f"made-up-{number}", project=PROJECTS[0], posted_at=1)
+        )
+    one.add(some_row(one.dice, hour_us + 999_999, source="", project=PROJECTS[0], posted_at=1))
+    one.settle()
+    found = stored_sums(one.database)
+    names = {key[3] for key in found if key[0] == Series.PROJECT_SOURCE}
+    assert names == {"", *(f"made-up-{number}" for number in range(MOST_SOURCES))}
+    everywhere = {key: value for key, value in sum_up(one.rows).items() if key[0] % 3 != 2}
+    assert {key: value for key, value in found.items() if key[0] % 3 != 2} == everywhere
+    one.rollups.rebuild(0, 10**9)
+    assert stored_sums(one.database) == found
+    one.clock.advance(5 * 86_400)
+    assert one.purge.run() == MOST_SOURCES + 51
+    assert stored_sums(one.database) == found
+
+
+def test_rebuilding_mends_what_is_wrong(world):
+    one = world()
+    one.post(30)
+    one.settle()
+    one.database.write(lambda: one.database.execute("UPDATE rollup SET requests = 1000, cost_nusd = 3"))
+    hour = one.clock.now_us() // HOUR_US
+    assert one.rollups.rebuild(hour - 3, hour) >= 2
+    one.check()
+
+
+STEPS = ["post", "retry", "late", "old", "advance", "advance", "purge", "rebuild", "break", "break_after", "days"]
+
+
+@settings(max_examples=800, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), steps=st.lists(st.sampled_from(STEPS), max_size=25))
+def test_any_sequence_of_rows_crashes_removals_and_rebuilding_gives_the_plain_sums(world, seed, steps):
+    one = world(seed)
+    one.steps = (seed, steps)
+    for step in steps:
+        one.clock.advance(one.dice.randrange(1, 4000))
+        try:
+            act(one, step)
+        except Unavailable:
+            continue
+    one.settle()
+    one.check()
+    assert count_removed(one.database) + count(one.database) == len(one.rows)
+
+
+def act(one: World, step: str) -> None:
+    if step == "post":
+        one.post(one.dice.randrange(1, 20))
+    elif step == "retry":
+        one.retry()
+    elif step == "late":
+        one.post(3, late_us=60 * SECOND_US)
+    elif step == "old":  # of a node that is back after weeks
+        one.post(3, ago_us=0)
+        for row in [some_row(one.dice, one.clock.now_us() - 20 * DAY_US, posted_at=one.clock.now_us())]:
+            one.add(row)
+    elif step == "advance":
+        one.rollups.advance()
+    elif step == "purge":
+        one.open = []
+        one.purge.run()
+    elif step == "rebuild":
+        hour = one.clock.now_us() // HOUR_US
+        one.rollups.rebuild(hour - one.dice.randrange(100), hour)
+    elif step.startswith("break"):
+        one.break_writes(one.dice.randrange(12), step.endswith("after"))
+    elif step == "days":
+        one.open = []
+        one.clock.advance(86_400 * one.dice.randrange(1, 4))
+
+
+def count(database: Database) -> int:
+    return database.read(lambda: database.execute("SELECT COUNT(*) FROM usage").fetchone()[0])
+
+
+def test_on_postgresql_rows_become_the_same_sums(postgresql_url, open_store, monkeypatch):
+    monkeypatch.setattr(job, "BATCH_ROWS", 7)
+    database = open_store(postgresql_url)
+    one = World(database, FakeClock(), 3)
+    one.clock.set(database.now_us())
+    one.post(20, ago_us=3 * DAY_US)
+    one.rollups.catch_up()
+    one.post(20)
+    one.rollups.catch_up()
+    one.retry()
+    one.rollups.catch_up()
+    one.check()
+    one.rollups.rebuild(0, 10**9)
+    one.check()
+    assert one.purge.run() > 0
+    one.check()
+    assert late.list_dirty(database) == []
+    assert request_at(0)[:6] == bytes(6)
