@@ -253,7 +253,8 @@ def make_background(services: Services) -> Background:
 
 
 def _examine_books(services: Services, wanted: Wanted) -> None:
-    """Hours are closed first: until a late row is booked, a closed hour and its rows differ."""
+    """Rows are summed up and hours closed first: until a late row is booked, a closed hour and its rows differ."""
+    services.billing.rollups.advance(wanted)
     services.billing.ledger_close.close(wanted)
     services.billing.reconciliation_gauge.measure(wanted)
 
@@ -277,6 +278,8 @@ TABLE = (
     RecurringJob("recovery", 0.8, Scope.NODE, lambda at, wanted: at.billing.recovery.run()),
     # Rows of the installation.
     RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, lambda at, wanted: at.billing.recovery.sweep_lost(wanted)),
+    RecurringJob("rollups", 20.0, Scope.INSTALLATION, lambda at, wanted: at.billing.rollups.advance(wanted)),
+    RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, lambda at, wanted: at.billing.usage_purge.run(wanted)),
     RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, wanted: at.store.documents.sweep({}, wanted)),
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, wanted: at.routing.decisions.purge(wanted)),
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.retention.purge(wanted)),

@@ -36,6 +36,8 @@ from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import Sources
 from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
@@ -114,6 +116,8 @@ class BillingServices:
     settlements: Settlements
     recovery: Recovery
     ledger_close: LedgerClose
+    rollups: Rollups
+    usage_purge: UsagePurge
     reconciliation_gauge: ReconciliationGauge
 
 

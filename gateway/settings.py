@@ -133,6 +133,7 @@ class Responses:
 class Metering:
     drain_s: float
     log_days: int
+    usage_days: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gateway.admin.funding import Funding
 from gateway.admin.management import Management
 from gateway.admin.provider_check import ProviderCheck
 from gateway.billing.ledger_close import LedgerClose
+from gateway.billing.reconciliation import MARKED
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
 from gateway.billing.settlement import Settlements
@@ -43,6 +44,8 @@ from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.log.entries import log_tables
 from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import read_clients
 from gateway.money import NANO
 from gateway.providers.credentials import Credentials
@@ -253,6 +256,7 @@ def _open_billing(base: WorkerBase, accounts: AccountServices) -> BillingService
     intents = Intents(folder, control.node)
     spending = Spending(database, store.journal, control, clock, intents.claim)
     rates = RateLimiter(RateLimits(database, control), clock, store.redis)
+    rollups = Rollups(database)
     return BillingServices(
         budgets=funding.budgets,
         ledger=funding.ledger,
@@ -260,7 +264,9 @@ def _open_billing(base: WorkerBase, accounts: AccountServices) -> BillingService
         settlements=Settlements(spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_S),
         recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s, base.telemetry.states),
         ledger_close=LedgerClose(database, store.documents, funding.ledger),
-        reconciliation_gauge=ReconciliationGauge(database, store.documents, clock, base.telemetry.states),
+        rollups=rollups,
+        usage_purge=UsagePurge(database, clock, base.settings.metering.usage_days, MARKED),
+        reconciliation_gauge=ReconciliationGauge(database, store.documents, clock, rollups, base.telemetry.states),
     )
 
 

@@ -39,6 +39,8 @@ TRIED_THROUGH = {
     "engine/unary.py": ("contract/test_every_way.py", "flows/test_chat.py"),
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),
+    "metering/figures.py": ("unit/metering/test_activity.py", "unit/metering/rollups/test_job.py"),
+    "metering/rollups/": ("unit/metering/rollups/test_job.py",),
     "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_way.py"),
     "operator/": ("unit/test_manage.py", "unit/operator/test_money.py"),
     "providers/": ("contract/test_every_way.py", "contract/test_cuts.py", "unit/providers"),

@@ -7,7 +7,7 @@ from gateway.clock import HOUR_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.limits.ledger import LedgerBook
 from gateway.metering.models import CREDITS
-from gateway.metering.usage_table import raw_id
+from gateway.metering.rollups.rows import HEX
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
@@ -21,10 +21,17 @@ FOREVER_S = 100 * 366 * 86_400.0
 
 SPENT = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
 TOUCHED = f"SELECT DISTINCT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}"
-# No row is recorded before its attempt began, so the index of `posted_at` finds them.
+# No row is recorded before its attempt began, so the index of `posted_at` finds them. What was removed of an hour's
+# rows counts too: a late row must not book it back.
 SUMS = f"""
-SELECT organization, SUM(CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END), SUM(COALESCE(storage_nusd, 0))
-FROM usage WHERE posted_at >= ? AND at >= ? AND at < ? AND {SPENT} GROUP BY organization
+SELECT owner, SUM(spent), SUM(storage) FROM (
+    SELECT {{organization}} AS owner, CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END AS spent,
+        COALESCE(storage_nusd, 0) AS storage
+    FROM usage WHERE posted_at >= ? AND at >= ? AND at < ? AND {SPENT}
+    UNION ALL SELECT owner, CASE WHEN kind = 'credits' THEN nusd ELSE 0 END,
+        CASE WHEN kind = 'storage' THEN nusd ELSE 0 END
+    FROM removed_spend WHERE hour = ? AND kind IN ('credits', 'storage')
+) s GROUP BY owner
 """
 
 
@@ -43,7 +50,7 @@ class LedgerClose:
         since = int(kept) - AGAIN_US if kept else 0
         until = (now - GRACE_US) // HOUR_US * HOUR_US
         found = self._database.report(lambda: self._database.execute(TOUCHED, (since, until)).fetchall())
-        owners = {raw_id(ident): ident for (ident,) in self._database.read(self._select_owners)}
+        owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}
         booked = 0
         for (hour,) in sorted(found):
             if not wanted():
@@ -52,16 +59,17 @@ class LedgerClose:
         self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
         return booked
 
-    def _close(self, start_us: int, owners: dict[bytes, str]) -> int:
-        params = (start_us, start_us, start_us + HOUR_US)
-        sql = self._database.exact_sums(SUMS)
+    def _close(self, start_us: int, owners: dict[str, str]) -> int:
+        params = (start_us, start_us, start_us + HOUR_US, start_us // HOUR_US)
+        organization = HEX[self._database.kind].format("organization")
+        sql = self._database.exact_sums(SUMS.format(organization=organization))
         sums = self._database.report(lambda: self._database.execute(sql, params).fetchall())
         name = datetime.fromtimestamp(start_us / SECOND_US, UTC).strftime("%Y-%m-%dT%H")
         return sum(
             [
-                self._ledger.close_hour(owners[bytes(raw)], name, int(spent), int(storage))
-                for raw, spent, storage in sums
-                if bytes(raw) in owners
+                self._ledger.close_hour(owners[digits], name, int(spent), int(storage))
+                for digits, spent, storage in sums
+                if digits in owners
             ]
         )
 

@@ -3,15 +3,16 @@
 The store compares; only what differs comes back, so that books of any size take little memory here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.billing.usage_rows import BOUNDED
 from gateway.clock import HOUR_US
 from gateway.errors import Unavailable
 from gateway.limits.ledger import LATE
 from gateway.metering.models import CREDITS
+from gateway.metering.rollups.proof import compare_rollups
 from gateway.money import format_usd
 from gateway.store.database import Database
 
@@ -34,7 +35,7 @@ WORDS = {
 UNLIKE = """
 SELECT id, SUM(mine), SUM(theirs) FROM (
     SELECT id, nusd AS mine, 0 AS theirs FROM ({mine}) a UNION ALL SELECT id, 0, nusd FROM ({theirs}) b
-) c GROUP BY id HAVING SUM(mine) {unlike} SUM(theirs) ORDER BY id
+) c GROUP BY id HAVING SUM(mine) <> SUM(theirs) ORDER BY id
 """
 FUNDED = f"""
 SELECT organization AS id, amount_nusd AS nusd FROM ledger
@@ -48,14 +49,19 @@ SETTLED = f"""
 SELECT {DIGITS.format("b.scope_id")} AS id, b.settled_nusd + COALESCE((SELECT SUM(l.spent_nusd) FROM lease l
     WHERE l.budget = b.id AND l.generation = b.generation), 0) AS nusd FROM budget b WHERE b.kind = '{{kind}}'
 """
-# Credits by hour since the epoch: of the usage rows, and of the ledger, whose entries of usage and storage and whose
-# adjustments of closed hours have the ref [usage:]<organization>:<hour>[:n].
+# Credits by hour since the epoch: of the usage rows and those that were removed, and of the ledger, whose entries of
+# usage and storage and whose adjustments of closed hours have the ref [usage:]<organization>:<hour>[:n].
 HOURS = f"""
 WITH spent AS (
     SELECT organization, at / {HOUR_US} AS hour,
         SUM(COALESCE(storage_nusd, 0) + CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END) AS nusd FROM usage
     WHERE mode = {CREDITS} OR storage_nusd IS NOT NULL GROUP BY organization, at / {HOUR_US}
-), rows AS (SELECT {{organization}} AS id, hour, nusd FROM spent), entries AS (
+), rows AS (
+    SELECT id, hour, SUM(nusd) AS nusd FROM (
+        SELECT {{organization}} AS id, hour, nusd FROM spent
+        UNION ALL SELECT owner, hour, nusd FROM removed_spend WHERE kind IN ('credits', 'storage')
+    ) s GROUP BY id, hour
+), entries AS (
     SELECT {DIGITS.format("organization")} AS id, amount_nusd,
         substr(ref, length(organization) + CASE WHEN {LATE_REF} THEN {len(LATE) + 2} ELSE 2 END, 13) AS moment
     FROM ledger WHERE kind IN ('usage', 'storage') OR (kind = 'adjustment' AND {LATE_REF})
@@ -63,12 +69,10 @@ WITH spent AS (
 """
 MOMENT = "substr(moment, 1, 10) || ' ' || substr(moment, 12, 2) || ':00:00'"
 CLOSED = """
-SELECT b.id || ' hour ' || b.hour, b.nusd, r.nusd FROM booked b JOIN rows r ON r.id = b.id AND r.hour = b.hour
-WHERE b.nusd <> r.nusd ORDER BY 1
+SELECT b.id || ' hour ' || b.hour, b.nusd, COALESCE(r.nusd, 0) FROM booked b
+LEFT JOIN rows r ON r.id = b.id AND r.hour = b.hour WHERE b.nusd <> COALESCE(r.nusd, 0) ORDER BY 1
 """
-# The ledger stands for hours whose rows were cleared.
-CLEARED = "FROM booked b WHERE NOT EXISTS (SELECT 1 FROM rows r WHERE r.id = b.id AND r.hour = b.hour)"
-USED = f"SELECT id, nusd FROM rows UNION ALL SELECT b.id, b.nusd {CLEARED}"
+USED = "SELECT id, nusd FROM rows"
 ANY_ENTRY = "SELECT 1 FROM ledger WHERE kind IN ('usage', 'storage') LIMIT 1"
 COUNTED = (
     "SELECT {api_key} AS id, nusd FROM (SELECT api_key, SUM(cost_nusd) AS nusd FROM usage GROUP BY api_key) k",
@@ -78,6 +82,7 @@ COUNTED = (
     # What provider keys with a bound spent: the mark stands in the row's details.
     f"SELECT {DIGITS.format('ident')} AS id, nusd FROM "
     "(SELECT {provider_key} AS ident, SUM(cost_nusd) AS nusd FROM usage WHERE extra LIKE ? GROUP BY 1) p",
+    "SELECT owner AS id, nusd FROM removed_spend WHERE kind IN ('api_key', 'member', 'team', 'provider_key')",
 )
 MARKED = f'%"{BOUNDED}":true%'
 LEASED = """
@@ -102,20 +107,24 @@ NEGATIVE = "SELECT id, {column}, 0 FROM budget WHERE {column} < 0 ORDER BY id"
 
 
 class Difference(NamedTuple):
-    """A difference between two books that must agree on `subject` (an id, or its digits)."""
+    """A difference between two books that must agree on `subject` (an id, or its digits). What is no `money` is a
+    number of requests, tokens or rows."""
 
     subject: str
     left: str
     left_nusd: int
     right: str
     right_nusd: int
+    money: bool = True
 
     @property
     def nusd(self) -> int:
+        """How far they are apart; one of what is counted weighs as a nano-dollar, so that no difference is nothing."""
         return abs(self.left_nusd - self.right_nusd)
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.left} {format_usd(self.left_nusd)}, {self.right} {format_usd(self.right_nusd)}"
+        show = format_usd if self.money else str
+        return f"{self.subject}: {self.left} {show(self.left_nusd)}, {self.right} {show(self.right_nusd)}"
 
 
 def doctor(database: Database) -> list[str]:
@@ -123,18 +132,25 @@ def doctor(database: Database) -> list[str]:
     return [str(one) for one in examine(database)]
 
 
-def examine(database: Database, wanted: Callable[[], bool] = lambda: True) -> list[Difference]:
+def examine(
+    database: Database, wanted: Callable[[], bool] = lambda: True, rollups_from: int | None = 0
+) -> list[Difference]:
     """Every difference. One snapshot, so it may run under load; between two questions to the store it is asked whether
     the answer is still wanted. Unavailable when it is not, or the store is away.
 
-    Of hours whose usage rows were cleared the ledger's entry stands for them; counters of keys, members, teams and
-    provider keys are then only checked to be no less than the rows that are left.
+    What was removed of the usage rows stands in `removed_spend`, so that counters and ledger are compared exactly
+    whatever is left. Rollups are compared from the hour `rollups_from` (since the epoch) on, None: not at all.
     """
     level = "DEFERRED" if database.kind == "sqlite" else "REPEATABLE READ"
 
     def read() -> list[Difference]:
         with _sorted_on_disk(database), database.peewee.transaction(level):
-            return list(Examination(database, wanted).differences())
+            examination = Examination(database, wanted)
+            found = list(examination.differences())
+            if rollups_from is not None:
+                for sql, params, name in compare_rollups(database, rollups_from):
+                    found += examination.compare(sql, params, name)
+            return found
 
     return database.report(read)
 
@@ -150,21 +166,18 @@ class Examination:
         self._hours = HOURS.format(organization=self._columns["organization"], hour=words["hour"].format(MOMENT))
 
     def differences(self) -> Iterator[Difference]:
-        funds = UNLIKE.format(mine=FUNDED, theirs=BALANCES, unlike="<>")
+        funds = UNLIKE.format(mine=FUNDED, theirs=BALANCES)
         yield from self._ask(funds, "ledger", "credit balance")
-        closed = bool(self._rows(ANY_ENTRY))
-        if closed:
+        if self._rows(ANY_ENTRY):
             yield from self._ask(self._hours + CLOSED, "ledger usage", "usage rows")
         settled = SETTLED.format(kind="credits")
-        used = self._hours + UNLIKE.format(mine=USED, theirs=settled, unlike="<>")
+        used = self._hours + UNLIKE.format(mine=USED, theirs=settled)
         yield from self._ask(used, "usage", "credits settled")
-        cleared = closed and bool(self._rows(f"{self._hours} SELECT 1 {CLEARED} LIMIT 1"))
         counted = " UNION ALL ".join(COUNTED).format(**self._columns)
         counters = SETTLED.format(kind="total")
         sql = UNLIKE.format(
             mine=f"SELECT id, nusd FROM ({counted}) r WHERE id <> ''",
             theirs=counters,
-            unlike=">" if cleared else "<>",
         )
         yield from self._ask(sql, "usage rows", "counter", MARKED)
         yield from self._ask(LEASED, "leased", "granted to workers")
@@ -173,11 +186,17 @@ class Examination:
         for column in ("settled_nusd", "leased_nusd"):
             yield from self._ask(NEGATIVE.format(column=column), column.removesuffix("_nusd"), "which is less than")
 
+    def compare(self, sql: str, params: Sequence[Any], names: tuple[str, str]) -> Iterator[Difference]:
+        """Differences that come as (subject, figure, left, right)."""
+        for subject, figure, mine, theirs in self._rows(sql, *params):
+            left, right = (f"{name} {figure}" for name in names)
+            yield Difference(subject, left, int(mine), right, int(theirs), money=figure.endswith("_nusd"))
+
     def _ask(self, sql: str, left: str, right: str, *params: str) -> Iterator[Difference]:
         for subject, mine, theirs in self._rows(sql, *params):
             yield Difference(subject, left, int(mine), right, int(theirs))
 
-    def _rows(self, sql: str, *params: str) -> list[tuple]:
+    def _rows(self, sql: str, *params: Any) -> list[tuple]:
         if not self._wanted():
             raise Unavailable("Nobody waits for this examination of the books any more.")
         return self._database.execute(self._database.exact_sums(sql), params).fetchall()

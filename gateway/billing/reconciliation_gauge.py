@@ -4,9 +4,12 @@ from collections.abc import Callable
 
 import orjson
 
-from gateway.billing.reconciliation import examine
+from gateway.billing.reconciliation import Difference, examine
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.proof import ROWS
+from gateway.metering.rollups.table import hour_of
 from gateway.money import NANO, format_usd
 from gateway.states import ERROR, INFO, StateChange, StateLog
 from gateway.store.database import Database
@@ -17,6 +20,8 @@ KIND, KEY = "gauge", "ledger_drift"
 KEPT_S = 24 * 3600
 # Reading all usage rows takes time where there are many: at most this share of the store's day goes into it.
 SHARE = 1 / 20
+# So many hours of rollups are compared; `doctor` compares all.
+ROLLUP_HOURS = 48
 READ_S = 0.5  # the longest that a scrape waits for the store
 
 SUBJECT = "books"
@@ -26,8 +31,10 @@ REMEDY = "run manage doctor and keep the database as it is until the cause is kn
 class ReconciliationGauge:
     """`measure` is for the one worker that leads; what it found is a document, so that any worker can tell it."""
 
-    def __init__(self, database: Database, documents: Documents, clock: Clock, states: StateLog | None = None) -> None:
-        self._database, self._documents, self._clock = database, documents, clock
+    def __init__(
+        self, database: Database, documents: Documents, clock: Clock, rollups: Rollups, states: StateLog | None = None
+    ) -> None:
+        self._database, self._documents, self._clock, self._rollups = database, documents, clock, rollups
         self._rest_until, self._states = float("-inf"), states or StateLog()
 
     def measure(self, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -38,7 +45,7 @@ class ReconciliationGauge:
         if start < self._rest_until:
             return
         try:
-            found = examine(self._database, wanted)
+            found = self._examine(wanted)
         finally:
             end = self._clock.monotonic()
             self._rest_until = end + (end - start) / SHARE
@@ -50,6 +57,16 @@ class ReconciliationGauge:
         else:
             self._states.mend(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), KEPT_S)
+
+    def _examine(self, wanted: Callable[[], bool]) -> list[Difference]:
+        """Of rollups the last days: `doctor` compares them all. A row that was committed late is no difference once
+        the rollups know of it."""
+        first = hour_of(self._database.now_us()) - ROLLUP_HOURS
+        found = examine(self._database, wanted, first)
+        if not any(one.right.startswith(ROWS) for one in found):
+            return found
+        self._rollups.advance(wanted)
+        return examine(self._database, wanted, first)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Name → (help text, value); {} while nothing was measured within a day, or the store is away."""

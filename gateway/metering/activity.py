@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES, ActivityFigures
 from gateway.metering.rollups.reading import Dimension as Column
 from gateway.metering.rollups.reading import Question, ask
-from gateway.metering.rollups.table import Series
+from gateway.metering.rollups.table import HOURS, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
@@ -50,6 +51,14 @@ class Span:
     end: int
     step: Literal["hour", "day", "all"]
 
+    @property
+    def start_us(self) -> int:
+        return self.first * HOUR_US
+
+    @property
+    def end_us(self) -> int:
+        return self.end * HOUR_US
+
 
 @dataclass(slots=True)
 class Row:
@@ -75,6 +84,16 @@ def measure(
             raw = [raw_id(ident) for ident in idents]
             question = Question(series, raw, span.first, span.end, span.step, columns, figures)
             found += [Row(a.bucket, a.values, a.figures, a.last_hour, a.updated_us) for a in ask(database, question)]
+    return found
+
+
+def last_hours(database: Database, owners: Owners, rows: Iterable[Row]) -> dict[tuple[Any, ...], int]:
+    """The newest hour of each source among rows of them, which know it to the day. Inside `reading.at_once`."""
+    found: dict[tuple[Any, ...], int] = {}
+    for day in {row.last_hour // HOURS for row in rows}:
+        hours = Span(day * HOURS, (day + 1) * HOURS, "hour")
+        for row in measure(database, owners, hours, "source", ("requests",)):
+            found[row.value] = max(found.get(row.value, 0), row.step)
     return found
 
 

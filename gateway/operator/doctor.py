@@ -16,8 +16,8 @@ from gateway.store.installation import key_beside_data
 @click.command()
 @click.pass_context
 def doctor(ctx: click.Context) -> int:
-    """Close the hours that are over, then compare ledger, balances, counters, leases and usage rows; status 1 on any
-    difference."""
+    """Sum up what is new, close the hours that are over, then compare ledger, balances, counters, leases, usage rows
+    and rollups; status 1 on any difference."""
     installation = ctx.with_resource(opened())
     beside = key_beside_data(installation.settings)
     if beside is not None:
@@ -26,6 +26,7 @@ def doctor(ctx: click.Context) -> int:
             "and name it with GATEWAY_ENCRYPTION_KEY_FILE.",
             err=True,
         )
+    installation.rollups.catch_up()
     installation.hours.close()
     differences = examine(installation.database)
     for line in differences:

@@ -17,6 +17,7 @@ from gateway.errors import Conflict
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.metering.rollups.job import Rollups
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
 from gateway.store.documents import Documents
@@ -84,6 +85,10 @@ class Installation:
     @cached_property
     def hours(self) -> LedgerClose:
         return LedgerClose(self.database, Documents(self.database), self.ledger)
+
+    @cached_property
+    def rollups(self) -> Rollups:
+        return Rollups(self.database)
 
     @property
     def grant(self) -> Grant:

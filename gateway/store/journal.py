@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import errors, ids
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.store.database import Database
 from gateway.threads import pause, spawn, wait_until_idle
 
@@ -24,6 +24,13 @@ LINGER_S = 0.005
 MARK = (
     "INSERT INTO journal (writer, seq, at) VALUES (?, ?, ?) ON CONFLICT (writer) "
     "DO UPDATE SET seq = excluded.seq, at = excluded.at WHERE journal.seq < excluded.seq"
+)
+
+# In the transactions that follow a failed one: rows made since then come later than their own times say.
+LATE = (
+    "INSERT INTO late_commit (writer, since, at) VALUES (?, ?, ?) "
+    "ON CONFLICT (writer) DO UPDATE SET at = excluded.at, since = CASE WHEN excluded.since < late_commit.since "
+    "THEN excluded.since ELSE late_commit.since END"
 )
 
 log = logging.getLogger(__name__)
@@ -113,6 +120,7 @@ class Journal:
         self._closing = False
         self._closed = threading.Event()
         self._give_up_at = 0.0
+        self._late_since_us = 0  # since when commits were late of which some are still to come; 0: none are
         self.pending = self.posted = self.failed = self.largest_batch = self.commits = 0
         self.commit_s = 0.0
         self._task = spawn(self._run)
@@ -174,6 +182,7 @@ class Journal:
                 self.pending -= len(batch.entries)
                 self._writing = None
                 batch.settle()
+            self._late_since_us = 0
             self._idle.set()
 
     def _stir_late_ones(self) -> None:
@@ -211,6 +220,8 @@ class Journal:
             try:
                 self._database.write(lambda: self._execute(seq, entries))
             except errors.Unavailable:
+                waited_us = round((self._clock.monotonic() - start) * SECOND_US)
+                self._late_since_us = self._late_since_us or self._clock.now_us() - waited_us
                 if self._closing and self._clock.monotonic() >= self._give_up_at:
                     return False
                 pause(delay_s)
@@ -224,6 +235,8 @@ class Journal:
         mark = self._database.execute(MARK, (self._writer, seq, self._clock.now_us()))
         if not mark.rowcount:
             return
+        if self._late_since_us:
+            self._database.execute(LATE, (self._writer, self._late_since_us, self._clock.now_us()))
         groups: dict[Statement, list[tuple[Any, ...]]] = {}
         for entry in entries:
             for statement, params in entry.rows:

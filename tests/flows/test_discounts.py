@@ -83,6 +83,7 @@ def test_activity_tells_what_discounts_saved(gateway: LocalGateway) -> None:
     ask(gateway, "/v1/chat/completions")
     gateway.services.management.discounts.remove(made.id, actor="operator")
     gateway.services.store.journal.flush(5)
+    gateway.services.billing.rollups.catch_up()
     owner = members.list_members(gateway.services.store.database)[0]
     token = gateway.services.management.sessions.open(owner.user_id).token
     for group, breakdown in (("model", "modelBreakdown"), ("apiKey", "apiKeyBreakdown"), ("user", "userBreakdown")):

@@ -56,6 +56,7 @@ def test_counts_beyond_every_column_cost_no_row_and_nobody_elses_books(gateway: 
     database = gateway.services.store.database
     assert database.read(lambda: database.execute("SELECT count(*) FROM usage").fetchone()[0]) == 8
     assert doctor(database) == []
+    gateway.services.billing.rollups.catch_up()
     days = desk("GET", "/activity?groupBy=model&timeRange=24h")["activity"]
     assert sum(day["requestCount"] for day in days) == 8 and sum(day["cost"] for day in days) == 80_000
 

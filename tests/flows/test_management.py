@@ -61,6 +61,7 @@ def test_a_key_is_used_up_to_its_limit_and_all_books_agree(gateway: LocalGateway
     for _ in range(5):
         requests.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20).raise_for_status()
     shown = next(one for one in desk("GET", "/keys/api")["apiKeys"] if one["id"] == key["id"])
+    gateway.services.billing.rollups.catch_up()
     days = desk("GET", f"/activity?apiKeyId={key['id']}&groupBy=apiKey&timeRange=24h")["activity"]
     assert sum(day["requestCount"] for day in days) == 5
     assert float(shown["usage"]) == pytest.approx(sum(day["cost"] for day in days), abs=1e-12) != 0

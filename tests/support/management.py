@@ -64,6 +64,8 @@ class House:
 
     def call(self, method: str, path: str, who: Person | str = "", body: Any = None, **headers: str) -> tuple[int, Any]:
         """Status and decoded answer; `who` is a person or a session token."""
+        if path.partition("?")[0] in ("/activity", "/activity/sources"):
+            self.services.billing.rollups.catch_up()  # statistics lag behind the requests
         token = who.token if isinstance(who, Person) else who
         sent = {"Authorization": f"Bearer {token}"} if token else {}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}

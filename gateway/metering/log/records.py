@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.errors import Cancelled, Internal, UpstreamFailed
-from gateway.metering.activity import INPUT_UNITS, OUTPUT_UNITS
+from gateway.metering.figures import UNITS
 from gateway.metering.log.entries import LogEntry, entries_of, moment_of
 from gateway.metering.models import BYOK, CACHED, STREAMED
 from gateway.metering.payload_table import STREAMED as PAYLOAD_STREAMED
@@ -176,13 +176,14 @@ class LoggedRequest:
 def input_of(record: UsageRecord) -> int:
     """All that an attempt read, in tokens of every kind, as activity counts them."""
     units = record.details.get("units", {})
-    return record.input + record.cache_read + record.cache_write + sum(units.get(name, 0) for name in INPUT_UNITS)
+    plain = record.input + record.cache_read + record.cache_write
+    return plain + sum(units.get(name, 0) for name in UNITS["input_tokens"])
 
 
 def output_of(record: UsageRecord) -> int:
     """All that an attempt wrote, in tokens of every kind."""
     units = record.details.get("units", {})
-    return record.output + sum(units.get(name, 0) for name in OUTPUT_UNITS)
+    return record.output + sum(units.get(name, 0) for name in UNITS["output_tokens"])
 
 
 def read_requests(database: Database, requests: Sequence[bytes]) -> list[LoggedRequest]:

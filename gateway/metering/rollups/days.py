@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.metering.figures import FIGURES
-from gateway.metering.rollups.table import DAILY, HELD, HOURS, State, advance_state
+from gateway.metering.rollups.table import DAILY, HELD, HOURS, State, advance_state, run_sums
 from gateway.store.database import Database
 from gateway.threads import pause
 
@@ -13,7 +13,7 @@ AFTER_HOURS = 1
 OWNERS = 20  # in one transaction
 REST_S = 0.01
 
-MERGED = ", ".join(f"NULLIF(SUM({name}), 0)" for name in ("rows", *FIGURES))
+MERGED = ", ".join(f"NULLIF(sum({name}), 0)" for name in ("rows", *FIGURES))
 DAY = f"""
 INSERT INTO rollup (series, owner, hour, part, name, provider, updated_at, rows, {", ".join(FIGURES)})
 SELECT series + {DAILY}, owner, ?, {HELD}, name, provider, MAX(updated_at), {MERGED} FROM rollup
@@ -68,4 +68,4 @@ def _write(database: Database, day: int, series: int, owners: list[bytes]) -> No
     first, marks = day * HOURS, ", ".join("?" * len(owners))
     delete = f"DELETE FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour = ?"
     database.execute(delete, (series + DAILY, *owners, first))
-    database.execute(database.exact_sums(DAY.format(marks=marks)), (first, series, *owners, first, first + HOURS))
+    run_sums(database, DAY.format(marks=marks), (first, series, *owners, first, first + HOURS))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from gateway.metering.figures import FIGURES, ActivityFigures
-from gateway.metering.rollups.table import DAILY, HOURS, Series, State, read_state
+from gateway.metering.rollups.table import DAILY, HOURS, Series, State, read_state, run_sums
 from gateway.store.database import Database
 
 T = TypeVar("T")
@@ -109,16 +109,15 @@ def _select(
     database: Database, question: Question, owners: Sequence[bytes], daily: bool, first: int, end: int
 ) -> Iterator[Answer]:
     keys = [*BUCKETS[question.bucket], *question.dimensions]
-    sums = [f"SUM({name})" if name.endswith("_nusd") else f"sum({name})" for name in question.figures]
+    sums = [f"sum({name})" for name in question.figures]
     grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
     sql = (
         f"SELECT {', '.join([*keys, 'MAX(hour)', 'MAX(updated_at)', *sums])} FROM rollup "
         f"WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) AND hour >= ? AND hour < ?{grouped}"
     )
     params = (question.series + DAILY * daily, *owners, first, end)
-    # Only amounts may leave 64 bits: the others are sums that SQLite can make as they are.
     start, width = len(keys) - len(question.dimensions), len(keys)
-    for row in database.execute(database.exact_sums(sql), params).fetchall():
+    for row in run_sums(database, sql, params).fetchall():
         if row[width] is None:
             continue  # nothing at all, summed up in one
         values = tuple(bytes(cell) if isinstance(cell, memoryview) else cell for cell in row[start:width])

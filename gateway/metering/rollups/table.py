@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 import orjson
+import peewee
 
 from gateway import errors
 from gateway.clock import DAY_US, HOUR_US
@@ -168,6 +169,17 @@ def widen_hours(database: Database, ranges: Mapping[int, tuple[str, str]], dirty
 def touch_days(database: Database, hours: Iterable[int], stamp: int) -> None:
     """Days that must be summed up again, within a transaction in hand."""
     _run_many(database, TOUCH_DAY, [(day, stamp) for day in sorted({hour // HOURS for hour in hours})])
+
+
+def run_sums(database: Database, sql: str, params: Sequence[Any]) -> Any:
+    """A statement whose every sum(…) is of what lies in the table; the driver's cursor. Beyond 64 bits, where SQLite's
+    own ends in an error, it is the nearest double."""
+    try:
+        return database.execute(sql, params)
+    except peewee.OperationalError as error:
+        if "overflow" not in str(error):
+            raise
+        return database.execute(sql.replace("sum(", "total("), params)
 
 
 def hour_of(at_us: int) -> int:

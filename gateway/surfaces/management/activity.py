@@ -7,7 +7,9 @@ from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_iso
-from gateway.metering.activity import ActivityFigures, ActivityScope, Dimension, Row, measure
+from gateway.metering.activity import ActivityScope, Dimension, Owners, Row, Span, last_hours, measure, merge
+from gateway.metering.figures import ActivityFigures
+from gateway.metering.rollups.reading import at_once
 from gateway.money import usd_number
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
@@ -18,7 +20,9 @@ from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TAG = "Activity"
 UNKNOWN = "unknown"  # the source of requests that recorded none
-DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "member"}
+DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
+# What breakdowns show.
+SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 
 Describe = Callable[[tuple[Any, ...]], dict[str, Any]]
@@ -48,48 +52,75 @@ def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     window = read_window(given, visitor.services.clock.now_us())
     places = places_of(visitor, given.get("projectId"))
     keys = _keys(visitor, places)
-    key_id = given.get("apiKeyId", "")
+    key_id, group = given.get("apiKeyId", ""), given["groupBy"]
     if key_id and key_id not in keys:
         visitor.key(key_id)
-        places = []
-    rows = measure(visitor.services.store.database, places, window.span, DIMENSIONS[given["groupBy"]], key_id)
-    describe = _describer(visitor, given["groupBy"], keys)
-    body: dict[str, Any] = {"activity": write_rows(rows, window, given["groupBy"], describe)}
+    owners = _owners(places, keys, key_id)
+    apart = owners if group == "model" or key_id else Owners(key_ids=tuple(keys))
+    database = visitor.services.store.database
+
+    def read() -> tuple[list[Row], list[Row]]:
+        totals = measure(database, owners, window.span, "total")
+        return totals, measure(database, apart, window.span, DIMENSIONS[group], SHORT)
+
+    totals, rows = at_once(database, read)
+    if group == "user":
+        rows = merge(rows, [(keys[f"key_{row.value[0].hex()}"].member_id,) for row in rows])
+    body: dict[str, Any] = {"activity": write_rows(totals, rows, window, group, _describer(visitor, group, keys))}
     if "timeRange" in given:
         body["granularity"] = window.granularity
     return body
 
 
+def _owners(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: str) -> Owners:
+    """Whole projects where the visitor may see them, of others the visitor's keys; or the key that was asked for."""
+    if key_id:
+        return Owners(key_ids=(key_id,) if key_id in keys else ())
+    whole = {one for place in places if not place.member_id for one in place.project_ids}
+    own = tuple(key.id for key in keys.values() if key.project_id not in whole)
+    return Owners(tuple(sorted(whole)), own)
+
+
 def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Which apps used a project, dearest first."""
     given = read_query(SourcesQuery, inbound)
-    window = read_window(given, visitor.services.clock.now_us())
-    project = visitor.project(given["projectId"], *MANAGERS)
-    rows = measure(visitor.services.store.database, [ActivityScope((project.id,))], window.span, "source")
-    found: dict[str, Row] = {}
+    span = read_window(given, visitor.services.clock.now_us()).span
+    owners = Owners(project_ids=(visitor.project(given["projectId"], *MANAGERS).id,))
+    database, known = visitor.services.store.database, visitor.services.accounts.sources
+
+    def read() -> tuple[list[Row], dict[tuple[Any, ...], int]]:
+        rows = measure(database, owners, Span(span.first, span.end, "all"), "source")
+        return rows, last_hours(database, owners, rows)
+
+    rows, hours = at_once(database, read)
     for row in rows:
-        name = row.value[0] or UNKNOWN
-        known = found.setdefault(name, Row(0, (name,)))
-        known.figures.add(row.figures)
-        known.last_us = max(known.last_us, row.last_us)
-    ranked = sorted(found.values(), key=lambda row: (-row.figures.cost_nusd, row.value))
+        row.last_hour = hours.get(row.value, row.last_hour)
+    # The table of clients may know more names than it did when they were recorded.
+    found = merge(rows, [(known.canonical(row.value[0]) or UNKNOWN,) for row in rows])
+    ranked = sorted(found, key=lambda row: (-row.figures.cost_nusd, row.value))
     return {"sources": [_write_source(row) for row in ranked]}
 
 
-def write_rows(rows: list[Row], window: ReportRange, group: str, describe: Describe) -> list[dict[str, Any]]:
+def write_rows(
+    totals: list[Row], rows: list[Row], window: ReportRange, group: str, describe: Describe
+) -> list[dict[str, Any]]:
     """One object for each hour or day that has rows, and for each of the window's own when it is padded."""
-    totals: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
+    days: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
+    labels = {step: window.label(step) for step in {row.step for row in totals}}
+    for row in totals:
+        days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
     parts: dict[str, dict[tuple[Any, ...], ActivityFigures]] = {}
     for row in rows:
-        label = window.label(row.step)
-        totals.setdefault(label, ActivityFigures()).add(row.figures)
-        parts.setdefault(label, {}).setdefault(row.value, ActivityFigures()).add(row.figures)
+        part = parts.setdefault(labels[row.step], {})
+        known = part.setdefault(row.value, row.figures)
+        if known is not row.figures:
+            known.add(row.figures)
     written = []
-    for label in sorted(totals):
+    for label in sorted(days):
         breakdown = [{**describe(value), **_write_short(f)} for value, f in parts.get(label, {}).items()]
         breakdown.sort(key=lambda item: (-item["cost"], item["id"]))
         empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
-        written.append({"date": label, **write_figures(totals[label]), **empty, BREAKDOWNS[group]: breakdown})
+        written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdown})
     return written
 
 
@@ -145,7 +176,7 @@ def _write_split(figures: ActivityFigures) -> dict[str, Any]:
 
 
 def _write_source(row: Row) -> dict[str, Any]:
-    last = to_iso(row.last_us // HOUR_US * HOUR_US)
+    last = to_iso(row.last_hour * HOUR_US)
     figures = row.figures
     return {"source": row.value[0], **_write_short(figures), **_write_split(figures), "lastUsedAt": last}
 
@@ -194,9 +225,9 @@ def _describer(visitor: Visitor, group: str, keys: Mapping[str, KeyInfo]) -> Des
     }
 
     def describe(value: tuple[Any, ...]) -> dict[str, Any]:
-        member = people.get(f"member_{value[0].hex()}")
+        member = people.get(value[0])
         if member is None:
-            return {"id": f"member_{value[0].hex()}", "description": "", "email": ""}
+            return {"id": value[0], "description": "", "email": ""}
         return {"id": member.user_id, "description": member.name or member.email, "email": member.email}
 
     return describe

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.accounts.members import list_members
 from gateway.clock import DAY_US
 from gateway.errors import Forbidden, Unauthenticated
-from gateway.metering.activity import CLIENT_CODES
+from gateway.metering.figures import CLIENT_CODES
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, search
 from gateway.metering.models import CACHED

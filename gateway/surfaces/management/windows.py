@@ -10,7 +10,6 @@ from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Span
 
-QUARTER_US = HOUR_US // 4  # every zone's offset is a multiple of a quarter of an hour
 RANGES = {"1h": 1, "4h": 4, "24h": 24, "7d": 7, "30d": 30, "365d": 365}
 DEFAULT_DAYS = 7
 LONGEST_DAYS = 366
@@ -20,7 +19,11 @@ LATEST = date(2999, 12, 31)
 
 @dataclass(frozen=True, slots=True)
 class ReportRange:
-    """A span and the names of its hours or days in a zone; `padding` are those that are shown even when empty."""
+    """A span and the names of its hours or days in a zone; `padding` are those that are shown even when empty.
+
+    Usage is summed up by hours of UTC. In a zone that is half an hour off, such an hour counts to the local hour or day
+    in which it begins, so that a range has the same sum in every zone.
+    """
 
     span: Span
     granularity: Literal["hourly", "daily"]
@@ -29,7 +32,7 @@ class ReportRange:
 
     def label(self, step: int) -> str:
         """`YYYY-MM-DD`, or `YYYY-MM-DDTHH:00:00` of hours, of the step with this number."""
-        return _label(to_datetime(step * self.span.step_us).astimezone(self.zone), self.granularity)
+        return _label(step * (DAY_US if self.span.step == "day" else HOUR_US), self.granularity, self.zone)
 
 
 def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
@@ -50,25 +53,23 @@ def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
 
 
 def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
-    """The last `count` hours to the microsecond; the first of their clock hours is cut."""
-    start_us = now_us - count * HOUR_US
-    moments = range(start_us // QUARTER_US * QUARTER_US, now_us + 1, QUARTER_US)
-    padding = dict.fromkeys(_label(to_datetime(at).astimezone(zone), "hourly") for at in moments)
-    step_us = HOUR_US if zone is UTC else QUARTER_US
-    return ReportRange(Span(start_us, now_us + 1, step_us), "hourly", zone, tuple(padding))
+    """From the clock hour in which `count` hours ago lies to the one of now."""
+    span = Span((now_us - count * HOUR_US) // HOUR_US, now_us // HOUR_US + 1, "hour")
+    padding = dict.fromkeys(_label(hour * HOUR_US, "hourly", zone) for hour in range(span.first, span.end))
+    return ReportRange(span, "hourly", zone, tuple(padding))
 
 
 def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange:
     count = (last - first).days + 1
     if not 1 <= count <= LONGEST_DAYS:
         raise InvalidRequest(f"from must not lie after to, and both at most {LONGEST_DAYS} days apart.", param="from")
-    start_us, end_us = (_midnight(day, zone) for day in (first, last + timedelta(days=1)))
+    begin, end = (-(-_midnight(day, zone) // HOUR_US) for day in (first, last + timedelta(days=1)))
     padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
-    step_us = DAY_US if zone is UTC else QUARTER_US
-    return ReportRange(Span(start_us, end_us, step_us), "daily", zone, padding)
+    return ReportRange(Span(begin, end, "day" if zone is UTC else "hour"), "daily", zone, padding)
 
 
-def _label(moment: datetime, granularity: str) -> str:
+def _label(at_us: int, granularity: str, zone: tzinfo) -> str:
+    moment = to_datetime(at_us).astimezone(zone)
     return moment.strftime("%Y-%m-%dT%H:00:00" if granularity == "hourly" else "%Y-%m-%d")
 
 

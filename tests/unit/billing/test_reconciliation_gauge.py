@@ -5,6 +5,7 @@ from support.billing import DOLLAR
 
 from gateway.billing.reconciliation_gauge import SHARE, ReconciliationGauge
 from gateway.errors import Unavailable
+from gateway.metering.rollups.job import Rollups
 from gateway.store.documents import Documents
 
 
@@ -16,7 +17,7 @@ def one(house, account):
 
 
 def drift_of(house) -> ReconciliationGauge:
-    return ReconciliationGauge(house.database, Documents(house.database), house.clock)
+    return ReconciliationGauge(house.database, Documents(house.database), house.clock, Rollups(house.database))
 
 
 def lose(house, nusd: int) -> None:

@@ -8,8 +8,10 @@ from gateway.catalogue.entries import Mapping, Prices, Provider, TokenRates
 from gateway.clock import HOUR_US
 from gateway.errors import SpendingLimitReached, UpstreamFailed
 from gateway.limits.models import TOTAL, budget_id
-from gateway.metering.activity import ActivityScope, Span, measure
+from gateway.metering.activity import Owners, Span, measure
 from gateway.metering.models import CAPPED
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.reading import at_once
 from gateway.money import MILLION, MOST_CALL_NUSD, MOST_SETTLED_NUSD
 from gateway.neutral.usage import MOST_UNITS, Usage
 from gateway.providers.protocol import Credential, Target
@@ -58,7 +60,9 @@ def test_activity_adds_up_what_no_column_could_hold(house, account) -> None:
     # As a release before the bounds wrote them.
     one.database.write(lambda: one.database.execute("UPDATE usage SET cost_nusd = ?", (2**63 - 1,)))
     hour = 1_750_000_000_000_000 // HOUR_US * HOUR_US
-    rows = measure(one.database, [ActivityScope((account.project,))], Span(hour, hour + HOUR_US, HOUR_US), "model")
+    Rollups(one.database).catch_up()
+    span = Span(hour // HOUR_US, hour // HOUR_US + 1, "all")
+    rows = at_once(one.database, lambda: measure(one.database, Owners((account.project,)), span, "model"))
     assert len(rows) == 1 and rows[0].figures.input_tokens == 9 * MOST_UNITS
     assert rows[0].figures.cost_nusd == pytest.approx(3 * 2**63)
     assert doctor(one.database)  # it tells that they differ, and does not die of it

@@ -3,11 +3,14 @@ from collections import Counter
 
 import orjson
 import pytest
+from support.usage import insert_rows
 
 from gateway import ids
-from gateway.metering.activity import ActivityScope, Span, measure
+from gateway.metering.activity import Owners, Span, measure
 from gateway.metering.models import BYOK, CACHED, CREDITS, LATE, RETRIED
-from gateway.metering.usage_table import COLUMNS, UsageRecord, raw_id
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.reading import at_once
+from gateway.metering.usage_table import UsageRecord, raw_id
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -30,12 +33,16 @@ def row(**given) -> UsageRecord:
 
 @pytest.fixture
 def write(database):
-    sql = f"INSERT INTO usage ({COLUMNS}) VALUES ({', '.join('?' * len(UsageRecord._fields))})"
-    return lambda *rows: database.write(lambda: database.execute_many(sql, rows))
+    return lambda *rows: insert_rows(database, *rows)
 
 
-def day(database, dimension="model", places=(ActivityScope((PROJECT,)),), **more):
-    return measure(database, places, Span(START, START + DAY_US, DAY_US), dimension, **more)
+def ask(database, owners, span, dimension):
+    Rollups(database).catch_up()
+    return at_once(database, lambda: measure(database, owners, span, dimension))
+
+
+def day(database, dimension="model", owners=Owners((PROJECT,))):
+    return ask(database, owners, Span(DAY * 24, DAY * 24 + 24, "day"), dimension)
 
 
 def test_a_request_counts_once_by_its_last_attempt_and_costs_by_all(database, write) -> None:
@@ -89,17 +96,21 @@ def test_counts_and_costs_without_a_column_are_added(database, write) -> None:
     assert (found.figures.image_output_nusd, found.figures.request_nusd) == (11, 2)
 
 
-def test_other_projects_members_keys_and_times_are_left_out(database, write) -> None:
-    mine = row()
-    write(mine, row(project=raw_id(OTHER)), row(member=raw_id(ids.new("member"))), row(api_key=raw_id(ids.new("key"))))
+def test_other_projects_keys_and_times_are_left_out(database, write) -> None:
+    write(row(), row(project=raw_id(OTHER)), row(api_key=raw_id(ids.new("key"))))
     write(row(at=START - 1), row(at=START + DAY_US))
-    only = day(database, places=[ActivityScope((PROJECT,), MEMBER)], api_key_id=KEY)
-    assert [one.figures.requests for one in only] == [1]
-    assert sum(one.figures.requests for one in day(database)) == 3
-    assert day(database, places=[ActivityScope(())]) == [] and day(database, places=[]) == []
+    assert [one.figures.requests for one in day(database, owners=Owners(key_ids=(KEY,)))] == [2]
+    assert sum(one.figures.requests for one in day(database)) == 2
+    assert day(database, owners=Owners()) == []
 
 
-@pytest.mark.parametrize("dimension", ["model", "api_key", "member", "source"])
+def test_what_is_told_was_summed_up_at_some_moment(database, write) -> None:
+    write(row())
+    [found] = day(database, "total")
+    assert 0 < found.updated_us <= database.now_us() and found.last_hour == DAY * 24
+
+
+@pytest.mark.parametrize("dimension", ["total", "model", "api_key", "source"])
 def test_every_cut_of_the_same_rows_has_the_same_sums(database, write, dimension) -> None:
     dice = random.Random(7)
     rows = [
@@ -108,8 +119,8 @@ def test_every_cut_of_the_same_rows_has_the_same_sums(database, write, dimension
         for _ in range(300)
     ]  # fmt: skip
     write(*rows)
-    span = Span(START, START + DAY_US, HOUR_US)
-    found = measure(database, [ActivityScope((PROJECT,))], span, dimension)
+    owners = Owners(key_ids=(KEY, OTHER)) if dimension == "api_key" else Owners((PROJECT,))
+    found = ask(database, owners, Span(DAY * 24, DAY * 24 + 24, "hour"), dimension)
     by_hour = Counter(r.at // HOUR_US for r in rows)
     assert sum(one.figures.cost_nusd for one in found) == sum(r.cost_nusd for r in rows)
     assert sum(one.figures.input_tokens for one in found) == sum(r.input for r in rows)

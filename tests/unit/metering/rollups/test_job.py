@@ -300,29 +300,24 @@ def test_any_sequence_of_rows_crashes_removals_and_rebuilding_gives_the_plain_su
 
 
 def act(one: World, step: str) -> None:
-    if step == "post":
-        one.post(one.dice.randrange(1, 20))
-    elif step == "retry":
-        one.retry()
-    elif step == "late":
-        one.post(3, late_us=60 * SECOND_US)
-    elif step == "old":  # of a node that is back after weeks
-        one.post(3, ago_us=0)
-        for row in [some_row(one.dice, one.clock.now_us() - 20 * DAY_US, posted_at=one.clock.now_us())]:
-            one.add(row)
-    elif step == "advance":
-        one.rollups.advance()
-    elif step == "purge":
-        one.open = []
-        one.purge.run()
-    elif step == "rebuild":
-        hour = one.clock.now_us() // HOUR_US
-        one.rollups.rebuild(hour - one.dice.randrange(100), hour)
-    elif step.startswith("break"):
+    hour = one.clock.now_us() // HOUR_US
+    if step.startswith("break"):
         one.break_writes(one.dice.randrange(12), step.endswith("after"))
-    elif step == "days":
-        one.open = []
-        one.clock.advance(86_400 * one.dice.randrange(1, 4))
+        return
+    if step in ("purge", "days"):
+        one.open = []  # no attempt follows after days
+    acts = {
+        "post": lambda: one.post(one.dice.randrange(1, 20)),
+        "retry": one.retry,
+        "late": lambda: one.post(3, late_us=60 * SECOND_US),
+        # Of a node that is back after weeks.
+        "old": lambda: one.add(some_row(one.dice, one.clock.now_us() - 20 * DAY_US, posted_at=one.clock.now_us())),
+        "advance": one.rollups.advance,
+        "purge": one.purge.run,
+        "rebuild": lambda: one.rollups.rebuild(hour - one.dice.randrange(100), hour),
+        "days": lambda: one.clock.advance(86_400 * one.dice.randrange(1, 4)),
+    }
+    acts[step]()
 
 
 def count(database: Database) -> int:

@@ -38,7 +38,7 @@ def used(house: House) -> House:
         mine = told_by(person)
         for number in range(20):
             request = (now_us // 1000 - 1000 + number).to_bytes(6, "big") + bytes(8) + bytes([place, number])
-            more = {"request": request, "at": now_us - 1000, **mine}
+            more = {"request": request, "at": now_us - 1000, "posted_at": now_us - 900, **mine}
             costs = {"cost_nusd": 26, "input_nusd": 6, "output_nusd": 4, "extra": extra, "discount_nusd": 2}
             rows = [attempt(attempt=0, error="timeout", status=0, **more), attempt(attempt=1, **more, **costs)]
             fill(database, rows if number % 3 else rows[:1])

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.clock import from_datetime
 from gateway.errors import InvalidRequest
-from gateway.surfaces.management.windows import DAY_US, HOUR_US, read_window
+from gateway.surfaces.management.windows import HOUR_US, read_window
 
 NOW = from_datetime(datetime(2026, 3, 29, 10, 30, tzinfo=UTC))
 
@@ -17,15 +17,32 @@ def span(given: dict) -> tuple[str, str]:
 def test_without_a_wish_it_is_the_last_seven_days_unpadded() -> None:
     window = read_window({}, NOW)
     assert span({}) == ("2026-03-23T00:00:00+00:00", "2026-03-30T00:00:00+00:00")
-    assert window.padding == () and window.granularity == "daily" and window.span.step_us == DAY_US
+    assert window.padding == () and window.granularity == "daily" and window.span.step == "day"
 
 
 @pytest.mark.parametrize("name, hours", [("1h", 2), ("4h", 5), ("24h", 25)])
-def test_ranges_of_hours_are_hourly_to_the_minute(name, hours) -> None:
+def test_ranges_of_hours_begin_with_the_clock_hour_in_which_they_begin(name, hours) -> None:
     window = read_window({"timeRange": name}, NOW)
     assert window.granularity == "hourly" and len(window.padding) == hours
-    assert window.span.end_us - window.span.start_us == int(name[:-1]) * HOUR_US + 1
+    assert window.span.end_us - window.span.start_us == hours * HOUR_US
     assert window.padding[-1] == "2026-03-29T10:00:00"
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns", "Europe/Berlin", "UTC"])
+def test_an_hour_counts_to_the_local_hour_or_day_in_which_it_begins_so_that_none_counts_twice(zone) -> None:
+    days = [
+        read_window({"first": f"2026-03-{day}", "last": f"2026-03-{day}", "timezone": zone}, NOW)
+        for day in (28, 29, 30)
+    ]
+    for before, after in zip(days, days[1:], strict=False):
+        assert before.span.end == after.span.first
+    whole = read_window({"first": "2026-03-28", "last": "2026-03-30", "timezone": zone}, NOW)
+    assert (whole.span.first, whole.span.end) == (days[0].span.first, days[2].span.end)
+    if whole.span.step == "hour":
+        labels = [whole.label(hour) for hour in range(whole.span.first, whole.span.end)]
+        assert labels == sorted(labels) and set(labels) == set(whole.padding)
+    hours = read_window({"timeRange": "24h", "timezone": zone}, NOW)
+    assert (hours.span.first, hours.span.end) == (read_window({"timeRange": "24h"}, NOW).span.first, NOW // HOUR_US + 1)
 
 
 @pytest.mark.parametrize("name, days", [("7d", 7), ("30d", 30), ("365d", 365)])
@@ -48,9 +65,9 @@ def test_days_of_a_zone_begin_at_its_midnight_even_when_the_clock_changes() -> N
 
 def test_a_step_is_named_by_its_day_in_the_zone() -> None:
     window = read_window({"days": 1, "timezone": "Asia/Kolkata"}, NOW)
-    evening = from_datetime(datetime(2026, 3, 28, 18, 30, tzinfo=UTC))
-    assert window.label(evening // window.span.step_us) == "2026-03-29"
-    assert window.label(evening // window.span.step_us - 1) == "2026-03-28"
+    evening = from_datetime(datetime(2026, 3, 28, 19, tzinfo=UTC)) // HOUR_US
+    assert window.span.first == evening and window.label(evening) == "2026-03-29"
+    assert window.label(evening - 1) == "2026-03-28"  # 23:30 there
 
 
 @pytest.mark.parametrize("given", [

@@ -3,13 +3,13 @@
 import peewee
 
 COUNTS = (
-    "rows requests errors client_errors cached_requests byok_requests "
-    "input_tokens output_tokens cached_tokens cache_write_tokens reasoning_tokens"
-).split()
+    *("rows", "requests", "errors", "client_errors", "cached_requests", "byok_requests"),
+    *("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens"),
+)
 AMOUNTS = (
-    "cost byok storage byok_storage input output cached cache_write request image_input image_output "
-    "audio_input audio_output video_output discount"
-).split()
+    *("cost", "byok", "storage", "byok_storage", "input", "output", "cached", "cache_write", "request"),
+    *("image_input", "image_output", "audio_input", "audio_output", "video_output", "discount"),
+)
 
 TABLES = """
 CREATE TABLE rollup (
