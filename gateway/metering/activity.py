@@ -11,7 +11,7 @@ from typing import Any, Literal
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES, ActivityFigures
 from gateway.metering.rollups.reading import Dimension as Column
-from gateway.metering.rollups.reading import Question, ask
+from gateway.metering.rollups.reading import RollupQuestion, ask
 from gateway.metering.rollups.table import HOURS, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
@@ -82,7 +82,7 @@ def measure(
     for series, idents in questions:
         if idents:
             raw = [raw_id(ident) for ident in idents]
-            question = Question(series, raw, span.first, span.end, span.step, columns, figures)
+            question = RollupQuestion(series, raw, span.first, span.end, span.step, columns, figures)
             found += [Row(a.bucket, a.values, a.figures, a.last_hour, a.updated_us) for a in ask(database, question)]
     return found
 

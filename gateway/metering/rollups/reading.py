@@ -19,7 +19,7 @@ Dimension = Literal["owner", "name", "provider"]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RollupQuestion:
     """The sums of a series' `owners` (raw ids) over the hours [first, end) since the epoch: in buckets, and by each
     combination of the dimensions. `figures` are those that are wanted, the others stay 0."""
 
@@ -54,7 +54,7 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
     return database.report(read)
 
 
-def ask(database: Database, question: Question) -> list[Answer]:
+def ask(database: Database, question: RollupQuestion) -> list[Answer]:
     """The answers, in order of bucket and values; only those with usage. Inside `at_once`."""
     found: dict[tuple[int, tuple[bytes | str, ...]], Answer] = {}
     for daily, first, end in _runs(database, question):
@@ -74,7 +74,7 @@ def is_filled(database: Database) -> bool:
     return state is not None and not state.filling
 
 
-def _runs(database: Database, question: Question) -> Iterator[tuple[bool, int, int]]:
+def _runs(database: Database, question: RollupQuestion) -> Iterator[tuple[bool, int, int]]:
     """[first, end) in runs of days that are summed up, True, and of hours."""
     first, end = question.first, question.end
     if question.bucket == "hour":
@@ -106,7 +106,7 @@ def _ready(database: Database, state: State, first: int, end: int) -> Iterator[t
 
 
 def _select(
-    database: Database, question: Question, owners: Sequence[bytes], daily: bool, first: int, end: int
+    database: Database, question: RollupQuestion, owners: Sequence[bytes], daily: bool, first: int, end: int
 ) -> Iterator[Answer]:
     keys = [*BUCKETS[question.bucket], *question.dimensions]
     sums = [f"sum({name})" for name in question.figures]
