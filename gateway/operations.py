@@ -11,6 +11,8 @@ from typing import Any
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult
+from gateway.neutral.request import Request
+from gateway.neutral.speech import SpeechRequest
 
 MESSAGE_TOKENS = 8  # roles and separators around each message or input
 MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
@@ -53,16 +55,22 @@ def check_vectors(request: EmbeddingsRequest, result: EmbeddingsResult) -> None:
         raise UpstreamFailed(f"The provider answered {wanted} inputs with {got} vectors.", upstream_status=200)
 
 
+def text_tokens(request: Request) -> int:
+    """Of a prompt that is one text: a token is at least one byte."""
+    return request.requirements.prompt_bytes + MESSAGE_TOKENS
+
+
 OPERATIONS: dict[str, ModelOperation] = {
     one.name: one
     for one in (
         ModelOperation("chat", ChatRequest, chat_tokens, streams=True),
         ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors),
+        ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),
     )
 }
 # Catalogue entries name these too; no surface asks for them yet.
 UNSERVED = (
-    "images", "image_edits", "speech", "transcriptions", "translations", "moderations", "ocr", "rerank", "videos",
+    "images", "image_edits", "transcriptions", "translations", "moderations", "ocr", "rerank", "videos",
     "realtime", "decisions",
 )  # fmt: skip
 

@@ -66,6 +66,7 @@ RANKS = {
     "gateway.surfaces.tabular": 6.7,
     "gateway.surfaces.request_log": 6.72,
     "gateway.surfaces.listing": 6.7,
+    "gateway.surfaces.json_bodies": 6.75,
     "gateway.surfaces.gate": 6.75,
     "gateway.surfaces.blueprints": 6.8,
     # Each folder of surfaces/ is a layer of its own, blind to the others.

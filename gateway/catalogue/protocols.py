@@ -11,7 +11,7 @@ class ProtocolEntry:
     version_path: str = ""
 
 
-# What carries a protocol out is in `providers/registry.py`; for "prediction" and "elevenlabs" there is nothing yet.
+# What carries a protocol out is in `providers/registry.py`; for "prediction" there is nothing yet.
 PROTOCOLS: dict[str, ProtocolEntry] = {
     "openai": ProtocolEntry(version_path="/v1"),
     "openai-responses": ProtocolEntry(version_path="/v1"),

@@ -26,6 +26,16 @@ class Started(Struct):
 
 
 @final
+class MediaPiece(Struct):
+    """The next bytes of an answer that is a file: sound."""
+
+    data: bytes
+    size: int = 0  # of its text
+    block: int = 0
+    choice: int = 0
+
+
+@final
 class TextDelta(Struct):
     text: str
     block: int = 0
@@ -150,12 +160,14 @@ class Failed(Struct):
     usage: Usage | None = None
 
 
-BlockEvent = TextDelta | RefusalDelta | ReasoningDelta | ToolCallDelta | BlockDone | SourceFound | PartFound
+BlockEvent = (
+    TextDelta | RefusalDelta | ReasoningDelta | ToolCallDelta | BlockDone | SourceFound | PartFound | MediaPiece
+)
 Event = Started | BlockEvent | Notice | NativeChunk | Heartbeat | Progress | Finished | Failed
 Delta = TypeVar("Delta", bound=BlockEvent)
 Batch = list[Event]
 
-CONTENT = (TextDelta, RefusalDelta, ReasoningDelta, ToolCallDelta, SourceFound, PartFound)
+CONTENT = (MediaPiece, TextDelta, RefusalDelta, ReasoningDelta, ToolCallDelta, SourceFound, PartFound)
 
 
 def has_content(event: Event) -> bool:

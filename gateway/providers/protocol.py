@@ -95,7 +95,8 @@ class Way(Struct, eq=False):
 
 class Call(Struct, eq=False):
     """An upstream HTTP call; `body` is sent as it is, one that is no bytes in pieces. `renamed`: the caller's names of
-    functions, by those sent.
+    functions, by those sent. `reader` reads its answer instead of the codec (by the same methods), where that takes
+    what was asked.
 
     `way` is set when other calls of the target have the same URL and headers.
     """
@@ -108,6 +109,7 @@ class Call(Struct, eq=False):
     warnings: tuple[str, ...] = ()  # what of the request this target does not carry, named for the caller
     renamed: dict[str, str] | None = None
     way: Way | None = None
+    reader: Any = None
 
 
 class UpstreamReply(Interface):

@@ -8,13 +8,18 @@ from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.cohere.chat import CohereChat
 from gateway.providers.cohere.embeddings import CohereEmbeddings
+from gateway.providers.elevenlabs import speech as elevenlabs
+from gateway.providers.elevenlabs.speech import ElevenLabsSpeech
+from gateway.providers.failures import upstream_failure
 from gateway.providers.google.auth import AccessTokens, fetch_over
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
+from gateway.providers.google.speech import GoogleSpeech
 from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.openai.responses import OpenAIResponses
+from gateway.providers.openai.speech import OpenAISpeech
 from gateway.providers.openers import Local, Network
 from gateway.providers.protocol import ChatCodec, Codec, Wire
 from gateway.providers.sandbox.server import SandboxServer
@@ -36,18 +41,24 @@ class Resources:
 # A line for each of `catalogue/protocols.py` that is spoken: how it is made. The sandbox speaks the words of the
 # one that it imitates.
 MAKERS: dict[str, Callable[[Resources], Wire]] = {
-    "openai": lambda given: chat_wire("openai", OpenAIChat(given.token), embeddings=OpenAIEmbeddings(given.token)),
-    "sandbox": lambda given: chat_wire("sandbox", OpenAIChat(), embeddings=OpenAIEmbeddings()),
+    "openai": lambda given: _openai("openai", given.token),
+    "sandbox": lambda given: _openai("sandbox", None),
     "openai-responses": lambda given: chat_wire("openai-responses", OpenAIResponses(given.token)),
     "anthropic": lambda given: chat_wire("anthropic", AnthropicMessages(given.token)),
     "google": lambda given: _google(GoogleGenerate(given.token)),
     "bedrock": lambda given: chat_wire("bedrock", BedrockConverse(given.clock)),
     "cohere": lambda given: chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings()),
+    "elevenlabs": lambda given: Wire("elevenlabs", elevenlabs.NAME, upstream_failure, {"speech": ElevenLabsSpeech()}),
 }
 
 
+def _openai(name: str, token: Tokens | None) -> Wire:
+    return chat_wire(name, OpenAIChat(token), embeddings=OpenAIEmbeddings(token), speech=OpenAISpeech(token))
+
+
 def _google(chat: GoogleGenerate) -> Wire:
-    return chat_wire("google", chat, embeddings=GoogleEmbeddings(chat.authorize))
+    embeddings, speech = GoogleEmbeddings(chat.authorize), GoogleSpeech(chat.authorize)
+    return chat_wire("google", chat, embeddings=embeddings, speech=speech)
 
 
 def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:

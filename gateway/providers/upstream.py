@@ -123,7 +123,7 @@ class Upstreams:
         try:
             if not 200 <= reply.status < 300:
                 raise _failure(served, reply, target)
-            result = apart.read(served.codec, reply, relayed)
+            result = apart.read(call.reader or served.codec, reply, relayed)
             if served.check is not None:
                 served.check(request, result)
             if served.tagged:
@@ -275,7 +275,7 @@ class Upstreams:
             self._note_absence(first, reply)
         if not 200 <= reply.status < 300:
             raise _failure(served, reply, target)
-        batches = served.codec.read_stream(reply, relayed)
+        batches = (call.reader or served.codec).read_stream(reply, relayed)
         if served.tagged:
             batches = split_batches(batches)
         if call.renamed:

@@ -45,8 +45,18 @@ class Mint(FakeServer):
         row = {"object": "embedding", "index": 0, "embedding": [0.6, 0.8]}
         return send_json(start, 200, {"object": "list", "data": [row], "model": "leaf", "usage": usage})
 
+    def _speak(self, start: Any, text: str) -> Iterator[bytes]:
+        """Sound counts the characters that it says."""
+        words = _words(text)
+        self.calls.append(Call(words.get("mark", ""), 0, len(text), told=True))
+        gevent.sleep(float(words.get("wait", 0)))
+        start("200 OK", [("Content-Type", "audio/mpeg")])
+        return iter([b"sound " * 20, b"and more"])
+
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         body = json.loads(environ["wsgi.input"].read())
+        if environ["PATH_INFO"].endswith("/audio/speech"):
+            return self._speak(start, body["input"])
         if "input" in body:
             return self._embed(start, body["input"])
         words = _words(body["messages"][-1]["content"])

@@ -37,8 +37,14 @@ external_id = "leaf"
 operations = ["embeddings"]
 context_length = 1000000
 prices = {{ prompt = "0.0003" }}
+
+[[mappings]]
+model = "horn"
+external_id = "horn"
+operations = ["speech"]
+prices = {{ character = "0.0003" }}
 """
-MODEL = "".join(f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n' for one in ("coin", "leaf"))
+MODEL = "".join(f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n' for one in ("coin", "leaf", "horn"))
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
 
 
@@ -69,6 +75,7 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/responses": lambda text: {"input": text, "max_output_tokens": 100},
     # As many bytes as its tokens need for their bound.
     "/v1/embeddings": lambda text: {"model": "mint/leaf", "input": f"{text:<120}"},
+    "/v1/audio/speech": lambda text: {"model": "mint/horn", "input": f"{text:<100}", "voice": "alloy"},
     "/v1/responses/compact": lambda text: {"input": text},
     "/v1/ai/language-model": _prompt,
     "/v3/ai/language-model": _prompt,

@@ -7,7 +7,7 @@ from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.refusals import refuse
 
 Voice = Literal["echo", "template", "tools", "reasoning", "json"]
-ANY = ("chat", "embeddings", "moderations")
+ANY = ("chat", "embeddings", "moderations", "speech")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ PERSONAS: dict[str, Persona] = {
     "slow": Persona("template", directives=Directives(silent=2.0, pace=200.0)),
     "embed": Persona(operations=("embeddings",)),
     "moderate": Persona(operations=("moderations",)),
+    "speak": Persona(operations=("speech",)),
     "cut": _failing(cut=3),
     "malformed": _failing(malformed=2),
     "empty": _failing(empty=True),

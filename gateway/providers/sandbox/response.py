@@ -10,6 +10,7 @@ EVENTS = "text/event-stream; charset=utf-8"
 class Response:
     """`body` of a plain answer, or `frames` of a stream: each one server-sent event, the [DONE] mark left to faults.
 
+    `media` is the type of an answer that is neither JSON nor events; its `frames` are pieces of the file.
     `pieces` is the number of chunks that the answer would have streamed, for its pace; `bare` is the body with an
     empty list where the answers should be.
     """
@@ -19,3 +20,4 @@ class Response:
     streamed: bool = False
     pieces: int = 1
     bare: bytes = b"{}"
+    media: str = ""

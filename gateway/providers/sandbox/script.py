@@ -38,7 +38,7 @@ def stage(response: Response, directives: Directives) -> Script:
     """The script of a 2xx answer with the faults that were asked for."""
     if directives.wrong_content_type:
         return Script(200, {"content-type": "text/html; charset=utf-8"}, (ScriptStep(directives.silent, HTML),))
-    headers = {"content-type": EVENTS if response.streamed else JSON}
+    headers = {"content-type": response.media or (EVENTS if response.streamed else JSON)}
     if directives.empty:
         return Script(200, headers)
     if response.streamed:
@@ -77,6 +77,8 @@ def stage_body(status: int, headers: dict[str, str], body: bytes) -> Script:
 def _stage_stream(response: Response, directives: Directives, headers: dict[str, str]) -> Script:
     frames = list(response.frames)
     place = directives.malformed
+    if response.media:
+        return _stage_file(frames, directives, headers)
     if place is not None and place <= len(frames):
         frames[place - 1] = BROKEN_FRAME
     ending: Ending = "whole"
@@ -91,6 +93,16 @@ def _stage_stream(response: Response, directives: Directives, headers: dict[str,
     elif not directives.no_done:
         frames.append(DONE)
     return Script(200, headers, _pace(frames, directives), ending)
+
+
+def _stage_file(pieces: list[bytes], directives: Directives, headers: dict[str, str]) -> Script:
+    """A file in pieces: whatever was to go wrong in a stream cuts it short."""
+    places = (directives.malformed, directives.error_event, directives.cut, directives.close)
+    cut = next((place for place in places if place is not None), None)
+    ending: Ending = "whole" if cut is None else "cut"
+    if cut is None and directives.stall is not None:
+        cut, ending = directives.stall, "stall"
+    return Script(200, headers, _pace(pieces if cut is None else pieces[:cut], directives), ending)
 
 
 def _pace(frames: list[bytes], directives: Directives) -> tuple[ScriptStep, ...]:

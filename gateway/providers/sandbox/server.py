@@ -13,7 +13,7 @@ from gateway.clock import Clock
 from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
 from gateway.files import whole
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.sandbox import chat, embeddings, moderations, prompt, requests
+from gateway.providers.sandbox import chat, embeddings, moderations, prompt, requests, speech
 from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
 from gateway.providers.sandbox.personas import Persona, find
 from gateway.providers.sandbox.refusals import refuse, write_refusal
@@ -46,6 +46,7 @@ OPERATIONS = {
     "/moderations": SandboxOperation(
         "moderations", moderations.check_moderations, moderations.directive_text, moderations.respond
     ),
+    "/audio/speech": SandboxOperation("speech", speech.check_speech, speech.directive_text, speech.respond),
 }  # fmt: skip
 
 
@@ -100,7 +101,7 @@ class SandboxServer:
             raise UpstreamTimeout(TIMED_OUT)
         if directives.status:
             return _late(stage_status(directives), directives)
-        large = len(call.body) > APART or (directives.tokens or 0) + (directives.reasoning or 0) > APART_TOKENS
+        large = len(raw) > APART or (directives.tokens or 0) + (directives.reasoning or 0) > APART_TOKENS
         make = compute if large else _call
         return _late(stage(make(operation.respond, body, persona, directives), directives), directives)
 

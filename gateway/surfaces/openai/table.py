@@ -1,7 +1,7 @@
 """Every operation in the service's own format, which is OpenAI's where that has one."""
 
 from gateway.surfaces.http import Surface
-from gateway.surfaces.openai import chat, completions, embeddings, explain, key, models
+from gateway.surfaces.openai import chat, completions, embeddings, explain, key, models, speech
 from gateway.surfaces.replies import OPENAI
 
 SURFACE = Surface(
@@ -11,6 +11,7 @@ SURFACE = Surface(
         *chat.OPERATIONS,
         *completions.OPERATIONS,
         *embeddings.OPERATIONS,
+        *speech.OPERATIONS,
         *models.OPERATIONS,
         *explain.OPERATIONS,
         *key.OPERATIONS,

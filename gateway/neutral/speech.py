@@ -1,0 +1,53 @@
+"""A request for speech: a text in, sound out, in pieces as it is made (neutral/events: MediaPiece)."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gateway.neutral.request import Request
+from gateway.neutral.usage import Units, Usage
+
+FORMATS = {
+    "mp3": "audio/mpeg",
+    "opus": "audio/opus",
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+    "wav": "audio/wav",
+    "pcm": "audio/pcm",
+}
+LEAST_SPEED, MOST_SPEED = 0.25, 4.0
+# Speakers read some 15 characters a second; makers count 20 to 25 tokens for a second of speech. Numbers and signs are
+# read out at many times their length, so a bound has room.
+TOKENS_A_CHARACTER, MOST_TOKENS_A_CHARACTER = 1.7, 16
+BYTES_A_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechInput:
+    """What is to be said. `voice` and `format` "": the model's own first; `speed` 1 is the usual."""
+
+    text: str
+    voice: str = ""
+    format: str = ""
+    speed: float = 1.0
+    instructions: str = ""
+
+
+class SpeechRequest(Request, eq=False):
+    """`decode` gives a SpeechInput."""
+
+    operation: ClassVar[str] = "speech"
+
+
+def format_among(wanted: str, offered: tuple[str, ...]) -> str:
+    """The format that is made: the one asked for, else the first that is offered (none listed: all are)."""
+    return wanted or (offered[0] if offered else next(iter(FORMATS)))
+
+
+def units_of(wanted: SpeechInput) -> Units:
+    """What speech may count as, whether its model is billed by characters or by tokens."""
+    characters, longer = len(wanted.text), 1 / min(wanted.speed, 1.0)
+    text = -(-len((wanted.text + wanted.instructions).encode("utf-8", "replace")) // BYTES_A_TOKEN)
+    most = Usage(characters=characters, output_audio=math.ceil(characters * MOST_TOKENS_A_CHARACTER * longer) + 64)
+    made = math.ceil(characters * TOKENS_A_CHARACTER / wanted.speed)
+    return Units(most, Usage(input=text, characters=characters, output_audio=made))

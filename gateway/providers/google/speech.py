@@ -1,0 +1,113 @@
+"""Speech of Google's models: generateContent with sound for an answer, which is PCM.
+
+Facts: Gemini API, "Speech generation": responseModalities, speechConfig; the answer's mime type names its rate
+(audio/L16;codec=pcm;rate=24000), sixteen bits, one channel.
+"""
+
+import re
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import json
+
+from gateway.dialects import google as dialect
+from gateway.errors import GatewayError, NotSupported, UpstreamFailed
+from gateway.neutral.events import Batch, Failed, Finished, MediaPiece, Started
+from gateway.neutral.request import Native
+from gateway.neutral.speech import SpeechInput, SpeechRequest
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.google.generate import WHOLE, Authorize, address_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.speech_pieces import as_wav, format_of, voice_of
+from gateway.threads import compute
+
+RATE = re.compile(r"rate=(\d{4,6})")
+USUAL_RATE = 24000
+PIECE = 1 << 17
+WAV = "wav"
+
+
+class GoogleSpeech:
+    """POST {address}/models/{model}:generateContent. `authorize` puts the credential into headers."""
+
+    dialect = dialect.NAME
+    waits = True  # for a token
+
+    def __init__(self, authorize: Authorize) -> None:
+        self._authorize = authorize
+
+    def write(self, request: SpeechRequest, target: Target) -> Call:
+        """The call. NotSupported for a voice or format that the model lacks; instructions stand before the text, as the
+        guide has it."""
+        wanted: SpeechInput = request.content()
+        text = f"{wanted.instructions}:\n{wanted.text}" if wanted.instructions else wanted.text
+        speech: dict[str, Any] = {}
+        if voice := voice_of(wanted, target):
+            speech["voiceConfig"] = {"prebuiltVoiceConfig": {"voiceName": voice}}
+        body = {
+            "contents": [{"role": "user", "parts": [{"text": text}]}],
+            "generationConfig": {"responseModalities": ["AUDIO"], "speechConfig": speech},
+        }
+        warnings = (f"speed is not supported by {target.mapping.key} and was left out.",) if wanted.speed != 1.0 else ()
+        headers = {name.lower(): value for name, value in target.provider.headers.items()}
+        headers["content-type"] = headers["accept"] = "application/json"
+        self._authorize(headers, target)
+        reader = _SoundReader(format_of(wanted, target) == WAV)
+        return Call("POST", address_of(target, WHOLE), headers, json.encode(body), False, warnings, reader=reader)
+
+    def relay(self, native: Native, request: SpeechRequest, target: Target) -> Call:
+        """No caller speaks this dialect."""
+        raise NotSupported("A request in this dialect cannot be relayed.")
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> Any:
+        """It comes in pieces only."""
+        raise UpstreamFailed(ODD, upstream_status=200)
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+        """As PCM; a call brings the reader that makes of it what was asked."""
+        return _SoundReader(wav=False).read_stream(reply, relayed)
+
+
+class _SoundReader:
+    """Makes a file of the PCM in an answer."""
+
+    def __init__(self, wav: bool) -> None:
+        self._wav = wav
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+        try:
+            sound, usage, model = compute(self._read, reply.read_all())
+        except GatewayError as error:
+            yield [Failed(error)]
+            return
+        yield [Started(model)]
+        for at in range(0, len(sound), PIECE):
+            yield [MediaPiece(sound[at : at + PIECE])]
+        yield [Finished("stop", usage)]
+
+    def _read(self, body: bytes) -> tuple[bytes, Usage | None, str]:
+        wire = read_object(body)
+        try:
+            feedback = wire.get("promptFeedback") or {}
+            parts = [] if feedback.get("blockReason") else wire["candidates"][0].get("content", {}).get("parts", [])
+            found = [part["inlineData"] for part in parts if "inlineData" in part]
+            samples = b"".join(b64decode(one["data"], validate=True) for one in found)
+            rate = RATE.search(found[0].get("mimeType", "")) if found else None
+            usage, model = _usage_of(wire), wire.get("modelVersion") or ""
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+        if not samples:
+            raise UpstreamFailed(EMPTY, upstream_status=200)
+        sound = as_wav(samples, int(rate[1]) if rate else USUAL_RATE) if self._wav else samples
+        return sound, usage, model if isinstance(model, str) else ""
+
+
+def _usage_of(wire: dict[str, Any]) -> Usage | None:
+    told = wire.get("usageMetadata")
+    if not told:
+        return None
+    return Usage(
+        input=read_count(told.get("promptTokenCount")), output_audio=read_count(told.get("candidatesTokenCount"))
+    )

@@ -1,0 +1,136 @@
+"""Speech in OpenAI's format: the call, and its answer as bytes or as events.
+
+Facts: Audio API reference, "Create speech" and its stream events. Models that are billed by tokens tell their usage
+only in events, which `speech_events` in a mapping's `extra` asks for.
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+from msgspec import json
+
+from gateway.dialects import openai as dialect
+from gateway.errors import GatewayError, NotSupported, UpstreamFailed
+from gateway.neutral.events import Batch, Event, Failed, Finished, MediaPiece, Started
+from gateway.neutral.request import Native
+from gateway.neutral.speech import SpeechInput, SpeechRequest
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS
+from gateway.providers.failures import stream_failure, truncated
+from gateway.providers.openai.address import Tokens, address_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.speech_pieces import format_of, read_binary, voice_of
+from gateway.providers.sse import read_batches
+
+PATH = "/audio/speech"
+ASKS_EVENTS = "speech_events"
+EVENT_STREAM = "text/event-stream"
+USUAL_SPEED = 1.0
+
+
+class OpenAISpeech:
+    """POST {address}/audio/speech. `tokens` as for OpenAIChat."""
+
+    dialect = dialect.NAME
+    waits = False
+
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._tokens = tokens
+
+    def write(self, request: SpeechRequest, target: Target) -> Call:
+        """The call. NotSupported for a voice or format that the model lacks."""
+        wanted: SpeechInput = request.content()
+        body: dict[str, Any] = {
+            "model": target.mapping.external_id,
+            "input": wanted.text,
+            "voice": voice_of(wanted, target),
+            "response_format": format_of(wanted, target),
+        }
+        if wanted.speed != USUAL_SPEED:
+            body["speed"] = wanted.speed
+        warnings = []
+        if wanted.instructions and target.mapping.extra.get("no_instructions"):
+            warnings.append(f"instructions is not supported by {target.mapping.key} and was left out.")
+        elif wanted.instructions:
+            body["instructions"] = wanted.instructions
+        if target.mapping.extra.get(ASKS_EVENTS):
+            body["stream_format"] = "sse"
+        url, headers = address_of(target, PATH, self._tokens)
+        headers["content-type"] = "application/json"
+        headers["accept"] = EVENT_STREAM if ASKS_EVENTS in target.mapping.extra else "*/*"
+        return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
+
+    def relay(self, native: Native, request: SpeechRequest, target: Target) -> Call:
+        """Every call is written anew."""
+        raise NotSupported("A request for speech is not relayed.")
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> Any:
+        """It comes in pieces only."""
+        raise UpstreamFailed(ODD, upstream_status=200)
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+        """The sound as it comes, and its usage where it came as events."""
+        if EVENT_STREAM in reply.headers.get("content-type", "").lower():
+            return read_batches(reply, _SpeechEvents())
+        return read_binary(reply)
+
+
+class _SpeechEvents:
+    """speech.audio.delta brings sound in base64, speech.audio.done the usage; nothing else is an end."""
+
+    def __init__(self) -> None:
+        self._started = self._content = False
+
+    def take(self, pieces: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+        batch: Batch = []
+        for _, data in pieces:
+            event = self._read(data)
+            if event is not None:
+                batch.append(event)
+            if isinstance(event, Finished | Failed):
+                return self._opened(batch), True
+        return self._opened(batch), False
+
+    def finish(self, pieces: list[tuple[str, bytes]]) -> Batch:
+        batch, done = self.take(pieces)
+        return batch if done else [*batch, Failed(truncated())]
+
+    def fail(self, error: GatewayError) -> Batch:
+        return self._opened([Failed(error)])
+
+    def _opened(self, batch: Batch) -> Batch:
+        if batch and not self._started:
+            self._started = True
+            return [Started(), *batch]
+        return batch
+
+    def _read(self, data: bytes) -> Event | None:
+        try:
+            wire = orjson.loads(data)
+            if wire.get("error") or wire.get("type") == "error":
+                return Failed(stream_failure(wire))
+            if wire["type"] == "speech.audio.delta":
+                sound = b64decode(wire["audio"], validate=True)
+                self._content = self._content or bool(sound)
+                return MediaPiece(sound) if sound else None
+            if wire["type"] == "speech.audio.done":
+                return Finished("stop", _usage_of(wire)) if self._content else Failed(_odd(EMPTY))
+        except orjson.JSONDecodeError:
+            return Failed(_odd(NOT_JSON))
+        except (*SHAPE_ERRORS, binascii.Error):
+            return Failed(_odd(ODD))
+        return None
+
+
+def _usage_of(wire: dict[str, Any]) -> Usage | None:
+    told = wire.get("usage")
+    if not told:
+        return None
+    return Usage(input=read_count(told.get("input_tokens")), output_audio=read_count(told.get("output_tokens")))
+
+
+def _odd(message: str) -> UpstreamFailed:
+    return UpstreamFailed(message, upstream_status=200)

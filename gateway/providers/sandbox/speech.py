@@ -1,0 +1,77 @@
+"""Speech: a file as long as the text takes to read, which holds the text.
+
+Facts: Audio API reference, "Create speech" and its stream events.
+"""
+
+from base64 import b64encode
+from typing import Any
+
+import orjson
+
+from gateway.neutral.speech import FORMATS
+from gateway.providers.sandbox import sounds
+from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of
+from gateway.providers.sandbox.counting import count
+from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.refusals import refuse
+from gateway.providers.sandbox.response import Response
+
+VOICES = ("calm", "bright")
+CHARACTERS_A_SECOND = 15
+MOST_CHARACTERS = 4096  # as the reference has it
+TOKENS_A_SECOND = 20
+PIECE = 16_384
+
+
+def check_speech(body: dict[str, Any]) -> None:
+    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    check_fields(body, FIELDS, ("model", "input", "voice"))
+
+
+def directive_text(body: dict[str, Any]) -> str:
+    """Where directives are looked for: what is to be said."""
+    return body["input"]
+
+
+def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
+    """The answer to a checked body: the file in pieces, or events of them."""
+    text, made = strip(body["input"]), body.get("response_format") or "mp3"
+    seconds = max(0.1, len(text) / CHARACTERS_A_SECOND / (body.get("speed") or 1.0))
+    sound = sounds.make(made, seconds, text)
+    pieces = [sound[at : at + PIECE] for at in range(0, len(sound), PIECE)]
+    if body.get("stream_format") != "sse":
+        return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[made])
+    frames = [_event({"type": "speech.audio.delta", "audio": b64encode(one).decode()}) for one in pieces]
+    tokens, heard = count(text), round(seconds * TOKENS_A_SECOND)
+    usage = {"input_tokens": tokens, "output_tokens": heard, "total_tokens": tokens + heard}
+    done: dict[str, Any] = {"type": "speech.audio.done"}
+    frames.append(_event(done if directives.no_usage else done | {"usage": usage}))
+    return Response(frames=tuple(frames), streamed=True, pieces=len(pieces))
+
+
+def _event(wire: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(wire) + b"\n\n"
+
+
+def _input(value: Any, param: str) -> None:
+    of(str)(value, param)
+    if not value:
+        raise refuse(f"Invalid '{param}': empty string.", param, "empty_string")
+    if len(value) > MOST_CHARACTERS:
+        raise refuse(
+            f"Invalid '{param}': string too long. Expected a string with maximum length {MOST_CHARACTERS}.",
+            param,
+            "string_above_max_length",
+        )
+
+
+FIELDS: dict[str, Check] = {
+    "model": of(str),
+    "input": _input,
+    "voice": one_of(*VOICES),
+    "response_format": one_of(*FORMATS),
+    "speed": between(0.25, 4.0),
+    "instructions": of(str),
+    "stream_format": one_of("audio", "sse"),
+}

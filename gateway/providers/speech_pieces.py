@@ -1,0 +1,70 @@
+"""What all makers of sound share: voices and formats of a mapping, and a binary answer as batches of pieces."""
+
+import struct
+from collections.abc import Iterator
+
+from gateway.errors import GatewayError, NotSupported, UpstreamFailed
+from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, MediaPiece, Started
+from gateway.neutral.speech import FORMATS, SpeechInput, format_among
+from gateway.neutral.usage import Usage
+from gateway.providers.answers import EMPTY, ODD
+from gateway.providers.protocol import Target, UpstreamReply
+
+WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
+
+
+def format_of(wanted: SpeechInput, target: Target) -> str:
+    """The format to be made. NotSupported for one that the mapping lacks."""
+    offered = target.mapping.formats or tuple(FORMATS)
+    chosen = format_among(wanted.format, offered)
+    if chosen not in offered:
+        raise NotSupported(
+            f"{target.mapping.key} makes no {chosen}; it makes {', '.join(offered)}.",
+            param="response_format",
+            code="unsupported_format",
+        )
+    return chosen
+
+
+def voice_of(wanted: SpeechInput, target: Target) -> str:
+    """The voice, as the mapping spells it; its first where none is asked for. NotSupported for one that it lacks."""
+    offered = target.mapping.voices
+    if not offered:
+        return wanted.voice
+    if not wanted.voice:
+        return offered[0]
+    known = next((voice for voice in offered if voice.lower() == wanted.voice.lower()), "")
+    if not known:
+        raise NotSupported(
+            f"{target.mapping.key} has no voice {wanted.voice[:64]!r}; it has {', '.join(offered)}.",
+            param="voice",
+            code="unsupported_voice",
+        )
+    return known
+
+
+def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Batch]:
+    """The bytes of a 2xx answer as they come. One in text or JSON is none, and neither is an empty one."""
+    kind = reply.headers.get("content-type", "").lower()
+    if "json" in kind or kind.startswith("text/"):
+        yield [Failed(UpstreamFailed(ODD, upstream_status=200))]
+        return
+    yield [Started()]
+    found = False
+    try:
+        for chunk in reply.chunks():
+            found = found or bool(chunk)
+            yield [MediaPiece(chunk)] if chunk else [Heartbeat()]
+    except GatewayError as error:
+        yield [Failed(error)]
+        return
+    yield [Finished("stop", usage)] if found else [Failed(UpstreamFailed(EMPTY, upstream_status=200))]
+
+
+def as_wav(samples: bytes, rate: int, channels: int = 1, bits: int = 16) -> bytes:
+    """PCM samples as a WAV file."""
+    frame, size = channels * bits // 8, len(samples)
+    head = WAV_HEAD.pack(
+        b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, channels, rate, rate * frame, frame, bits, b"data", size
+    )
+    return head + samples

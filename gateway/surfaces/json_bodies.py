@@ -1,0 +1,35 @@
+"""JSON bodies of the service's own format, decoded and checked by their schema."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from msgspec import DecodeError, ValidationError
+from msgspec.json import Decoder
+
+from gateway.settings import LimitSettings
+from gateway.surfaces import caps
+from gateway.surfaces.loose import decode_again
+from gateway.surfaces.validation_errors import explain, unreadable
+
+T = TypeVar("T")
+
+
+def read_json(limits: LimitSettings, decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str, ...]]) -> T:
+    """The body of a request. `choices` are the words that fields take, by name.
+
+    InvalidRequest `invalid_json`, `request_too_complex`, or `invalid_parameters` with `param` set.
+    """
+    return caps.read(limits, raw, _decode, decoder, raw, choices)
+
+
+def _decode(decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str, ...]]) -> T:
+    try:
+        return decoder.decode(raw)
+    except ValidationError as error:
+        try:
+            mended: T = decode_again(decoder, raw, error)
+        except ValidationError as still:
+            raise explain(str(still), choices) from None
+        return mended
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise unreadable(error) from None

@@ -1,0 +1,171 @@
+"""POST /v1/audio/speech (HTTP reference, section 3.11)."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import orjson
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+
+from gateway.billing.outcome import Outcome
+from gateway.catalogue.prices import cost_of
+from gateway.engine.executor import StreamedAnswer
+from gateway.errors import StreamTruncated
+from gateway.money import format_usd
+from gateway.neutral.events import Batch, Failed, Finished, MediaPiece
+from gateway.neutral.request import Options, Requirements
+from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of
+from gateway.neutral.usage import Usage
+from gateway.services import Services
+from gateway.surfaces import auth, replies
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
+
+ID_PREFIX = "speech-"
+COST = "x-llmgateway-cost"
+CHOICES = {
+    "response_format": tuple(FORMATS),
+    "stream_format": ("audio", "sse"),
+    "routing": ("auto", "price", "throughput", "latency"),
+}
+Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class SpeechBody(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    model: Name
+    input: Text
+    voice: str | None = None
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None = None
+    speed: Annotated[float, Meta(ge=0.25, le=4)] | None = None
+    instructions: Annotated[str, Meta(max_length=100_000)] | None = None
+    stream_format: Literal["audio", "sse"] | None = None
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+
+
+DECODER = Decoder(SpeechBody)
+
+
+def speak(services: Services, inbound: Inbound) -> Outbound:
+    """The text as sound: the file itself, or events of its pieces."""
+    context = auth.admit(services, inbound, SpeechRequest.operation)
+    body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+    request = read(body)
+    stream = services.engine.executor.stream(context, request)
+    facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
+    if body.stream_format == "sse":
+        headers = headers_of(facts, services.clock, streamed=True)
+        return replies.stream_reply(_frames(stream, facts), context.shown_id, headers)
+    return _reply(services, stream, facts, body.response_format or "")
+
+
+def read(body: SpeechBody) -> SpeechRequest:
+    """The neutral request."""
+    wanted = SpeechInput(
+        body.input, body.voice or "", body.response_format or "", body.speed or 1.0, body.instructions or ""
+    )
+    size = len((wanted.text + wanted.instructions).encode("utf-8", "replace"))
+    needs = Requirements(stream=True, max_tokens=0, prompt_bytes=size, messages=1, units=units_of(wanted))
+    return SpeechRequest(body.model, needs, lambda: wanted, Options(routing=body.routing or ""))
+
+
+def _reply(services: Services, stream: StreamedAnswer, facts: Facts, asked: str) -> Outbound:
+    """The file. Its first piece waits for the second: what is whole by then has its length and its cost in the head,
+    and the last piece of all leaves only once it is settled."""
+    batches = iter(stream)
+    try:
+        first, ended = _next_piece(batches)
+        second, ended = (b"", True) if ended else _next_piece(batches)
+    except BaseException:
+        stream.close()
+        raise
+    headers = headers_of(facts, services.clock, streamed=not ended)
+    if not ended and (known := _known_cost(facts.outcome, facts.context.at_us)):
+        headers.append((COST, known))
+    made = format_among(asked, facts.serving.target.mapping.formats)
+    named = [("Content-Type", FORMATS[made]), *replies.PRIVATE, ("x-request-id", facts.context.shown_id), *headers]
+    if ended:
+        stream.close()
+        return Outbound(200, named, first + second)
+    return Outbound(200, named, _pieces(stream, batches, first, second))
+
+
+def _next_piece(batches: Iterator[Batch]) -> tuple[bytes, bool]:
+    """The next bytes, and whether they were the last. Raises what ended the answer instead."""
+    for batch in batches:
+        found = b"".join(event.data for event in batch if type(event) is MediaPiece)
+        last = batch[-1]
+        if type(last) is Failed:
+            raise last.error
+        if type(last) is Finished:
+            return found, True
+        if found:
+            return found, False
+    raise StreamTruncated("The provider's answer ended before it was complete.")
+
+
+def _pieces(stream: StreamedAnswer, batches: Iterator[Batch], first: bytes, second: bytes) -> Iterator[bytes]:
+    pieces = _write_pieces(stream, batches, first, second)
+    next(pieces)
+    return pieces
+
+
+def _write_pieces(stream: StreamedAnswer, batches: Iterator[Batch], first: bytes, second: bytes) -> Iterator[bytes]:
+    """One piece behind the provider; an answer that breaks ends the connection, so that it cannot look whole."""
+    try:
+        yield b""  # taken at once: from here on what closes this runs its end
+        yield first
+        held, ended = second, False
+        while not ended:
+            piece, ended = _next_piece(batches)
+            if held and piece:
+                yield held
+            held = piece or held
+        yield held
+    finally:
+        stream.close()
+
+
+def _known_cost(outcome: Outcome, at_us: int) -> str:
+    """What it will cost where that is known before it is made: by the characters alone; else ""."""
+    mapping = outcome.serving.target.mapping
+    units = outcome.request.requirements.units
+    if units is None or any(prices.base.prompt or prices.base.completion for prices in mapping.prices):
+        return ""
+    return format_usd(cost_of(Usage(characters=units.likely.characters), mapping, at_us).total)
+
+
+def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
+    return replies.write_frames(stream, lambda batch: _write_events(batch, facts), error_frame)
+
+
+def _write_events(batch: Batch, facts: Facts) -> bytes:
+    sent = []
+    for event in batch:
+        if type(event) is MediaPiece:
+            sent.append(_event({"type": "speech.audio.delta", "audio": b64encode(event.data).decode()}))
+        elif type(event) is Failed:
+            sent.append(error_frame(event.error))
+        elif type(event) is Finished:
+            used = facts.usage
+            usage = {
+                "input_tokens": used.input_total,
+                "output_tokens": used.output_total,
+                "total_tokens": used.input_total + used.output_total,
+            }
+            sent.append(_event({"type": "speech.audio.done", "usage": usage | facts.cost()}))
+    return b"".join(sent) or KEEP_ALIVE
+
+
+def _event(body: dict) -> bytes:
+    return b"data: " + orjson.dumps(body) + b"\n\n"
+
+
+ABOUT = About("Speech from text", request=SpeechBody, answer={"type": "string", "format": "binary"}, media="audio/*")
+
+OPERATIONS = (Operation("POST", "/v1/audio/speech", speak, body="json", paid=True, about=ABOUT),)

@@ -1,0 +1,173 @@
+"""Speech through the whole gateway, with the official SDK: every maker and format, exact money, nothing cut short."""
+
+import io
+import json
+from base64 import b64decode
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import soundfile
+from fakes.speakers import TOKENS_IN, TOKENS_OUT, FakeSpeakers, sound_of
+from openai import OpenAI
+from support.gateways import LocalGateway
+from support.shared import Share
+
+from gateway.metering.usage_table import find
+
+TEXT = "The quick brown fox jumps over the lazy dog, said Zoë."
+SANDBOX = "sandbox/sandbox-speak"
+# Model → cost of TEXT in nano-dollars: 12 tokens in and 250 of sound, or its characters.
+COSTS = {
+    "openai/gpt-4o-mini-tts": 12 * 600 + 250 * 12_000,
+    "openai/tts-1": len(TEXT) * 15_000,
+    "openai/tts-1-hd": len(TEXT) * 30_000,
+    "google-ai-studio/gemini-3.8-flash-tts": 12 * 500 + 250 * 9_000,
+    "elevenlabs/eleven-multilingual-v2": len(TEXT) * 100_000,
+    "elevenlabs/eleven-flash-v2.5": len(TEXT) * 50_000,
+    SANDBOX: len(TEXT) * 15_000,
+}
+STREAMED = ("openai/gpt-4o-mini-tts", "openai/tts-1")
+
+
+@pytest.fixture
+def upstream(share: Share) -> FakeSpeakers:
+    return share.fake(FakeSpeakers)
+
+
+@pytest.fixture
+def house(share: Share, upstream: FakeSpeakers) -> LocalGateway:
+    return share.gateway(
+        {
+            "LLM_OPENAI_API_KEY": "sk-upstream",
+            "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1",
+            "LLM_GOOGLE_AI_STUDIO_API_KEY": "google-key",
+            "LLM_GOOGLE_AI_STUDIO_BASE_URL": f"{upstream.address}/v1beta",
+            "LLM_ELEVENLABS_API_KEY": "eleven-key",
+            "LLM_ELEVENLABS_BASE_URL": f"{upstream.address}/eleven/v1",
+        }
+    )
+
+
+@pytest.fixture
+def sdk(house: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+
+
+def post(house: LocalGateway, **body: Any) -> httpx.Response:
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        return http.post(
+            f"{house.url}/audio/speech",
+            json={"model": "openai/tts-1", "input": TEXT} | body,
+            headers={"Authorization": f"Bearer {house.key}"},
+        )
+
+
+def rows_of(house: LocalGateway, shown_id: str) -> list[Any]:
+    house.services.store.journal.flush(5)
+    return find(house.services.store.database, shown_id)
+
+
+@pytest.mark.parametrize("model", COSTS)
+def test_every_maker_speaks_and_is_billed_to_the_nano_dollar(house, sdk, model):
+    sent = sdk.audio.speech.with_raw_response.create(model=model, input=TEXT, voice="", response_format="wav")
+    sound = sent.content
+    assert sound.endswith(sound_of(TEXT)) or model == SANDBOX
+    (row,) = rows_of(house, sent.headers["x-request-id"])
+    assert (row.cost_nusd, row.operation, row.usage_basis) == (
+        COSTS[model],
+        "speech",
+        "estimated" if "tts-1" in model or "eleven" in model or model == SANDBOX else "provider",
+    )
+
+
+@pytest.mark.parametrize("model", [one for one in COSTS if one not in STREAMED[:1]])
+def test_what_it_costs_stands_in_the_head_where_it_is_known_by_then(house, model):
+    answer = post(house, model=model, response_format="pcm")
+    assert float(answer.headers["x-llmgateway-cost"]) * 10**9 == pytest.approx(COSTS[model])
+
+
+@pytest.mark.parametrize("format", ["mp3", "opus", "flac", "wav"])
+def test_files_of_the_sandbox_are_real_and_as_long_as_the_text(sdk, format):
+    sound = sdk.audio.speech.create(model=SANDBOX, input=TEXT, voice="calm", response_format=format)
+    samples, rate = soundfile.read(io.BytesIO(sound.content))
+    assert len(samples) / rate == pytest.approx(len(TEXT) / 15, abs=0.06)
+    assert sound.response.headers["content-type"].startswith("audio/")
+
+
+@pytest.mark.parametrize(
+    ("model", "format", "kind", "begin"),
+    [
+        ("openai/tts-1", None, "audio/mpeg", b"The"),
+        ("openai/tts-1", "opus", "audio/opus", b"The"),
+        ("google-ai-studio/gemini-3.8-flash-tts", None, "audio/wav", b"RIFF"),
+        ("google-ai-studio/gemini-3.8-flash-tts", "pcm", "audio/pcm", b"The"),
+        ("elevenlabs/eleven-flash-v2.5", None, "audio/mpeg", b"The"),
+        (SANDBOX, "aac", "audio/aac", b"ID3"),
+    ],
+)
+def test_each_maker_has_its_usual_format_and_the_head_names_it(house, model, format, kind, begin):
+    answer = post(house, model=model, **({"response_format": format} if format else {}))
+    assert answer.headers["content-type"] == kind and answer.content.startswith(begin)
+
+
+@pytest.mark.parametrize("model", [*STREAMED, SANDBOX, "google-ai-studio/gemini-3.8-flash-tts"])
+def test_events_bring_the_same_sound_and_the_usage(house, sdk, model):
+    whole = post(house, model=model, response_format="pcm").content
+    sound, done = b"", None
+    answer = post(house, model=model, response_format="pcm", stream_format="sse")
+    for line in answer.text.split("\n\n"):
+        event = json.loads(line[6:]) if line.startswith("data: ") else {}
+        if event.get("type") == "speech.audio.delta":
+            sound += b64decode(event["audio"])
+        elif event:
+            done = event
+    assert sound == whole and done["type"] == "speech.audio.done"
+    assert done["usage"]["cost"] * 10**9 == pytest.approx(COSTS[model])
+    if model == STREAMED[0]:
+        assert (done["usage"]["input_tokens"], done["usage"]["output_tokens"]) == (TOKENS_IN, TOKENS_OUT)
+
+
+@pytest.mark.parametrize("model", STREAMED)
+def test_a_broken_answer_never_looks_whole(house, upstream, monkeypatch, model):
+    monkeypatch.setattr(upstream, "broken", True)
+    try:
+        assert post(house, model=model).status_code == 502  # nothing had left yet
+    except httpx.RemoteProtocolError:
+        pass  # the connection ended in the middle of the file
+    streamed = post(house, model=model, stream_format="sse").text
+    assert "event: error" in streamed and "speech.audio.done" not in streamed
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({"voice": "nobody"}, "voice", "unsupported_voice"),
+        ({"model": "google-ai-studio/gemini-3.8-flash-tts", "response_format": "mp3"}, "response_format", ""),
+        ({"response_format": "ogg"}, "response_format", "invalid_parameters"),
+        ({"speed": 9}, "speed", "invalid_parameters"),
+        ({"input": ""}, "input", "invalid_parameters"),
+        ({"model": "openai/gpt-5.6-luna"}, "", "model_not_supported"),
+    ],
+)
+def test_what_a_model_cannot_do_is_refused_by_name_before_any_call(house, upstream, body, param, code):
+    before = len(upstream.calls)
+    answer = post(house, **body)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and len(upstream.calls) == before
+    assert error["param"] == param or not param
+    assert error["code"] == code or not code
+
+
+def test_a_failing_provider_is_the_providers_failure(house, sdk, upstream):
+    upstream.script(500, 500)
+    with pytest.raises(openai.APIStatusError) as caught:
+        sdk.audio.speech.create(model="openai/tts-1", input=TEXT, voice="alloy")
+    assert caught.value.status_code == 502
+
+
+def test_a_model_without_events_is_told_what_is_left_out(house):
+    answer = post(house, model="elevenlabs/eleven-flash-v2.5", instructions="whisper", speed=3)
+    assert "instructions" in answer.headers["x-llmgateway-warnings"]
+    assert "speed was taken as 1.2" in answer.headers["x-llmgateway-warnings"]
