@@ -90,10 +90,8 @@ SHAPES: dict[str, Callable[[int], Conversation]] = {
 }
 
 
-CODECS = {
-    name: make(Resources(None, FakeClock(), lambda secret: "t")).codecs["chat"]  # type: ignore[arg-type]
-    for name, make in MAKERS.items()
-}
+WIRES = {name: make(Resources(None, FakeClock(), lambda secret: "t")) for name, make in MAKERS.items()}  # type: ignore[arg-type]
+CODECS = {name: wire.codecs["chat"] for name, wire in WIRES.items() if "chat" in wire.codecs}
 
 
 def target_of(protocol: str, *quirks: str) -> Target:
