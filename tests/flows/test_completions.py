@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.server import FakeServer, headers_of, send_json
-from openai import BadRequestError, OpenAI
+from openai import APIError, BadRequestError, OpenAI
 from support.gateways import LocalGateway
 from support.shared import Share
 
@@ -88,7 +88,41 @@ def test_a_provider_that_fills_gaps_is_asked_so(filling: LocalGateway, filler: F
     assert "messages" not in body
 
 
+def test_several_prompts_are_answered_in_one_call_and_billed_exactly(client: OpenAI, upstream: FakeOpenAI) -> None:
+    one = client.completions.create(model=MODEL, prompt="a")
+    prompts = ["a", "b", "c", "d", "e", "f"]
+    upstream.calls.clear()
+    answer = client.completions.create(model=MODEL, prompt=prompts, echo=True)
+    assert [choice.index for choice in answer.choices] == list(range(6))
+    assert [choice.text[0] for choice in answer.choices] == prompts
+    sent = [call.body["messages"][0]["content"] for call in upstream.calls]
+    assert sorted(sent) == prompts and sent[0] == "a"
+    assert answer.usage.completion_tokens == 6 * one.usage.completion_tokens
+    assert round(answer.usage.cost * 1e9) == 6 * round(one.usage.cost * 1e9)
+    assert len(set(answer.metadata["log_ids"])) == 6 and answer.metadata["log_ids"][0] == answer.metadata["log_id"]
+
+
+def test_several_prompts_are_streamed_one_after_the_other(client: OpenAI, upstream: FakeOpenAI) -> None:
+    whole = client.completions.create(model=MODEL, prompt=["a", "b"])
+    chunks = list(client.completions.create(model=MODEL, prompt=["a", "b"], stream=True))
+    texts = {0: "", 1: ""}
+    for chunk in chunks[:-1]:
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == {choice.index: choice.text for choice in whole.choices} and len({c.id for c in chunks}) == 1
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    assert round(chunks[-1].usage.cost * 1e9) == round(whole.usage.cost * 1e9)
+
+
+def test_a_prompt_that_fails_is_the_error_of_the_call(client: OpenAI, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("fine"), Answer(status=400))
+    with pytest.raises(BadRequestError):
+        client.completions.create(model=MODEL, prompt=["a", "b"])
+    upstream.script(Answer("fine"), Answer(status=400))
+    with pytest.raises(APIError):
+        list(client.completions.create(model=MODEL, prompt=["a", "b"], stream=True))
+
+
 def test_what_is_wrong_is_told_and_costs_nothing(client: OpenAI, upstream: FakeOpenAI) -> None:
     with pytest.raises(BadRequestError) as caught:
-        client.completions.create(model=MODEL, prompt=["a", "b"])
+        client.completions.create(model=MODEL, prompt=[1, 2])
     assert caught.value.param == "prompt" and not upstream.calls

@@ -27,11 +27,13 @@ from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.loose import decode_again
 from gateway.surfaces.openai import completions_writer
+from gateway.surfaces.openai.completions_batch import PromptBatch
 from gateway.surfaces.validation_errors import explain, invalid, unreadable
 from gateway.threads import compute_if
 
 ID_PREFIX = "cmpl-"
 MOST_ECHOED = 32 << 20  # characters of prompts in one answer
+MOST_PROMPTS = 128  # of one call; each is a request of its own
 MOST_STOPS = 4  # API reference, completions: up to four sequences
 FILL = (
     "You complete text at the cursor of an editor. The user gives what stands before the cursor between <before> and "
@@ -71,7 +73,15 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     """A completion, whole or streamed."""
     context = auth.admit(services, inbound, "chat", "completions")
     raw = inbound.body
-    request, echoed, unfence = caps.read(services.settings.limits, raw, _read, raw)
+    requests, echoed, unfence = caps.read(services.settings.limits, raw, _read, raw)
+    if len(requests) > 1:
+        return _complete_batch(services, PromptBatch(services, context, requests, echoed, unfence, ID_PREFIX))
+    return _complete_one(services, context, requests[0], echoed[0], unfence)
+
+
+def _complete_one(
+    services: Services, context: RequestContext, request: ChatRequest, echoed: str, unfence: bool
+) -> Outbound:
     if request.requirements.stream:
         return _stream(services, context, request, echoed, unfence)
     answer = services.engine.chat.generate(context, request)
@@ -82,15 +92,25 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     return replies.json_reply(written, context.shown_id, headers=headers)
 
 
-def _read(raw: bytes) -> tuple[ChatRequest, str, bool]:
-    """The request, the text that the answer repeats, and whether a fence around the answer is taken away."""
+def _complete_batch(services: Services, batch: PromptBatch) -> Outbound:
+    if batch.streamed:
+        frames, headers = batch.stream()
+        return replies.stream_reply(frames, batch.shown_id, headers)
+    written, headers = batch.generate()
+    return replies.json_reply(written, batch.shown_id, headers=headers)
+
+
+def _read(raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
+    """A request for each prompt, what their answers repeat, and whether a fence around an answer is taken away."""
     body = decode(raw)
-    request = read(body)
-    request.large = len(raw) >= caps.LARGE
-    echoed = prompt_of(body) if body.echo else ""
-    if len(echoed) * request.requirements.n > MOST_ECHOED:
-        raise invalid("echo", f"{request.requirements.n} times this prompt are more than {MOST_ECHOED >> 20} MB")
-    return request, echoed, bool(body.suffix)
+    prompts = prompts_of(body)
+    requests = [read(body, prompt) for prompt in prompts]
+    for request in requests:
+        request.large = len(raw) >= caps.LARGE
+    echoed = [prompt if body.echo else "" for prompt in prompts]
+    if sum(map(len, echoed)) * requests[0].requirements.n > MOST_ECHOED:
+        raise invalid("echo", f"{requests[0].requirements.n} times this prompt are more than {MOST_ECHOED >> 20} MB")
+    return requests, echoed, bool(body.suffix)
 
 
 def _stream(services: Services, context: RequestContext, request: ChatRequest, echoed: str, unfence: bool) -> Outbound:
@@ -114,19 +134,19 @@ def decode(body: bytes) -> CompletionBody:
         raise unreadable(error) from None
 
 
-def prompt_of(body: CompletionBody) -> str:
-    """The one prompt. InvalidRequest for several, and for token numbers, which mean something else to each model."""
+def prompts_of(body: CompletionBody) -> tuple[str, ...]:
+    """The prompts, at least one. InvalidRequest for token numbers: they mean something else to each model, so that a
+    model other than the one whose tokenizer made them would go on with nonsense."""
     prompt = body.prompt
-    if isinstance(prompt, str):
-        return prompt
-    if len(prompt) == 1 and isinstance(prompt[0], str):
-        return prompt[0]
-    raise invalid("prompt", "give one text; several prompts and token numbers are not taken")
+    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
+    if not prompts or len(prompts) > MOST_PROMPTS or not all(isinstance(one, str) for one in prompts):
+        raise invalid("prompt", f"give a text or up to {MOST_PROMPTS} of them; token numbers are not taken")
+    return prompts
 
 
-def read(body: CompletionBody) -> ChatRequest:
-    """The neutral request of a checked body. InvalidRequest."""
-    wanted = Completion(prompt_of(body), body.suffix or "")
+def read(body: CompletionBody, prompt: str) -> ChatRequest:
+    """The neutral request of a checked body for one of its prompts. InvalidRequest."""
+    wanted = Completion(prompt, body.suffix or "")
     size = len(wanted.prompt.encode("utf-8", "replace")) + len(wanted.suffix.encode("utf-8", "replace"))
     messages = _task(wanted)
     return ChatRequest(

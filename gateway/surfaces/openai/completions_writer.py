@@ -41,14 +41,23 @@ class Echo(NamedTuple):
 
 def reply(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> bytes:
     """The body of a completion. `unfence` takes a Markdown fence around each text away."""
+    return orjson.dumps(body_of(result, facts, echo, unfence=unfence))
+
+
+def body_of(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> dict[str, Any]:
+    """The same, not yet written."""
     unfence = unfence and not facts.serving.target.completes
     body = _head(facts)
     choices = enumerate(result.choices)
     body["choices"] = [
         _choice(number, echo.before(number) + _text(choice, unfence), choice.finish) for number, choice in choices
     ]
-    body |= _tail(facts, [])
-    return orjson.dumps(body)
+    return body | _tail(facts, [])
+
+
+def last_frame(facts: Facts, tail: dict[str, Any]) -> bytes:
+    """What ends a stream: the usage and metadata of `tail`, then [DONE]."""
+    return b"data: " + orjson.dumps(_head(facts) | {"choices": LAST_CHOICE, **tail}) + b"\n\n" + DONE
 
 
 def _text(choice: Choice, unfence: bool) -> str:
@@ -83,10 +92,11 @@ def frames(batches: Iterable[Batch], facts: Facts, echo: Echo, *, unfence: bool)
 
 
 class _Stream:
-    """The state of one stream."""
+    """The state of one stream; `first` is the number of its first choice."""
 
-    def __init__(self, facts: Facts, echo: Echo, unfence: bool) -> None:
+    def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int = 0) -> None:
         self._facts = facts
+        self._first = first
         self._echo = echo
         self._unfence = unfence
         self._texts: dict[int, _Plain | _Unfenced] = {}
@@ -119,7 +129,7 @@ class _Stream:
         if not text:
             return b""
         text, state.echo = state.echo + text, ""
-        return compute_if(len(text) >= LARGE, self._frame, {"choices": [_choice(choice, text)]})
+        return compute_if(len(text) >= LARGE, self._frame, {"choices": [_choice(self._first + choice, text)]})
 
     def _frame(self, more: dict[str, Any]) -> bytes:
         return b"data: " + orjson.dumps(_head(self._facts) | more) + b"\n\n"
@@ -130,12 +140,31 @@ class _Stream:
             state = self._text_of(choice)
             reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
             text = state.echo + state.end()
-            more = {"choices": [_choice(choice, text, reason)]}
+            more = {"choices": [_choice(self._first + choice, text, reason)]}
             sent += compute_if(len(text) >= LARGE, self._frame, more)
         try:
-            return sent + self._frame({"choices": LAST_CHOICE, **_tail(self._facts, self._warnings)}) + DONE
+            return sent + self._end(_tail(self._facts, self._warnings))
         except GatewayError as error:
             return sent + error_frame(error)
+
+    def _end(self, tail: dict[str, Any]) -> bytes:
+        return last_frame(self._facts, tail)
+
+
+class PromptStream(_Stream):
+    """The stream of one prompt of several. `tail` is what tells its usage; None until it has ended well."""
+
+    def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int) -> None:
+        super().__init__(facts, echo, unfence, first)
+        self.tail: dict[str, Any] | None = None
+
+    def frames(self, batches: Iterable[Batch]) -> Iterator[bytes]:
+        """Its server-sent events, without the last."""
+        return write_frames(batches, self.write, error_frame)
+
+    def _end(self, tail: dict[str, Any]) -> bytes:
+        self.tail = tail
+        return b""
 
 
 def _before_fence(text: str) -> int:

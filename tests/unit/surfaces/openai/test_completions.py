@@ -11,7 +11,8 @@ from gateway.surfaces.openai.completions_writer import _Unfenced
 
 
 def read(**fields: object) -> completions.ChatRequest:
-    return completions.read(completions.decode(orjson.dumps({"model": "m", "prompt": "def f(", **fields})))
+    body = completions.decode(orjson.dumps({"model": "m", "prompt": "def f(", **fields}))
+    return completions.read(body, completions.prompts_of(body)[0])
 
 
 def test_a_prompt_alone_is_what_the_user_says() -> None:
@@ -28,8 +29,8 @@ def test_a_gap_is_explained_and_nobody_waits_for_thoughts() -> None:
     assert request.completion.suffix == "):\n    pass" and request.requirements.effort == ""
 
 
-@pytest.mark.parametrize("prompt", [["a", "b"], [1, 2, 3], [[1, 2]], []])
-def test_several_prompts_and_tokens_are_refused(prompt: list[object]) -> None:
+@pytest.mark.parametrize("prompt", [[1, 2, 3], [[1, 2]], ["a", 1], [], ["a"] * 129])
+def test_token_numbers_and_too_many_prompts_are_refused(prompt: list[object]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(prompt=prompt)
     assert caught.value.param == "prompt"

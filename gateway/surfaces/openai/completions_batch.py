@@ -1,0 +1,145 @@
+"""Several prompts in one text completion: each is asked for by itself, and their answers are the choices of one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+from msgspec import structs
+
+from gateway import ids
+from gateway.billing.context import RequestContext
+from gateway.engine.executor import Answer, StreamedAnswer
+from gateway.errors import ATTEMPTS, GatewayError
+from gateway.money import NANO, format_usd
+from gateway.neutral.chat import ChatRequest
+from gateway.services import Services
+from gateway.surfaces.facts import Facts, Header, headers_of
+from gateway.surfaces.openai import completions_writer
+from gateway.surfaces.openai.chat_writer import error_frame
+from gateway.threads import Job, compute_if
+
+TOGETHER = 4  # of the prompts are asked for at once
+COST = "x-llmgateway-cost"
+
+
+class PromptBatch:
+    """The requests of one call, in the order of its prompts; `echoed` and `unfence` as for the writer.
+
+    The first runs as the call itself; each of the others has a context, a reservation and a usage row of its own.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        context: RequestContext,
+        requests: list[ChatRequest],
+        echoed: list[str],
+        unfence: bool,
+        prefix: str,
+    ) -> None:
+        others = [_another(context) for _ in requests[1:]]
+        self._services, self._requests, self._unfence = services, requests, unfence
+        self._contexts = [context, *others]
+        self._id, self.shown_id = prefix + context.request_id, context.shown_id
+        needs = requests[0].requirements
+        self._choices, self.streamed, self._large = needs.n, needs.stream, requests[0].large
+        self._echoes = [completions_writer.Echo(text, needs.n) for text in echoed]
+
+    def generate(self) -> tuple[bytes, list[Header]]:
+        """The body of the whole answer, and its headers. The error of a prompt is that of the call: what was made of
+        the others is billed."""
+        answers = [self._generate(0)]
+        headers = dict(headers_of(self._facts(0, answers[0]), self._services.clock, streamed=False))
+        for start in range(1, len(self._requests), TOGETHER):
+            answers += self._generate_together(range(start, min(start + TOGETHER, len(self._requests))))
+        facts = [self._facts(number, answer) for number, answer in enumerate(answers)]
+        headers[COST] = format_usd(sum(fact.charge.total for fact in facts))
+        headers[ATTEMPTS] = str(sum(len(fact.outcome.attempts) for fact in facts))
+        return compute_if(self._large, self._write, answers, facts), list(headers.items())
+
+    def stream(self) -> tuple[Iterator[bytes], list[Header]]:
+        """Server-sent events, one prompt after the other, then the usage of all; and the headers. Errors of the first
+        prompt before anything came are raised, later ones end the stream."""
+        first = self._services.engine.chat.stream(self._contexts[0], self._requests[0])
+        frames = self._frames(first)
+        next(frames)  # taken at once: from here on what closes this closes the stream
+        return frames, headers_of(self._facts(0, first), self._services.clock, streamed=True)
+
+    def _frames(self, first: StreamedAnswer) -> Iterator[bytes]:
+        tails: list[dict[str, Any]] = []
+        stream = first
+        try:
+            yield b""
+            for number, context in enumerate(self._contexts):
+                if number:
+                    stream = self._services.engine.chat.stream(context, self._requests[number])
+                facts = self._facts(number, stream)
+                part = completions_writer.PromptStream(
+                    facts, self._echoes[number], self._unfence, number * self._choices
+                )
+                yield from part.frames(stream)
+                if part.tail is None:
+                    return
+                tails.append(part.tail)
+            yield completions_writer.last_frame(facts, self._merge_tails(tails))
+        except GatewayError as error:
+            yield error_frame(error)
+        finally:
+            stream.close()
+
+    def _write(self, answers: list[Answer], facts: list[Facts]) -> bytes:
+        bodies = [
+            completions_writer.body_of(answer.result, fact, echo, unfence=self._unfence)
+            for answer, fact, echo in zip(answers, facts, self._echoes, strict=True)
+        ]
+        return orjson.dumps(self._merge(bodies))
+
+    def _generate(self, number: int) -> Answer:
+        return self._services.engine.chat.generate(self._contexts[number], self._requests[number])
+
+    def _generate_together(self, numbers: range) -> list[Answer]:
+        jobs = [Job(self._generate, number) for number in numbers]
+        try:
+            return [job.result() for job in jobs]
+        except BaseException:
+            # An error of one, or the caller hung up: nobody waits for the others.
+            for job in jobs:
+                job.stop()
+            raise
+
+    def _facts(self, number: int, answer: Answer | StreamedAnswer) -> Facts:
+        return Facts(self._contexts[number], answer.outcome, self._id)
+
+    def _merge(self, bodies: list[dict[str, Any]]) -> dict[str, Any]:
+        choices = []
+        for number, body in enumerate(bodies):
+            for choice in body["choices"]:
+                choices.append(choice | {"index": number * self._choices + choice["index"]})
+        return bodies[0] | {"choices": choices} | self._merge_tails(bodies)
+
+    def _merge_tails(self, tails: list[dict[str, Any]]) -> dict[str, Any]:
+        """Usage and cost of all; the way of the first, and under which ids each is in the log."""
+        warnings = dict.fromkeys(text for tail in tails for text in tail["metadata"].get("warnings", ()))
+        metadata = tails[0]["metadata"] | {"log_ids": [context.request_id for context in self._contexts]}
+        if warnings:
+            metadata["warnings"] = list(warnings)
+        return {"usage": _sum([tail["usage"] for tail in tails]), "metadata": metadata}
+
+
+def _another(context: RequestContext) -> RequestContext:
+    """The context of a further prompt: its payload is kept with the first one's, which holds the whole call."""
+    return structs.replace(context, request_id=ids.new_hex(), payload=None, request=None, outcome=None)
+
+
+def _sum(usages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Member by member; costs are whole nano-dollars before and after."""
+    total: dict[str, Any] = {}
+    for name in dict.fromkeys(name for usage in usages for name in usage):
+        values = [usage[name] for usage in usages if usage.get(name) is not None]
+        if values and isinstance(values[0], dict):
+            total[name] = _sum(values)
+        elif values and isinstance(values[0], float):
+            total[name] = sum(round(value * NANO) for value in values) / NANO
+        else:
+            total[name] = sum(values) if values else None
+    return total
