@@ -28,7 +28,7 @@ from pathlib import Path  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-from support import postgres, servers  # noqa: E402
+from support import postgres, servers, trust  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
@@ -47,6 +47,8 @@ hypothesis.settings.register_profile(
     "fuzz", deadline=None, max_examples=3000, suppress_health_check=list(hypothesis.HealthCheck)
 )
 hypothesis.settings.load_profile("steady")
+
+trust.without_public_authorities()
 
 POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
 
