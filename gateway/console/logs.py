@@ -56,6 +56,7 @@ def show_list(services: Services, inbound: Inbound) -> Outbound:
         if error.blame != "caller":
             raise
         shown["problem"], status = error.message, error.status
+    shown["export"] = urlencode({name: value for name, value in given.items() if name in (*FILTERS, "projectId")})
     fields = [(name, text, given.get(name, "")) for name, text in FILTERS.items()]
     projects = [
         (project.id, project.name, project.id == given.get("projectId"))

@@ -46,6 +46,7 @@ def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: House) -> Non
     owner = asked["acme owner"]
     _, page, _ = read(asked, "/connect/logs?metadata=team:search&status=200&model=", owner)
     assert page.count("/connect/logs/") == 1 and 'value="team:search"' in page
+    assert "/logs/export?metadata=team%3Asearch&amp;status=200" in page
     assert "No request is like this" in read(asked, "/connect/logs?errorCode=timeout", owner)[1]
     status, page, _ = read(asked, "/connect/logs?status=x", owner)
     assert status == 400 and "status" in page

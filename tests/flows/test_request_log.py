@@ -1,0 +1,106 @@
+"""The request log through the whole gateway: every paid route, both lanes, whatever became of the request."""
+
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fakes.mint import Mint
+from support.gateways import LocalGateway, local_gateway
+from support.spending import ALIKE, BODIES, STREAMED, say_in_headers, until, write_mint
+
+from gateway import settings as settings_module
+from gateway.accounts.members import list_members
+from gateway.settings import Settings
+
+PATHS = [path for path in BODIES if path not in ALIKE]
+CHAT = "/v1/chat/completions"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def mint() -> Iterator[Mint]:
+    with Mint() as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def make_settings(tmp_path_factory) -> Callable[..., Settings]:
+    data = tmp_path_factory.mktemp("data")
+    return lambda **more: settings_module.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(data)} | more)
+
+
+@pytest.fixture(scope="module")
+def gateway(make_settings: Callable[..., Settings], tmp_path_factory, mint: Mint) -> Iterator[LocalGateway]:
+    folder: Path = tmp_path_factory.mktemp("catalogue")
+    with local_gateway(make_settings, **write_mint(folder, mint.url)) as running:
+        yield running
+
+
+def send(gateway: LocalGateway, path: str, words: str, label: str, **more: Any) -> httpx.Response:
+    own = {"Authorization": f"Bearer {gateway.key}", "x-request-id": label} | JSON | more.pop("headers", {})
+    body = {"model": "mint/coin"} | BODIES[path](words) | more
+    headers = own | say_in_headers(path, body)
+    with httpx.Client(trust_env=False, timeout=20) as client:
+        return client.post(gateway.address + path, content=json.dumps(body), headers=headers)
+
+
+def look_up(gateway: LocalGateway, label: str) -> dict[str, Any]:
+    services = gateway.services
+    services.store.journal.flush(5)
+    owner = list_members(services.store.database)[0]
+    token = services.management.sessions.open(owner.user_id).token
+    with httpx.Client(trust_env=False, timeout=20) as client:
+        answer = client.get(f"{gateway.address}/logs/{label}", headers={"Authorization": f"Bearer {token}"})
+    return answer.json()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_paid_request_is_in_the_log_with_what_its_caller_said(gateway: LocalGateway, path: str) -> None:
+    label = f"said-{list(BODIES).index(path)}"
+    assert send(gateway, path, "Hello", label, headers={"X-LLMGateway-Team": "search"}).status_code == 200
+    found = look_up(gateway, label)
+    assert found["log"]["metadata"] == {"team": "search"} and found["log"]["status"] == 200
+    assert [one["provider"] for one in found["attempts"]] == [found["log"]["provider"]]
+    assert found["log"]["cost"] == found["attempts"][0]["cost"] and found["routing"]["selectionReason"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_refused_request_is_in_the_log_with_its_code(gateway: LocalGateway, path: str) -> None:
+    label = f"refused-{list(BODIES).index(path)}"
+    status = send(gateway, path, "Hello", label, model="no/such").status_code
+    found = look_up(gateway, label)["log"]
+    assert (found["status"], found["path"], found["model"], found["attempts"]) == (status, path, "no/such", 0)
+    assert found["error"] == "model_not_found"
+
+
+@pytest.mark.parametrize("path", STREAMED)
+def test_a_stream_is_in_the_log_once_it_has_ended(gateway: LocalGateway, path: str) -> None:
+    label = f"streamed-{list(BODIES).index(path)}"
+    headers = {"X-LLMGateway-Team": "streams"}
+    assert send(gateway, path, "Hello", label, stream=True, headers=headers).status_code == 200
+    assert until(lambda: look_up(gateway, label).get("log", {}).get("metadata") == {"team": "streams"})
+    assert look_up(gateway, label)["log"]["streamed"] is True
+
+
+def test_a_caller_who_hangs_up_is_told_apart(gateway: LocalGateway) -> None:
+    connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
+    body = {"model": "mint/coin", "stream": True, "max_tokens": 400} | BODIES[CHAT]("tokens:400 gap:0.02")
+    headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": "left"} | JSON
+    connection.request("POST", CHAT, json.dumps(body | {"model": "mint/coin"}), headers)
+    connection.getresponse().read(700)
+    connection.close()
+    assert until(lambda: look_up(gateway, "left").get("log", {}).get("finish") == "client_disconnect")
+    found = look_up(gateway, "left")["log"]
+    assert (found["status"], found["error"]) == (200, "request_cancelled")
+
+
+def test_a_request_that_failed_everywhere_tells_what_its_caller_was_told(settings, tmp_path: Path) -> None:
+    with local_gateway(settings, **write_mint(tmp_path / "catalogue", "http://127.0.0.1:9/v1")) as gateway:
+        answer = send(gateway, CHAT, "Hello", "failed")
+        found = look_up(gateway, "failed")
+    assert (found["log"]["status"], found["log"]["error"]) == (answer.status_code, answer.json()["error"]["code"])
+    assert found["attempts"] and all(one["error"] for one in found["attempts"]) and found["log"]["served"] is None
