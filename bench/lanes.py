@@ -1,7 +1,8 @@
-"""What translation costs: one caller's format against three upstream formats, `python -m bench.lanes`.
+"""What translation costs: two callers' formats against three upstream formats, `python -m bench.lanes`.
 
-The caller speaks OpenAI's chat completions throughout. The first lane passes the body on, the others build the
-request anew for Anthropic and Google and read their answers; all else is the same. Answers come from a small server of
+The caller speaks OpenAI's chat completions, or the AI SDK's protocol. The first lane passes the body on, the others
+build the request anew for Anthropic and Google and read their answers; all else is the same. Each lane is compared with
+its base: the relay, or the same question over chat completions. Answers come from a small server of
 this module, so that only the gateway's own CPU differs.
 """
 
@@ -15,12 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import orjson
 
 from bench.processes import RIG_CORE, BenchError, cpu_seconds, refuse_taken, running, wait_for_port
-from bench.run import WARM_UP_S, Phase, build, run_load
-from bench.targets import ROOT, Target, start_gateway
+from bench.run import WARM_UP_S, Phase, Write, build, run_load
+from bench.targets import KEY, ROOT, Target, start_gateway, write_ai_request, write_request
 
 TEXT = "A fixed answer whose length is that of a short paragraph, so that reading it costs what it usually costs."
 OPENAI = {
@@ -37,22 +39,60 @@ GOOGLE = {
     "candidates": [{"content": {"role": "model", "parts": [{"text": TEXT}]}, "finishReason": "STOP", "index": 0}],
     "usageMetadata": {"promptTokenCount": 19, "candidatesTokenCount": 32, "totalTokenCount": 51},
 }  # fmt: skip
+
+EVENTS = 50
+
+
+def _event(name: str, **members: object) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **members}))
+
+
+STREAM = b"".join(
+    (
+        _event("message_start", message={**ANTHROPIC, "content": [], "stop_reason": None}),
+        _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        *[
+            _event("content_block_delta", index=0, delta={"type": "text_delta", "text": f"t{number} "})
+            for number in range(EVENTS)
+        ],
+        _event("content_block_stop", index=0),
+        _event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 50}),
+        _event("message_stop"),
+    )
+)
 # What a path ends in → the answer to it.
 ANSWERS = {b"/chat/completions": OPENAI, b"/messages": ANTHROPIC, b":generateContent": GOOGLE}
 PROVIDERS = ("OPENAI", "ANTHROPIC", "GOOGLE_AI_STUDIO")
-AIM = 1.30
+AIM, AI_AIM = 1.30, 1.20
+
+
+def write_config_request(port: int, prompt: str, stream: bool, model: str) -> bytes:
+    """GET of the AI SDK's model list."""
+    head = f"GET /v4/ai/config HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {KEY}\r\n\r\n"
+    return head.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
+    """`base` is the lane that it is compared with, `aim` the most that it should cost of that."""
+
     name: str
     model: str
+    base: str = ""
+    aim: float = AIM
+    stream: bool = False
+    write: Write = write_request
 
 
+CLAUDE = "anthropic/claude-haiku-4-5"
 LANES = (
     Lane("relay to OpenAI", "openai/gpt-4o-mini"),
-    Lane("to Anthropic", "anthropic/claude-haiku-4-5"),
-    Lane("to Google", "google-ai-studio/gemini-2.5-flash-lite"),
+    Lane("to Anthropic", CLAUDE, "relay to OpenAI"),
+    Lane("to Google", "google-ai-studio/gemini-2.5-flash-lite", "relay to OpenAI"),
+    Lane("AI SDK", CLAUDE, "to Anthropic", AI_AIM, write=write_ai_request),
+    Lane("stream", CLAUDE, stream=True),
+    Lane("AI SDK stream", CLAUDE, "stream", AI_AIM, stream=True, write=write_ai_request),
+    Lane("AI SDK config", CLAUDE, write=write_config_request),
 )
 
 
@@ -93,7 +133,7 @@ def measure(rounds: int, seconds: float, port: int) -> dict[str, list[float]]:
 
 
 @contextlib.contextmanager
-def start(port: int, folder: Path) -> Iterator[Target]:
+def start(port: int, folder: Path, *gateway_options: Any) -> Iterator[Target]:
     """The upstream and a gateway whose three providers are it."""
     for taken in (port, port + 1):
         refuse_taken(taken)
@@ -102,27 +142,29 @@ def start(port: int, folder: Path) -> Iterator[Target]:
         wait_for_port(upstream, port)
         more = {f"LLM_{name}_BASE_URL": f"http://127.0.0.1:{port}" for name in PROVIDERS}
         more |= {"LLM_ANTHROPIC_API_KEY": "x", "LLM_GOOGLE_AI_STUDIO_API_KEY": "x"}
-        with start_gateway(port + 1, port, folder, more) as gateway:
+        environment, *settings = gateway_options or ({},)
+        with start_gateway(port + 1, port, folder, more | environment, *settings) as gateway:
             yield gateway
 
 
 def run(gateway: Target, lane: Lane, seconds: float, folder: Path) -> float:
     """CPU µs of the gateway's process tree a good answer. BenchError when any answer was not good."""
     before = cpu_seconds(gateway.process.pid)
-    figures = run_load(Phase(lane.name, 32), gateway, seconds, folder, lane.model)
+    figures = run_load(Phase(lane.name, 32, lane.stream), gateway, seconds, folder, lane.model, lane.write)
     if figures["errors"] or not figures["good"]:
         raise BenchError(f"{lane.name}: {figures['errors']} answers were not good; see {lane.model} in the catalogue")
     return (cpu_seconds(gateway.process.pid) - before) * 1e6 / figures["good"]
 
 
 def write_table(figures: dict[str, list[float]]) -> str:
-    """The medians, and the ratio of each lane to the first within each round."""
-    base = next(iter(figures.values()))
-    lines = ["lane              CPU µs  to the relay lane"]
-    for name, values in figures.items():
+    """The medians, and the ratio of each lane to its base within each round."""
+    lines = ["lane              CPU µs  to its base"]
+    for lane in LANES:
+        values = figures[lane.name]
+        base = figures[lane.base or lane.name]
         ratio = median([value / floor for value, floor in zip(values, base, strict=True)])
-        verdict = "" if ratio <= AIM else f"  beyond the aim of {AIM:.2f}"
-        lines.append(f"{name:<16}{median(values):8.0f}  {ratio:6.2f}{verdict}")
+        verdict = "" if ratio <= lane.aim else f"  beyond the aim of {lane.aim:.2f}"
+        lines.append(f"{lane.name:<16}{median(values):8.0f}  {ratio:6.2f}{verdict}")
     return "\n".join(lines)
 
 
@@ -146,7 +188,7 @@ def answer(connection: socket.socket) -> None:
                     return
                 data += more
                 continue
-            connection.sendall(reply_to(head))
+            connection.sendall(STREAMED if b'"stream":true' in rest[: size_of(head)] else reply_to(head))
             data = rest[size_of(head) :]
 
 
@@ -154,6 +196,9 @@ def size_of(head: bytes) -> int:
     """The length of the body that follows a head."""
     lines = head.lower().split(b"\r\n")
     return next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
+
+
+STREAMED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(STREAM) + STREAM
 
 
 def reply_to(head: bytes) -> bytes:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,11 +144,16 @@ def run_once(phase: Phase, target: Target, seconds: float, folder: Path) -> dict
     return figures
 
 
-def run_load(phase: Phase, target: Target, seconds: float, folder: Path, model: str = MODEL) -> dict:
-    """One run of the generator. BenchError when it fails."""
+Write = Callable[[int, str, bool, str], bytes]
+
+
+def run_load(
+    phase: Phase, target: Target, seconds: float, folder: Path, model: str = MODEL, write: Write = write_request
+) -> dict:
+    """One run of the generator, whose requests `write` makes. BenchError when it fails."""
     prompt = f"count=50 gap={phase.gap_ms}" if phase.stream else ""
     path = folder / "request"
-    path.write_bytes(write_request(target.port, prompt, phase.stream, model))
+    path.write_bytes(write(target.port, prompt, phase.stream, model))
     shape = [phase.connections, seconds, phase.rate, phase.think_ms, int(phase.stream)]
     command = [str(BUILD / "load"), str(target.port), str(path), *map(str, shape)]
     try:

@@ -1,4 +1,4 @@
-"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream]`.
+"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME]`.
 
 A measure that no noise touches, for work on the hot path on a machine with other work. It leaves out what the
 interpreter does not do itself: C code, system calls, memory. One warm request is traced in a gateway under load.
@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.lanes import LANES, Lane, run, start
 from bench.processes import BenchError, refuse_taken, running, wait_for_port
 from bench.run import BUILD, PHASES, build, run_load
 from bench.targets import MOCK_PORTS, start_gateway
@@ -22,9 +23,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.steps", description=__doc__.partition("\n")[0])
     parser.add_argument("--stream", action="store_true", help="trace a stream of 50 events")
     parser.add_argument("--port", type=int, default=19_480, help="first of four ports (default %(default)s)")
+    names = [lane.name for lane in LANES]
+    parser.add_argument("--lane", choices=names, help="a request of bench.lanes instead, over its upstream")
     options = parser.parse_args(arguments)
     try:
-        print(trace(options.stream, options.port), end="")
+        if options.lane:
+            print(trace_lane(LANES[names.index(options.lane)], options.port), end="")
+        else:
+            print(trace(options.stream, options.port), end="")
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -49,6 +55,20 @@ def trace(stream: bool, port: int) -> str:
                     run_load(phase, target, SECONDS, folder)
                     if tree.exists():
                         return tree.read_text()
+    raise BenchError("no request was traced")
+
+
+def trace_lane(lane: Lane, port: int) -> str:
+    """The tree of one request of a lane. BenchError when none was traced."""
+    build()
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        tree, settings = folder / "tree", Path(__file__).with_name("steps.conf.py")
+        with start(port, folder, {"BENCH_STEPS": str(tree)}, settings) as gateway:
+            for _ in range(ROUNDS):
+                run(gateway, lane, SECONDS, folder)
+                if tree.exists():
+                    return tree.read_text()
     raise BenchError("no request was traced")
 
 

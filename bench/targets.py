@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KEY = "llmgtwy_benchmark_key_of_this_run_only_0001"
 MODEL = "openai/gpt-4o-mini"
 PATH = "/v1/chat/completions"
+AI_PATH = "/v4/ai/language-model"
 READY_S = 60.0
 MOCK_PORTS = 3  # 200, 500, 429
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
@@ -117,6 +118,24 @@ def start_targets(names: list[str], base_port: int, folder: Path, mock: Path) ->
         for target in targets:
             check_answers(target)
         yield targets
+
+
+def write_ai_request(port: int, prompt: str, stream: bool, model: str) -> bytes:
+    """The same question in the protocol of the AI SDK."""
+    body = (
+        '{"maxOutputTokens":200,"temperature":0.7,"prompt":['
+        '{"role":"system","content":"You are a helpful assistant that answers briefly."},'
+        f'{{"role":"user","content":[{{"type":"text","text":"Say hello. {prompt}"}}]}}],'
+        '"headers":{"user-agent":"bench"},"toolChoice":{"type":"auto"}}'
+    )
+    head = (
+        f"POST {AI_PATH} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {KEY}\r\n"
+        f"user-agent: bench\r\naccept: */*\r\ncontent-type: application/json\r\n"
+        f"ai-gateway-protocol-version: 0.0.1\r\nai-gateway-auth-method: api-key\r\n"
+        f"ai-language-model-specification-version: 4\r\nai-language-model-id: {model}\r\n"
+        f"ai-language-model-streaming: {str(stream).lower()}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return (head + body).encode()
 
 
 def write_request(port: int, prompt: str, stream: bool, model: str = MODEL) -> bytes:
