@@ -262,7 +262,9 @@ SECRETS = {
     "bootstrap_api_key": "GATEWAY_BOOTSTRAP_API_KEY",
     "bootstrap_password": "GATEWAY_BOOTSTRAP_PASSWORD",
 }
-KNOWN_OTHERS = {ENVIRONMENT_NAME, CONFIG_NAME, *SECRETS.values()}
+# Set by `serve` for its server: the store was away, so that a worker brings it to the version of this code.
+MIGRATE_LATE = "GATEWAY_MIGRATE_LATE"
+KNOWN_OTHERS = {ENVIRONMENT_NAME, CONFIG_NAME, MIGRATE_LATE, *SECRETS.values()}
 # What gateway.toml says of these is meant from the folder of the file.
 PATHS = {("database", "data_dir"), ("catalogue", "path"), ("media", "upload_dir")}
 
@@ -270,6 +272,11 @@ PATHS = {("database", "data_dir"), ("catalogue", "path"), ("media", "upload_dir"
 def choose_file(path: str) -> None:
     """Have `load` read this file, in this process and those that it starts."""
     os.environ[CONFIG_NAME] = str(Path(path).absolute())
+
+
+def inherited() -> dict[str, str]:
+    """The environment of this process, for one that takes its place."""
+    return dict(os.environ)
 
 
 def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> Settings:

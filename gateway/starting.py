@@ -7,7 +7,9 @@ from typing import Any
 from gateway import __version__, accepted, logs, settings
 from gateway.app import Application, create_app
 from gateway.errors import GatewayError, Unavailable
+from gateway.operator.installation import opened
 from gateway.settings import Settings
+from gateway.store import migrations
 from gateway.surfaces import health, replies, table
 from gateway.surfaces.blueprints import respond
 from gateway.surfaces.http import Outbound
@@ -15,7 +17,7 @@ from gateway.threads import pause, spawn
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 4.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 2.0
 REFUSED = "This server is starting and cannot reach what it needs yet; try again."
 
 
@@ -85,6 +87,9 @@ def start() -> Application | StartingApplication:
     chosen = inherited.settings if inherited else settings.load()
 
     def make() -> Application:
+        if chosen.environment.get(settings.MIGRATE_LATE):
+            with opened() as installation:
+                migrations.migrate(installation.raw_database)
         return create_app(chosen)
 
     try:

@@ -1,10 +1,14 @@
 """What the documents name exists: paths, symbols behind them, tests that are said to check a rule, every package."""
 
 import ast
+import os
 import re
 from pathlib import Path
 
 import pytest
+
+from gateway import accepted, settings
+from gateway.configuration.document import write_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -57,3 +61,16 @@ def test_a_stranger_finds_it_in_one_row(question: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_link_of_a_page_leads_to_a_file(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+
+
+def test_the_reference_of_the_settings_is_that_of_their_table() -> None:
+    """WRITE_GOLDENS=1 pytest tests/test_documents.py writes it."""
+    page = ROOT / "docs" / "configuration.md"
+    text = page.read_text()
+    found = re.search(r"<!-- The tables are written[^\n]*-->\n\n", text)
+    assert found is not None
+    defaults = (ROOT / "config" / "default.toml").read_text()
+    tables = write_reference(defaults, settings.SECTIONS, settings.PLAIN_NAMES, accepted.FIXED)
+    if os.environ.get("WRITE_GOLDENS"):
+        page.write_text(text[: found.end()] + tables)
+    assert page.read_text()[found.end() :] == tables

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import click
 
-from gateway import accepted, money
+from gateway import accepted, money, settings
 from gateway.admin.bootstrap import KEY_NAME, FirstKey
+from gateway.catalogue import kept
+from gateway.configuration import explain
+from gateway.errors import Unavailable
 from gateway.operator.installation import address_of, opened
 from gateway.server.ports import problem_of
-from gateway.settings import ROOT, SettingsError
+from gateway.settings import MIGRATE_LATE, ROOT, SettingsError
 from gateway.store import migrations
 from gateway.store.disk import check_folder
-from gateway.store.redis import check_url
+from gateway.store.redis import answers, check_url
 
 MANAGE = "python -m gateway.manage"
 INHERITED = "LISTEN_FDS"  # set by whoever listens for the gateway, as systemd may
@@ -50,18 +53,35 @@ def serve_info() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(arguments: tuple[str, ...]) -> None:
     """Set up what is missing, print how to reach it, then serve. ARGUMENTS go to gunicorn (after --)."""
-    for line in (*examine(), *prepare()):
+    warnings, environment = examine()
+    try:
+        lines = prepare()
+    except Unavailable as error:
+        lines, late = [await_store(error)], {MIGRATE_LATE: "1"}
+        environment = {**environment, **late}
+    for line in (*warnings, *lines):
         click.echo(line)
     # The server replaces this process: signals reach it directly and nothing opened here is inherited.
     sys.stdout.flush()
     folder = ROOT / "launch" if (ROOT / "launch").is_dir() else ROOT
     chosen = ("-c", str(folder / "gunicorn.conf.py"), "--pythonpath", str(folder))
-    os.execv(sys.executable, [sys.executable, "-m", "gateway.server.launch", *chosen, "wsgi:app", *arguments])
+    command = [sys.executable, "-m", "gateway.server.launch", *chosen, "wsgi:app", *arguments]
+    os.execve(sys.executable, command, environment)
 
 
-def examine() -> list[str]:
+def await_store(error: Unavailable) -> str:
+    """What to say of a store that is away as a server starts that served before: it comes up and waits. SettingsError
+    at a first start, at which somebody looks on who can put it right."""
+    chosen = settings.load()
+    reason = str(error.__cause__ or error).strip().splitlines()[0]
+    if not (Path(chosen.database.data_dir) / kept.FOLDER).is_dir():
+        raise SettingsError(f"DATABASE_URL: {reason}; start that server, or correct the address") from None
+    return f"Warning: the database is away ({reason}); the gateway is not ready until it is back"
+
+
+def examine() -> tuple[list[str], dict[str, str]]:
     """What would keep the server from coming up is an error here, before anything is made or shown; the lines tell of
-    what does not keep it. SettingsError, CatalogueError."""
+    what does not keep it. With the environment for the server. SettingsError, CatalogueError."""
     found = accepted.check()
     server, database = found.settings.server, found.settings.database
     problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
@@ -69,12 +89,18 @@ def examine() -> list[str]:
         raise SettingsError(problem)
     check_url(found.settings.redis)
     check_folder(Path(database.data_dir))
-    if not found.problems:
-        return []
-    return [
-        f"Warning: the catalogue that was in force on {found.since} is served, for its files have "
-        f"{accepted.count_of(found.problems)}: {accepted.in_one_line(found.problems)}"
-    ]
+    warnings = []
+    if found.problems:
+        warnings.append(
+            f"Warning: the catalogue that was in force on {found.since} is served, for its files have "
+            f"{accepted.count_of(found.problems)}: {accepted.in_one_line(found.problems)}"
+        )
+    if not answers(found.settings.redis):
+        where = explain.mask(found.settings.redis.url)
+        warnings.append(
+            f"Warning: no Redis answers at {where} (REDIS_URL); the gateway serves without it until one does"
+        )
+    return warnings, settings.inherited()
 
 
 def prepare() -> list[str]:

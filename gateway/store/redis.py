@@ -151,6 +151,17 @@ def check_url(config: settings.RedisSettings) -> None:
         _make_pool(config).disconnect()
 
 
+def answers(config: settings.RedisSettings) -> bool:
+    """Whether a server answers at the URL; True where there is none to answer."""
+    client = open_redis(config, Clock())
+    if client is None:
+        return True
+    try:
+        return client.connected()
+    finally:
+        client.close()
+
+
 def _make_pool(config: settings.RedisSettings) -> "redis.BlockingConnectionPool":
     try:
         return redis.BlockingConnectionPool.from_url(

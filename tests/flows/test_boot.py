@@ -190,6 +190,21 @@ def test_a_worker_that_dies_while_the_database_is_away_comes_back_with_it(
         wait_until(lambda: gateway.log().count("the worker is ready now") == 2)
         assert gateway.workers() == waiting, "they wait; they do not die and come again"
         assert gateway.post("/v1/chat/completions", HELLO)[0] == 200
+
+        gateway.terminate()
+        assert gateway.wait() == 0
+        way.shut()
+        starting = gevent.spawn(gateway.start)
+        wait_until(lambda: get(gateway, "/livez")[0] == 200)
+        assert get(gateway, "/readyz")[0] == 503 and "Warning: the database is away" in gateway.log()
+        way.open()
+        starting.get(timeout=WAIT_S)
+        wait_until(lambda: all(gateway.post("/v1/chat/completions", HELLO)[0] == 200 for _ in range(6)))
     finally:
         way.open()
         gateway.stop()
+
+
+def test_a_first_start_without_its_database_is_one_line(tmp_path: Path) -> None:
+    told = start_in_vain(tmp_path, DATABASE_URL=f"postgresql://gateway@127.0.0.1:{free_port()}/gateway", **SECRETS)
+    assert told.startswith("error: DATABASE_URL: ") and "refused" in told

@@ -10,6 +10,7 @@ import pytest
 from support.gateways import free_port
 
 from gateway import manage
+from gateway.operator.start import examine
 from gateway.server.ports import problem_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,6 +37,14 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_a_redis_url_that_means_nothing_is_told_with_the_forms_that_do(refused: Callable[..., str], url: str) -> None:
     told = refused(REDIS_URL=url)
     assert "REDIS_URL" in told and "redis://host:6379/0" in told
+
+
+def test_a_redis_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("REDIS_URL", f"redis://:secret@127.0.0.1:{free_port()}/0")
+    monkeypatch.setenv("PORT", str(free_port()))
+    (warning,), _ = examine()
+    assert warning.startswith("Warning: no Redis answers") and "secret" not in warning
 
 
 def test_a_folder_that_cannot_be_written_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
