@@ -6,11 +6,12 @@ if __name__ == "__main__":  # before any other import, so that every lock and so
     monkey.patch_all()
 
 import importlib  # noqa: E402
+import logging  # noqa: E402
 import sys  # noqa: E402
 
 import click  # noqa: E402
 
-from gateway.errors import GatewayError  # noqa: E402
+from gateway.errors import GatewayError, Unavailable  # noqa: E402
 from gateway.settings import SettingsError  # noqa: E402
 
 # Command → (module of gateway.operator, attribute, help). The help stands here so that listing loads nothing.
@@ -38,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "check-catalogue": ("catalogue", "check_catalogue", "Print every mistake in the catalogue's files."),
     "audit": ("audit", "audit", "The audit trail."),
 }
+
+
+# What a server would log, a command says itself.
+SILENCE = logging.NullHandler()
 
 
 class LazyGroup(click.Group):
@@ -68,6 +73,7 @@ def main(config: str | None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit status; a mistake is one line on standard error and status 1."""
+    logging.getLogger("gateway").addHandler(SILENCE)
     try:
         result = main.main(args=arguments, prog_name="python -m gateway.manage", standalone_mode=False)
     except (GatewayError, SettingsError, click.ClickException, click.Abort) as error:
@@ -80,6 +86,8 @@ def run(arguments: list[str] | None = None) -> int:
 def _describe(error: Exception) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
+    if isinstance(error, Unavailable) and error.__cause__ is not None:
+        return f"{error} ({str(error.__cause__).strip().splitlines()[0]})"
     return "aborted" if isinstance(error, click.Abort) else str(error)
 
 
