@@ -1,4 +1,4 @@
-"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME]`.
+"""How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME] [--lines]`.
 
 A measure that no noise touches, for work on the hot path on a machine with other work. It leaves out what the
 interpreter does not do itself: C code, system calls, memory. One warm request is traced in a gateway under load.
@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     """0 when a request was traced; 1 with a reason when not."""
     parser = argparse.ArgumentParser(prog="python -m bench.steps", description=__doc__.partition("\n")[0])
     parser.add_argument("--stream", action="store_true", help="trace a stream of 50 events")
+    parser.add_argument("--lines", action="store_true", help="with the request line on, as JSON")
     parser.add_argument("--port", type=int, default=19_480, help="first of four ports (default %(default)s)")
     names = [lane.name for lane in LANES]
     parser.add_argument("--lane", choices=names, help="a request of bench.lanes instead, over its upstream")
@@ -30,14 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
         if options.lane:
             print(trace_lane(LANES[names.index(options.lane)], options.port), end="")
         else:
-            print(trace(options.stream, options.port), end="")
+            print(trace(options.stream, options.port, options.lines), end="")
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def trace(stream: bool, port: int) -> str:
+def trace(stream: bool, port: int, lines: bool = False) -> str:
     """The tree of one request. BenchError when none was traced."""
     build()
     own = port + MOCK_PORTS
@@ -47,7 +48,7 @@ def trace(stream: bool, port: int) -> str:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         tree, settings = folder / "tree", Path(__file__).with_name("steps.conf.py")
-        more = {"BENCH_STEPS": str(tree)}
+        more = {"BENCH_STEPS": str(tree), "GATEWAY_LOG_REQUESTS": "json" if lines else "off"}
         with running("mock", [str(BUILD / "mock"), str(port)], 1, folder) as mock:
             wait_for_port(mock, port)
             with start_gateway(own, port, folder, more, settings) as target:

@@ -12,6 +12,7 @@ from gateway.background import Background, make_background
 from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
 from gateway.server.express import ExpressLane
 from gateway.server.front import Front
+from gateway.server.metrics_port import open_metrics_port
 from gateway.services import Services
 from gateway.surfaces import replies, table
 from gateway.surfaces.addresses import Addresses
@@ -20,7 +21,9 @@ from gateway.surfaces.browsers import Browsers
 from gateway.surfaces.gate import Gate
 from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.metrics import expose
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
+from gateway.telemetry.gauges import JobTold
 from gateway.wiring import build
 
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
@@ -44,6 +47,8 @@ class Application:
         self.draining = services.drain
         self.watch = services.watch
         self.background = background
+        own = services.settings.metrics
+        self._metrics_port = open_metrics_port(own.host, own.port, lambda: expose(services)) if own.port else None
         self._lines = logs.request_lines(services.settings.log)
         if self._lines is not None:
             services.telemetry.requests.observe(self._lines)
@@ -52,6 +57,8 @@ class Application:
         """Called last in a worker: end its recurring work, then everything else."""
         self.background.stop()
         self.services.close()
+        if self._metrics_port is not None:
+            self._metrics_port.close()
         if self._lines is not None:
             self._lines.flush()
 
@@ -71,6 +78,7 @@ def create_app(settings: configuration.Settings | None = None, services: Service
         wired.close()
         raise
     background = make_background(wired)
+    wired.telemetry.jobs = lambda: [JobTold(one.name, one.at_us, one.error) for one in background.reports()]
     background.start()
     flask = _mount(wired)
     addresses = Addresses(operation.path for operation in table.operations())

@@ -35,7 +35,7 @@ from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.spending import Spending
-from gateway.metering.counters import Counters
+from gateway.metering.counters import Counters, GaugeRow
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import Sources
@@ -55,6 +55,7 @@ from gateway.store.journal import Journal
 from gateway.store.redis import Redis
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.ends import RequestEnds
+from gateway.telemetry.gauges import SHARED, JobTold, budget_rows, job_rows, provider_rows
 from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -152,6 +153,8 @@ class TelemetryServices:
     request_log: RequestLog
     states: StateLog
     budget_watch: BudgetWatch
+    # How the recurring work of this worker went; whoever runs it tells.
+    jobs: Callable[[], list[JobTold]] = list
 
 
 @dataclass(slots=True)
@@ -176,6 +179,7 @@ class Services:
     def start(self) -> None:
         """The worker takes its place among the others; its recurring work is `background`'s."""
         self.store.control.start()
+        self.background.counters.gauges = self.gauge_rows
         self.background.counters.start()
 
     def watch(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
@@ -222,11 +226,34 @@ class Services:
             "journal_largest_batch": ("Most records in one commit.", journal.largest_batch),
             "journal_failed": ("Records that could not be written.", journal.failed),
             "control_age_seconds": ("Age of what this worker knows of changes.", self.store.control.age_s()),
+            "redis_up": (
+                "Whether Redis answered when it was asked last; 1 also where none is configured.",
+                0.0 if self.store.redis is not None and self.store.redis.error else 1.0,
+            ),
+            "database_up": (
+                "Whether the database answered when it was asked last.",
+                1.0 if self.telemetry.states.is_well("database") else 0.0,
+            ),
             **self.server_gauges(),
             **self.billing.spending.gauges(),
-            **self.billing.reconciliation_gauge.gauges(),
             "intents_open": ("Upstream calls without a durable record.", self.billing.settlements.intents.open_count()),
         }
+
+    def gauge_rows(self) -> list[GaugeRow]:
+        """The gauges of this worker, those with labels too; no store is asked."""
+        rows: list[GaugeRow] = [(name, (), float(value)) for name, (_, value) in self.gauges().items()]
+        providers = provider_rows(self.routing.health, self.routing.credentials)
+        return [*rows, *providers, *job_rows(self.telemetry.jobs())]
+
+    def gauge_texts(self) -> dict[str, str]:
+        """What each gauge of a worker tells."""
+        return {name: text for name, (text, _) in self.gauges().items()} | {
+            name: gauge.text for name, gauge in SHARED.items()
+        }
+
+    def installation_rows(self) -> list[GaugeRow]:
+        """The gauges of the installation, asked from the store; what it does not tell is left out."""
+        return budget_rows(self.telemetry.budget_watch.shown())
 
     def redis_connected(self) -> bool:
         """Whether there is a Redis that answers."""

@@ -85,16 +85,23 @@ class RoutePlan:
 
 
 class _Toll:
-    """What the good answers of one provider are counted in."""
+    """What the good answers of one model at one provider, to one operation, are counted in."""
 
-    __slots__ = ("cost", "input", "output", "seconds", "succeeded")
+    __slots__ = ("cost", "first", "input", "output", "seconds", "succeeded")
 
-    def __init__(self, counters: Counters, provider: str) -> None:
-        self.succeeded: Count = counters.count("attempts_total", (provider, "succeeded"))
-        self.seconds: Durations = counters.durations("attempt_seconds", (provider,))
-        self.input: Count = counters.count("tokens_total", (provider, "input"))
-        self.output: Count = counters.count("tokens_total", (provider, "output"))
-        self.cost: Count = counters.count("cost_nano_usd_total", (provider,))
+    def __init__(self, counters: Counters, place: tuple[str, str, str]) -> None:
+        self.succeeded: Count = counters.count("attempts_total", (*place, "succeeded"))
+        self.seconds: Durations = counters.durations("attempt_seconds", place)
+        self.first: Durations = counters.durations("first_token_seconds", place)
+        self.input: Count = counters.count("tokens_total", (*place, "input"))
+        self.output: Count = counters.count("tokens_total", (*place, "output"))
+        self.cost: Count = counters.count("cost_nano_usd_total", place)
+
+
+def _place_of(target: Target, operation: str) -> tuple[str, str, str]:
+    """The labels provider, model and operation; what organizations brought themselves is one of each."""
+    provider = provider_label(target.provider.id)
+    return provider, target.mapping.model if provider == target.provider.id else provider, operation
 
 
 class _Books(Struct, eq=False):
@@ -136,7 +143,7 @@ class Planner:
         self._offers = offers
         self._bounds = bounds
         self._turns: dict[str, int] = {}
-        self._tolls: dict[str, _Toll] = {}
+        self._tolls: dict[tuple[str, str, str], _Toll] = {}
         self._recent: Recent[RoutePlan] = Recent()
 
     def plan(self, context: RequestContext, request: Request) -> RoutePlan:
@@ -173,10 +180,10 @@ class Planner:
         """Whether nothing answers there, and another request tried it a moment ago."""
         return bool(self._rests.providers) and self._health.is_shut(target.mapping, target.credential)
 
-    def succeeded(self, attempt: Attempt, streamed: bool) -> None:
+    def succeeded(self, attempt: Attempt, streamed: bool, operation: str) -> None:
         """Feed a good attempt into the provider's health and the operator's counters."""
         target, usage, charge = attempt.target, attempt.usage, attempt.charge
-        books = target.memo.get(self) or self._open_books(target)
+        books = target.memo.get((self, operation)) or self._open_books(target, operation)
         toll, took_s, output = books.toll, attempt.ended - attempt.started, 0
         toll.succeeded.value += 1
         toll.seconds.observe(took_s)
@@ -189,9 +196,7 @@ class Planner:
         first_ms = None
         if streamed:
             first_ms = attempt.ttft_ms
-            self._counters.durations("first_token_seconds", (provider_label(target.provider.id),)).observe(
-                attempt.first_at - attempt.started
-            )
+            toll.first.observe(attempt.first_at - attempt.started)
         self._health.count_good(books.tally, attempt.ended, output, took_s * 1000, first_ms)
 
     def served(self, route_plan: RoutePlan, attempt: Attempt) -> None:
@@ -204,23 +209,36 @@ class Planner:
                 self._router.served(route_plan.plan, scored)
                 return
 
-    def _open_books(self, target: Target) -> _Books:
-        provider = provider_label(target.provider.id)
-        toll = self._tolls.get(provider)
-        if toll is None:
-            toll = self._tolls[provider] = _Toll(self._counters, provider)
-        books = target.memo[self] = _Books(toll, self._health.tally(target.mapping, target.credential))
+    def _open_books(self, target: Target, operation: str) -> _Books:
+        toll, tally = self._toll(_place_of(target, operation)), self._health.tally(target.mapping, target.credential)
+        books = target.memo[self, operation] = _Books(toll, tally)
         return books
 
-    def failed(self, attempt: Attempt, error: GatewayError, organization: str) -> None:
+    def _toll(self, place: tuple[str, str, str]) -> _Toll:
+        toll = self._tolls.get(place)
+        if toll is None:
+            toll = self._tolls[place] = _Toll(self._counters, place)
+        return toll
+
+    def abandoned(self, attempt: Attempt, operation: str) -> None:
+        """Count an attempt whose caller left, with what it was billed."""
+        place, usage = _place_of(attempt.target, operation), attempt.usage
+        toll = self._toll(place)
+        self._counters.add("attempts_total", (*place, "client_disconnect"))
+        if usage is not None:
+            toll.input.value += usage.input_total
+            toll.output.value += usage.output_total
+            toll.cost.value += attempt.charge.total
+
+    def failed(self, attempt: Attempt, error: GatewayError, organization: str, operation: str) -> None:
         """Feed an attempt that failed for a request of `organization` into health and counters. The built-in provider
         fails because it was asked to, which tells nothing of the next request."""
         target = attempt.target
-        provider = provider_label(target.provider.id)
+        place = _place_of(target, operation)
         self._recent.clear()
-        self._counters.add("attempts_total", (provider, error_type(error)))
+        self._counters.add("attempts_total", (*place, error_type(error)))
         if attempt.first_at:
-            self._counters.add("streams_cut_total", (provider,))
+            self._counters.add("streams_cut_total", place)
         if target.protocol != SANDBOX:
             self._health.sample(target.mapping, target.credential, error=error, organization=organization)
 

@@ -121,7 +121,7 @@ class Run(Struct, eq=False):
                 attempt.usage = error.spent
             self._note(attempt, "error", error)
             self.settlement.failed(attempt)
-            self.planner.failed(attempt, error, self.context.caller.organization_id)
+            self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
         following = self.walk.after(error)
         while following is not None and self.planner.is_shut(following):
             following = self.walk.skip()
@@ -136,7 +136,7 @@ class Run(Struct, eq=False):
         attempt.status = OK
         self._keep_decision()  # in the settlement's commit, so before it
         self.settlement.settle(attempt)
-        self.planner.succeeded(attempt, self.request.requirements.stream)
+        self.planner.succeeded(attempt, self.request.requirements.stream, self.request.operation)
         self.planner.served(self.route_plan, attempt)
 
     def broken(self, attempt: Attempt, error: GatewayError) -> None:
@@ -144,13 +144,14 @@ class Run(Struct, eq=False):
         self._note(attempt, "error", error)
         self._keep_decision()
         self.settlement.abandon(attempt)
-        self.planner.failed(attempt, error, self.context.caller.organization_id)
+        self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
 
     def hung_up(self, attempt: Attempt) -> None:
         """The caller is gone: append and return, never wait."""
         self._note(attempt, "client_disconnect", Cancelled(GONE))
         self._keep_decision()
         self.settlement.abandon(attempt)
+        self.planner.abandoned(attempt, self.request.operation)
 
     def drains(self, target: Target) -> bool:
         """Whether an answer that nobody waits for any more is read to its end, for its exact usage."""

@@ -7,14 +7,20 @@ was replaced still counts.
 
 import os
 from bisect import bisect_left
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 # Seconds; the last bucket has no end.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
+MOST_SERIES = 2_000
+OTHER = "other"
+
 Labels = tuple[str, ...]
+GaugeRow = tuple[str, Labels, float]
 Totals = dict[str, dict[Labels, float]]
 Histograms = dict[str, dict[Labels, list[float]]]
 
@@ -44,13 +50,15 @@ class Durations:
 
 
 class Counters:
-    """`add` costs two dictionary entries; label values are bounded by the caller's choice of them."""
+    """`add` costs two dictionary entries. Label values are bounded by the caller's choice; beyond MOST_SERIES of
+    one name all others are counted as OTHER. `gauges` tells this worker's gauges as (name, labels, value)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._totals: dict[str, dict[Labels, Count]] = {}
         self._histograms: dict[str, dict[Labels, Durations]] = {}
         self._file = folder / f"{os.getppid()}-{os.getpid()}.json"
+        self.gauges: Callable[[], list[GaugeRow]] = list
 
     def add(self, name: str, labels: Labels = (), amount: float = 1) -> None:
         self.count(name, labels).value += amount
@@ -60,7 +68,8 @@ class Counters:
         series = self._totals.setdefault(name, {})
         count = series.get(labels)
         if count is None:
-            count = series[labels] = Count()
+            labels = _within(series, labels)
+            count = series.setdefault(labels, Count())
         return count
 
     def durations(self, name: str, labels: Labels, buckets: tuple[float, ...] = BUCKETS) -> Durations:
@@ -68,7 +77,8 @@ class Counters:
         series = self._histograms.setdefault(name, {})
         durations = series.get(labels)
         if durations is None:
-            durations = series[labels] = Durations(buckets)
+            labels = _within(series, labels)
+            durations = series.setdefault(labels, Durations(buckets))
         return durations
 
     def start(self) -> None:
@@ -100,6 +110,17 @@ class Counters:
                 series[tuple(labels)] = [a + b for a, b in zip(known, row, strict=True)]
         return summed
 
+    def node_gauges(self) -> dict[str, dict[Labels, list[float]]]:
+        """Every gauge of the workers of this server that are alive: name → labels → the value of each that has one."""
+        found: dict[str, dict[Labels, list[float]]] = {}
+        rows = list(self.gauges())
+        for file in self._folder.glob(f"{os.getppid()}-*.json"):
+            if file != self._file and _alive(file.stem.rpartition("-")[2]):
+                rows += [row for body in _read(file) for row in body.get("gauges", ())]
+        for name, labels, value in rows:
+            found.setdefault(name, {}).setdefault(tuple(labels), []).append(value)
+        return found
+
     def _all(self) -> list[dict]:
         bodies = [self._body()]
         for file in self._folder.glob(f"{os.getppid()}-*.json"):
@@ -119,10 +140,14 @@ class Counters:
         """Tell the other workers what was counted here."""
         try:
             fresh = self._file.with_suffix(".new")
-            fresh.write_bytes(orjson.dumps(self._body()))
+            fresh.write_bytes(orjson.dumps({**self._body(), "gauges": self.gauges()}))
             fresh.replace(self._file)
         except OSError:
             return  # a full disk costs a metric, never a request
+
+
+def _within(series: dict[Labels, Any], labels: Labels) -> Labels:
+    return labels if len(series) < MOST_SERIES else (OTHER,) * len(labels)
 
 
 def _read(file: Path) -> list[dict]:

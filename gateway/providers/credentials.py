@@ -83,6 +83,10 @@ class Credentials:
             trusted=not own,
         )
 
+    def platform(self) -> dict[str, tuple[Credential, ...]]:
+        """The platform's own credentials by provider."""
+        return self._current()
+
     def has_platform(self, provider_id: str) -> bool:
         return bool(self._current().get(provider_id))
 

@@ -18,7 +18,7 @@ from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
 from gateway.files import StoredFile
 from gateway.server.bodies import Bodies
 from gateway.server.boot import BootingWorker
-from gateway.server.connection import CallerConnection
+from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.drain import Drain, make_plan
 from gateway.server.heads import RequestHead
 from gateway.server.intake import AddressCounts
@@ -138,7 +138,11 @@ class GatewayWorker(BootingWorker):
         self._take_application()
 
     def _gauges(self) -> Gauges:
-        connections = {"connections": ("Connections of callers.", len(self._connections))}
+        answering = sum(connection.phase == ANSWERING for connection in self._connections)
+        connections = {
+            "connections": ("Connections of callers.", len(self._connections)),
+            "in_flight": ("Requests that are being answered.", answering),
+        }
         return self._watchdog.gauges() | connections | self._bodies.gauges()
 
     def _make_environ(self, listener: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gateway.console import table as console
-from gateway.surfaces import health, openapi
+from gateway.surfaces import health, metrics, openapi
 from gateway.surfaces.aisdk import routes as aisdk
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.http import ErrorFormat, Operation, Surface
@@ -15,6 +15,7 @@ from gateway.surfaces.responses import routes as responses
 
 SURFACES: tuple[Surface, ...] = (
     health.SURFACE,
+    metrics.SURFACE,
     openai.SURFACE,
     messages.SURFACE,
     responses.SURFACE,

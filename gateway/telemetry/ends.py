@@ -67,9 +67,8 @@ class RequestEnds:
 
     def tell(self, finished: FinishedRequest) -> None:
         """Count why it failed, and call the observers."""
-        reason = finished.reason
-        if reason is not None:
-            self.counters.add("errors_total", (finished.operation, reason.kind))
+        if finished.error is not None:
+            self.counters.add("errors_total", (finished.operation, finished.error.kind))
             for observer in self.failure_observers:
                 observer(finished)
         if finished.context is not None and finished.context.metadata:

@@ -15,7 +15,8 @@ class FinishedRequest(Struct, frozen=True, eq=False):
     the moment of its end, `took_s` how long it took, `peer` the caller's address as trusted proxies tell it, `shown_id`
     the id that the caller saw.
 
-    `error` is why it was refused or failed, None when it was answered well. `caller` None: nobody was authenticated.
+    `error` is why it was refused or failed, or what ended its answer after that had begun; None when all was well.
+    `caller` None: nobody was authenticated.
     `context` None: it never came to the engine's door. `replayed`: an earlier answer was given again.
     `paid`: it asked a model for something, with `body`.
     """
@@ -39,14 +40,6 @@ class FinishedRequest(Struct, frozen=True, eq=False):
         """Its upstream calls in their order; empty when it was refused before any."""
         outcome = self.context.outcome if self.context is not None else None
         return outcome.attempts if outcome is not None else []
-
-    @property
-    def reason(self) -> GatewayError | None:
-        """Why it failed: what it was refused with, or what ended its answer after that had begun."""
-        if self.error is not None:
-            return self.error
-        attempts = self.attempts
-        return attempts[-1].error if attempts else None
 
     @property
     def refused(self) -> bool:

@@ -5,12 +5,14 @@ It names who asked, for what, who served it and what became of it; never what wa
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal
 
 import orjson
 
+from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, error_type
-from gateway.clock import to_iso
+from gateway.clock import SECOND_US, to_iso
 from gateway.errors import GatewayError
 from gateway.money import format_usd
 from gateway.telemetry.finished import FinishedRequest
@@ -54,7 +56,7 @@ class RequestLines:
 def facts_of(finished: FinishedRequest) -> Facts:
     """What the line says, by name; what a request has nothing of is left out. Times are milliseconds, costs dollars."""
     facts: Facts = {
-        "at": to_iso(finished.at_us),
+        "at": _moment(finished.at_us),
         "level": "info" if finished.status < FAULT else "warning",
         "event": "request",
         "request_id": finished.request_id,
@@ -77,28 +79,38 @@ def facts_of(finished: FinishedRequest) -> Facts:
         facts["replayed"] = True
     attempts = finished.attempts
     if context is not None and attempts:
-        _add_served(facts, finished, attempts)
-    reason = finished.reason
-    if reason is not None:
-        _add_failure(facts, reason, attempts)
+        _add_served(facts, context, attempts)
+    if finished.error is not None:
+        _add_failure(facts, finished.error, attempts)
     return facts
 
 
-def _add_served(facts: Facts, finished: FinishedRequest, attempts: list[Attempt]) -> None:
-    last, context = attempts[-1], finished.context
-    facts["provider"], facts["served"] = last.target.provider.id, last.target.mapping.key
-    facts["attempts"] = len(attempts)
-    if context is not None and context.outcome is not None and context.outcome.cached:
-        facts["cached"] = True
-    usage = last.usage
+def _moment(at_us: int) -> str:
+    """ISO 8601 in UTC with milliseconds; many lines share a second."""
+    seconds, micro = divmod(at_us, SECOND_US)
+    return f"{_second(seconds)}.{micro // 1000:03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return to_iso(seconds * SECOND_US)[:-5]
+
+
+def _add_served(facts: Facts, context: RequestContext, attempts: list[Attempt]) -> None:
+    last, cost_nusd, provider_s = attempts[-1], 0, 0.0
+    target, usage = last.target, last.usage
+    for attempt in attempts:
+        cost_nusd += attempt.charge.total
+        provider_s += attempt.ended - attempt.started
+    facts["provider"], facts["served"], facts["attempts"] = target.provider.id, target.mapping.key, len(attempts)
     if usage is not None:
         facts["input_tokens"], facts["output_tokens"] = usage.input_total, usage.output_total
-    facts["cost_usd"] = format_usd(sum([attempt.charge.total for attempt in attempts]))
-    facts["provider_ms"] = sum([attempt.duration_ms for attempt in attempts])
-    if context is not None:
-        facts["gateway_ms"] = round(context.own_s * 1000, 2)
-        if last.first_at:
-            facts["first_token_ms"] = round((last.first_at - context.started) * 1000, 1)
+    facts["cost_usd"] = format_usd(cost_nusd)
+    facts["provider_ms"], facts["gateway_ms"] = round(provider_s * 1000, 1), round(context.own_s * 1000, 2)
+    if last.first_at:
+        facts["first_token_ms"] = round((last.first_at - context.started) * 1000, 1)
+    if context.outcome is not None and context.outcome.cached:
+        facts["cached"] = True
     if last.finish:
         facts["finish"] = last.finish
 

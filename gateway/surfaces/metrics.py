@@ -1,0 +1,115 @@
+"""`/metrics`: Prometheus text of the node that is asked, for the operator's token, or on a port of its own."""
+
+import hmac
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from gateway import __version__
+from gateway.errors import NotFound, Unauthenticated
+from gateway.metering.counters import BUCKETS, Labels
+from gateway.services import Services
+from gateway.surfaces.auth import token_of
+from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.replies import OPENAI
+from gateway.telemetry.ends import OWN_BUCKETS
+from gateway.telemetry.gauges import INSTALLATION, SHARED, merge
+
+PREFIX = "llmgateway_"
+# What a call to a provider is counted by.
+PLACE = ("provider", "model", "operation")
+# Name → (what it tells, its labels).
+COUNTERS = {
+    "requests_total": ("Answers by operation and status.", ("operation", "status")),
+    "errors_total": ("Requests that were refused or failed, by operation and kind.", ("operation", "kind")),
+    "attempts_total": ("Upstream calls by what they were for and how they ended.", (*PLACE, "outcome")),
+    "tokens_total": ("Tokens by direction.", (*PLACE, "direction")),
+    "cost_nano_usd_total": ("Inference cost in nano-dollars.", PLACE),
+    "streams_cut_total": ("Streams that broke after their first content.", PLACE),
+    "requests_unlogged_total": ("Refused requests that the request log says nothing of, being beyond its bounds.", ()),
+    "state_changes_total": ("Changes of state that were logged, by event.", ("event",)),
+}
+HISTOGRAMS = {
+    "request_seconds": ("Duration of requests, of streams to their end, by operation.", ("operation",)),
+    "overhead_seconds": ("What the gateway itself took of requests that were answered.", ("operation",)),
+    "attempt_seconds": ("Duration of upstream calls that answered.", PLACE),
+    "first_token_seconds": ("Time to the first content of streams.", PLACE),
+}
+# Bucket bounds of histograms that have others than most.
+BOUNDS = {"overhead_seconds": OWN_BUCKETS}
+
+
+def metrics(services: Services, inbound: Inbound) -> Outbound:
+    """Prometheus text of all workers of this node. For who shows the token of GATEWAY_METRICS_TOKEN alone: it tells
+    what is spent and where."""
+    wanted = services.settings.secret("GATEWAY_METRICS_TOKEN")
+    if not wanted:
+        raise NotFound("Metrics are off here: the operator sets GATEWAY_METRICS_TOKEN.", code="metrics_off")
+    if not hmac.compare_digest(token_of(inbound).encode(), wanted.encode()):
+        raise Unauthenticated("Send the operator's token as 'Authorization: Bearer <token>'.", code="metrics_token")
+    kind, text = expose(services)
+    return Outbound(200, [("Content-Type", kind), ("Cache-Control", "no-store")], text)
+
+
+def expose(services: Services) -> tuple[str, bytes]:
+    """The content type and the text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MetricsCollector(services))
+    return CONTENT_TYPE_LATEST, generate_latest(registry)
+
+
+class MetricsCollector(Collector):
+    """What `Services` counted, in Prometheus' shapes."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge("build_info", "The version that serves.", ("version",), {(__version__,): 1.0})
+        yield from self._counted()
+        yield from self._gauges()
+
+    def _counted(self) -> Iterator[Metric]:
+        counters = self._services.background.counters
+        totals, histograms = counters.totals(), counters.histograms()
+        for name, (text, labels) in COUNTERS.items():
+            counter = CounterMetricFamily(PREFIX + name, text, labels=labels)
+            for values, amount in totals.get(name, {}).items():
+                counter.add_metric(values, amount)
+            yield counter
+        for name, (text, labels) in HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(PREFIX + name, text, labels=labels)
+            for values, row in histograms.get(name, {}).items():
+                histogram.add_metric(values, _buckets(row, BOUNDS.get(name, BUCKETS)), sum_value=row[-1])
+            yield histogram
+
+    def _gauges(self) -> Iterator[Metric]:
+        services = self._services
+        found, texts = services.background.counters.node_gauges(), services.gauge_texts()
+        for name, text in texts.items():
+            samples = {labels: merge(name, values) for labels, values in found.get(name, {}).items()}
+            yield _gauge(name, text, SHARED[name].labels if name in SHARED else (), samples)
+        told = services.installation_rows()
+        for name, gauge in INSTALLATION.items():
+            yield _gauge(name, gauge.text, gauge.labels, {labels: value for one, labels, value in told if one == name})
+        for name, (text, value) in services.billing.reconciliation_gauge.gauges().items():
+            yield _gauge(name, text, (), {(): value})
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], samples: dict[Labels, float]) -> GaugeMetricFamily:
+    made = GaugeMetricFamily(PREFIX + name, text, labels=labels)
+    for values, value in samples.items():
+        made.add_metric(values, value)
+    return made
+
+
+def _buckets(row: list[float], buckets: tuple[float, ...]) -> list[tuple[str, float]]:
+    bounds = [str(bound) for bound in buckets] + ["+Inf"]
+    return list(zip(bounds, accumulate(row[:-1]), strict=True))
+
+
+METRICS = About("Prometheus text", "Service", errors=(401, 404), access="operator", media="text/plain")
+SURFACE = Surface("metrics", OPENAI, (Operation("GET", "/metrics", metrics, about=METRICS),))

@@ -1,0 +1,88 @@
+"""Gauges with labels, as any worker can tell them: providers and credentials, jobs, budgets near their end."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gateway.clock import SECOND_US
+from gateway.limits.thresholds import SpentBudget
+from gateway.metering.counters import GaugeRow, Labels, provider_label
+from gateway.providers.credentials import Credentials
+from gateway.routing.cooldowns import provider_of
+from gateway.routing.health import Health
+from gateway.telemetry.budget_watch import balances_of, counts_of
+
+
+class LabelledGauge(NamedTuple):
+    """What a gauge tells, and by what."""
+
+    text: str
+    labels: tuple[str, ...]
+
+
+# Each worker has these; those of a node come together as their largest.
+SHARED = {
+    "cooldowns": LabelledGauge("Models, places and keys at rest, by provider and reason.", ("provider", "reason")),
+    "credentials": LabelledGauge("Provider keys of the platform by state.", ("provider", "state")),
+    "job_last_run_timestamp_seconds": LabelledGauge("When recurring work was done last.", ("job",)),
+    "job_failing": LabelledGauge("1 while the last round of recurring work failed.", ("job",)),
+}
+# The same for the whole installation, whoever is asked.
+INSTALLATION = {
+    "budgets_near_end": LabelledGauge("Limits and credits that are nearly or wholly spent.", ("scope", "state")),
+    "credits_low_usd": LabelledGauge("Credits left, of the organizations with the least.", ("organization",)),
+}
+# Gauges of workers that come together as their largest, or as their smallest; all others are summed up.
+LARGEST = frozenset(
+    {
+        *SHARED,
+        *("loop_lag_seconds", "loop_busy_seconds", "journal_largest_batch", "control_age_seconds"),
+        "configuration_refused",
+    }
+)
+SMALLEST = frozenset(("redis_up", "database_up"))
+
+
+class JobTold(NamedTuple):
+    """How a job's last round went: when it ended (µs), and its error."""
+
+    name: str
+    at_us: int
+    error: str
+
+
+def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
+    """Rests, and the states of the platform's own credentials: ok, or why one rests for all of its models."""
+    resting = health.cooldowns.resting()
+    counted = Counter((provider_label(provider_of(key)), reason) for key, reason in resting.items())
+    rows: list[GaugeRow] = [("cooldowns", labels, float(count)) for labels, count in counted.items()]
+    states: Counter[Labels] = Counter()
+    # A key that rests for the requests of one organization alone is counted as resting too.
+    resting = {key.partition("@")[0]: reason for key, reason in resting.items()}
+    for provider, keys in credentials.platform().items():
+        for key in keys:
+            states[provider, resting.get(f"{provider}#{key.ident}", "ok")] += 1
+    return [*rows, *(("credentials", labels, float(count)) for labels, count in states.items())]
+
+
+def job_rows(told: Iterable[JobTold]) -> list[GaugeRow]:
+    """Of jobs that this worker did."""
+    rows: list[GaugeRow] = []
+    for one in told:
+        if one.at_us:
+            rows.append(("job_last_run_timestamp_seconds", (one.name,), one.at_us / SECOND_US))
+            rows.append(("job_failing", (one.name,), 1.0 if one.error else 0.0))
+    return rows
+
+
+def budget_rows(found: list[SpentBudget]) -> list[GaugeRow]:
+    """Of what was found near its end."""
+    counts = [("budgets_near_end", labels, value) for labels, value in counts_of(found).items()]
+    return [*counts, *(("credits_low_usd", labels, value) for labels, value in balances_of(found).items())]
+
+
+def merge(name: str, values: list[float]) -> float:
+    """One gauge of a node, from those of its workers."""
+    if name in SMALLEST:
+        return min(values)
+    return max(values) if name in LARGEST else sum(values)
