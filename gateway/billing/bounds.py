@@ -2,6 +2,8 @@
 
 from functools import lru_cache
 
+from msgspec import structs
+
 from gateway.billing.units import units_at
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Dearest, dearest
@@ -13,10 +15,11 @@ from gateway.neutral.usage import NOTHING, Units, Usage
 from gateway.operations import OPERATIONS
 
 SEARCHES = 5  # what one answer may look up where the caller sets no number
+SESSIONS = 1  # containers that code of one answer runs in
 REMEMBERED = 8192
 
-# The hour, the service tier, whether media count, how many searches may.
-Terms = tuple[int, str, bool, int]
+# The hour, the service tier, whether media count, how many searches may, whether other tools of the provider may run.
+Terms = tuple[int, str, bool, int, bool]
 
 
 def ask_for(request: Request, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> CostBound:
@@ -42,7 +45,8 @@ class Bounds:
         if needs.units is not None:
             return self._ask_units(request, needs.units, at_us)
         media = needs.media > 0 or needs.audio or needs.image_output
-        terms = (at_us // HOUR_US, request.options.service_tier, media, SEARCHES if needs.web_search else 0)
+        hosted = needs.hosted != "" or needs.vendor_only != ""
+        terms = (at_us // HOUR_US, request.options.service_tier, media, SEARCHES if needs.web_search else 0, hosted)
         known = self._known.get(terms)
         if known is None:
             known = self._known[terms] = self._price(terms)
@@ -100,7 +104,9 @@ class _Priced:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _dearest(priced: _Priced, hour: int, tier: str, media: bool, searches: int) -> Dearest:
+def _dearest(priced: _Priced, hour: int, tier: str, media: bool, searches: int, hosted: bool) -> Dearest:
     """Within an hour: its dearest tier and peak count throughout, so that a bound costs one multiplication."""
     units = Usage(searches=searches) if searches else NOTHING
+    if hosted:
+        units = structs.replace(units, file_searches=SEARCHES, code_sessions=SESSIONS)
     return dearest(priced.mapping, hour * HOUR_US, tier, media, units)

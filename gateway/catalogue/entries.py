@@ -16,8 +16,9 @@ class TokenRates:
     `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second).
 
     Units: prompt … internal_reasoning per token, `image` per image token in, `output_image` per image token out,
-    `request` per request, `web_search` per search, `ocr_page` per page, `character` per character,
-    `input_audio_hour` per hour, `per_image` per image made, `per_second` per second of video made.
+    `request` per request, `web_search` and `file_search` per search, `code_session` per container that code ran in,
+    `ocr_page` per page, `character` per character, `input_audio_hour` per hour, `per_image` per image made,
+    `per_second` per second of video made.
     """
 
     prompt: int | None = None
@@ -33,6 +34,8 @@ class TokenRates:
     internal_reasoning: int | None = None
     request: int | None = None
     web_search: int | None = None
+    file_search: int | None = None
+    code_session: int | None = None
     ocr_page: int | None = None
     character: int | None = None
     input_audio_hour: int | None = None
@@ -92,7 +95,8 @@ class Provider:
     `protocol` is a name of providers/. `address` may hold `{region}`, `{project}`, `{resource}` …, filled from
     `settings` (name → environment variables, see credentials.py). `headers` are fixed request headers. `auth` tells
     how the key travels: "bearer", "sigv4", "google-oauth", "none", "query:<parameter>", or else a header's name.
-    `search_price` (as in Rates) is that of a web search at its mappings whose own prices name none.
+    `search_price` (as in Rates) is that of a web search at its mappings whose own prices name none, `tool_prices` those
+    of other tools that it runs itself, by the names of Rates.
     `responses_tools` are the types of tools that its Responses API takes, where it does not take all.
     `version_path` is the end of `address` that an operator's base URL may leave out ("" in a file: the last segment
     of `address` when it is a version such as /v1). `deprecated_models` and `deactivated_models` are model → date, for
@@ -118,6 +122,7 @@ class Provider:
     auth: str = "bearer"
     version_path: str = ""
     search_price: int | None = None
+    tool_prices: dict[str, int] = field(default_factory=dict)
     responses_tools: tuple[str, ...] = ()
     deprecated_models: dict[str, str] = field(default_factory=dict)
     deactivated_models: dict[str, str] = field(default_factory=dict)

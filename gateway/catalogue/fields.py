@@ -18,6 +18,7 @@ PROVIDER_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 DATES = frozenset(("released", "deprecated", "deactivated", "checked"))
 RATE_NAMES = tuple(f.name for f in dataclasses.fields(TokenRates))
+TOOL_RATES = frozenset(("file_search", "code_session"))
 TABLE_RATES = frozenset(("per_image", "per_second"))
 
 Convert = Callable[[Any], Any]
@@ -193,6 +194,13 @@ def _data_policy(value: Any) -> DataPolicy:
     return DataPolicy(**ready)
 
 
+def _tool_prices(value: Any) -> dict[str, int]:
+    strange = sorted(set(_table(value)) - TOOL_RATES)
+    if strange:
+        raise ValueError(f"unknown tool {', '.join(strange)}; known: {', '.join(sorted(TOOL_RATES))}")
+    return _read_rates(value)
+
+
 def _count_table(value: Any) -> dict[str, int]:
     return {name: _integer(count) for name, count in _table(value).items()}
 
@@ -233,7 +241,7 @@ BY_TYPE: dict[Any, Convert] = {
 BY_NAME: dict[str, Convert] = {
     **dict.fromkeys(DATES, _date),
     "service_tiers": _multipliers, "operations": _operations, "protocol": _protocol, "address": _address,
-    "model": _model_id, "search_price": lambda value: price_per_million(_text(value)),
+    "model": _model_id, "search_price": lambda value: price_per_million(_text(value)), "tool_prices": _tool_prices,
 }  # fmt: skip
 NOT_IN_FILES = {Model: {"mappings"}, Mapping: set(), Provider: set(), DataPolicy: set()}
 CONVERTERS: dict[type, dict[str, Convert]] = {

@@ -217,10 +217,11 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, prob
         full = {name: text or provider.service_tiers.get(name, "") for name, text in tiers.items()}
         problems.extend(f"{where}: no multiplier for tier {name}" for name, text in full.items() if not text)
         fields = fields | {"service_tiers": {name: text for name, text in full.items() if text}}
+    usual = provider.tool_prices if fields.get("responses_api") else {}
     if provider.search_price is not None and fields.get("web_search"):
-        fields = fields | {
-            "prices": tuple(_with_search(prices, provider.search_price) for prices in fields.get("prices", ()))
-        }
+        usual = usual | {"web_search": provider.search_price}
+    if usual:
+        fields = fields | {"prices": tuple(_with_tools(prices, usual) for prices in fields.get("prices", ()))}
     dates = {
         name: table[fields["model"]]
         for name, table in (("deprecated", provider.deprecated_models), ("deactivated", provider.deactivated_models))
@@ -229,11 +230,12 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, prob
     return Mapping(**fields | dates)
 
 
-def _with_search(prices: Prices, price: int) -> Prices:
-    """The prices with that of a web search where they name none."""
+def _with_tools(prices: Prices, usual: dict[str, int]) -> Prices:
+    """The prices with those of the tools that the provider runs, where they name none."""
 
     def fill(rates: TokenRates) -> TokenRates:
-        return rates if rates.web_search is not None else dataclasses.replace(rates, web_search=price)
+        absent: dict[str, Any] = {name: price for name, price in usual.items() if getattr(rates, name) is None}
+        return dataclasses.replace(rates, **absent) if absent else rates
 
     return dataclasses.replace(
         prices,

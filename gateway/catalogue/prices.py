@@ -25,8 +25,9 @@ ANY_TOKENS = 1 << 62  # more than any tier ends at
 class Charge(Struct, gc=False):
     """What was used, in nano-dollars by component; `total` is their exact sum.
 
-    `output` has no reasoning in it when reasoning is priced apart. `web_search`, `request`, `ocr`, `characters`,
-    `audio_seconds` (sound by the hour), `images` and `video_output` are priced by units, the others by tokens.
+    `output` has no reasoning in it when reasoning is priced apart. `web_search`, `file_search`, `code`, `request`,
+    `ocr`, `characters`, `audio_seconds` (sound by the hour), `images` and `video_output` are priced by units, the
+    others by tokens.
     `discount_ppm` is the fraction that was taken off, in parts per million, and `saved` what that came to: `total` and
     `saved` together are the list price. `plain`: nothing was counted but text of the prompt, its five-minute cache and
     the answer.
@@ -50,6 +51,8 @@ class Charge(Struct, gc=False):
     audio_seconds: int = 0
     images: int = 0
     video_output: int = 0
+    file_search: int = 0
+    code: int = 0
     total: int = 0
     discount_ppm: int = 0
     saved: int = 0
@@ -99,7 +102,8 @@ def _counts_more(usage: Usage) -> bool:
     """Whether there is anything but text. Written out: by a table of the names it would cost three times as much."""
     units = usage.searches or usage.pages or usage.images or usage.characters or usage.audio_ms or usage.video_ms
     sound = usage.input_audio or usage.input_audio_cached or usage.output_audio
-    return bool(units or sound or usage.input_image or usage.output_image)
+    tools = usage.file_searches or usage.code_sessions
+    return bool(units or sound or tools or usage.input_image or usage.output_image)
 
 
 def _add(charge: Charge, name: str, nusd: int) -> None:
@@ -204,6 +208,10 @@ def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[st
         parts["request"] = _rounded(rates.request, MILLION)
     if usage.searches and rates.web_search:
         parts["web_search"] = _rounded(usage.searches * rates.web_search, MILLION)
+    if usage.file_searches and rates.file_search:
+        parts["file_search"] = _rounded(usage.file_searches * rates.file_search, MILLION)
+    if usage.code_sessions and rates.code_session:
+        parts["code"] = _rounded(usage.code_sessions * rates.code_session, MILLION)
     if usage.pages and rates.ocr_page:
         parts["ocr"] = _rounded(usage.pages * rates.ocr_page, MILLION)
     if usage.characters and rates.character:

@@ -184,6 +184,16 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
+def count_tools(response: dict[str, Any]) -> dict[str, int]:
+    """What a response is billed for beside its tokens, in the counts of Usage: web searches, searches of files (each
+    call), and containers that code ran in (however often in each). Empty when nothing."""
+    items = [item for item in response.get("output") or () if isinstance(item, dict)]
+    files = sum(1 for item in items if item.get("type") == "file_search_call")
+    sessions = {str(item.get("container_id")) for item in items if item.get("type") == "code_interpreter_call"}
+    counts = {"searches": count_searches(response), "file_searches": files, "code_sessions": len(sessions)}
+    return {name: count for name, count in counts.items() if count}
+
+
 def count_searches(response: dict[str, Any]) -> int:
     """Billed web searches of a response: its own count, else its search calls (opening a page is none)."""
     used = response.get("tool_usage")

@@ -15,7 +15,8 @@ class Usage(Struct, frozen=True, gc=False):
 
     Tokens in: `input` (text, uncached), `cache_read`, `cache_write` (5 minutes), `cache_write_1h`, `input_audio`,
     `input_audio_cached`, `input_image`. Tokens out: `output` (text and reasoning), `output_audio`, `output_image`.
-    Units: `searches`, `pages`, `images` (made), `characters`; `audio_ms` heard, `video_ms` made.
+    Units: `searches` of the web, `file_searches`, `code_sessions` (containers that ran code), `pages`, `images` (made),
+    `characters`; `audio_ms` heard, `video_ms` made.
     `basis` tells where the numbers come from; `price_key` which price of a table the images or the video have:
     `quality/size` or `<resolution>[_audio|_video]`.
     """
@@ -37,6 +38,8 @@ class Usage(Struct, frozen=True, gc=False):
     characters: int = 0
     audio_ms: int = 0
     video_ms: int = 0
+    file_searches: int = 0
+    code_sessions: int = 0
     basis: UsageBasis = "provider"
     price_key: str = ""
 

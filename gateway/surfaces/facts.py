@@ -142,6 +142,8 @@ def _rare_costs(charge: Charge) -> dict[str, float]:
         "character_input_cost": charge.characters,
         "audio_duration_cost": charge.audio_seconds,
         "video_output_cost": charge.video_output,
+        "file_search_cost": charge.file_search,
+        "code_cost": charge.code,
     }
     return {
         "cache_write_input_cost": usd_number(charge.cache_write + charge.cache_write_1h),

@@ -3,6 +3,7 @@
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from gateway import ids
 from gateway.dialects import responses as dialect
@@ -46,13 +47,10 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 
 
 def read_usage(wire: Wire) -> Usage | None:
-    """The usage of a response, its web searches included; None when it tells none."""
+    """The usage of a response, the tools that its provider ran included; None when it tells none."""
     usage = dialect.read_usage(wire.get("usage"))
-    searches = dialect.count_searches(wire) if isinstance(wire.get("output"), list) else 0
-    if usage is None or not searches:
-        return usage
-    return Usage(usage.input, usage.cache_read, usage.cache_write, output=usage.output, reasoning=usage.reasoning,
-                 searches=searches)  # fmt: skip
+    tools = dialect.count_tools(wire) if isinstance(wire.get("output"), list) else {}
+    return usage if usage is None or not tools else structs.replace(usage, **tools)
 
 
 def read_finish(wire: Wire, calls: bool) -> FinishReason:

@@ -1,5 +1,6 @@
 """The bound of a request is never below what it may really cost."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -88,13 +89,25 @@ UNIT_PRICES = st.builds(
     output_image=RATE,
     image=RATE,
     web_search=RATE,
+    file_search=RATE,
+    code_session=RATE,
     per_image=st.dictionaries(st.sampled_from(["low/1x1", "high/2x2", "default"]), st.integers(0, 10**11), min_size=1)
     | st.just({}),
 )
 COUNTS = st.fixed_dictionaries(
     {
         name: st.integers(0, 3000)
-        for name in ("pages", "characters", "audio_ms", "searches", "input_audio", "input_image", "output_audio")
+        for name in (
+            "pages",
+            "characters",
+            "audio_ms",
+            "searches",
+            "file_searches",
+            "code_sessions",
+            "input_audio",
+            "input_image",
+            "output_audio",
+        )
     }
     | {"images": st.integers(0, 10), "price_key": st.sampled_from(["low/1x1", "high/2x2", "auto/auto"])}
 )
@@ -113,3 +126,14 @@ def test_no_use_of_any_unit_costs_more_than_the_bound_of_its_operation(
     used = units_at(mapping, structs.replace(most, input=text))
     assert cost_of(used, mapping, AT_US).total <= ask.bound_nusd
     assert ask.bound_nusd == ask.least_nusd
+
+
+@pytest.mark.parametrize("named", ["hosted", "vendor_only"])
+def test_tools_that_the_provider_may_run_are_reserved_for(named: str) -> None:
+    rates = TokenRates(prompt=0, completion=0, file_search=2_500_000 * 10**6, code_session=30_000_000 * 10**6)
+    bounds = Bounds((Mapping("p", "m", "x", prices=(Prices(rates),)),))
+    plain, hosted = (
+        bounds.ask(ChatRequest("m", Requirements(**more), lambda: None), 4096, AT_US).bound_nusd
+        for more in ({}, {named: "responses"})
+    )
+    assert plain == 0 and hosted >= 5 * 2_500_000 + 30_000_000

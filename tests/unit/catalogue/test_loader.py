@@ -57,6 +57,17 @@ def test_a_search_costs_what_the_provider_takes_where_the_mapping_names_no_price
     assert [tier.rates.web_search for tier in prices.tiers] == [10_000_000_000_000, 20_000_000_000_000]
 
 
+def test_tools_cost_what_the_provider_takes_where_it_serves_the_responses_api(folder):
+    tools = 'tool_prices = { file_search = "0.0025", code_session = "0.03" }\n\n[['
+    for able, prices in (("true", (2_500_000_000_000, 30_000_000_000_000)), ("false", (None, None))):
+        text = PROVIDER.replace("tools = true", f"responses_api = {able}").replace("[[", tools, 1)
+        files = {"providers/example.toml": text, "models/some.toml": MODEL}
+        base = load(folder=folder(files)).models["some-model-70b"].mappings[0].prices[0].base
+        assert (base.file_search, base.code_session) == prices
+    wrong = PROVIDER.replace("[[", 'tool_prices = { web_search = "1" }\n\n[[', 1)
+    assert "unknown tool web_search" in problems_of(folder, wrong)[0]
+
+
 def test_the_shipped_catalogue_has_no_mistake():
     assert check() == []
 

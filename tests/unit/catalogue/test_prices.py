@@ -127,6 +127,12 @@ def test_units_are_charged_by_their_own_prices():
     assert (charge.ocr, charge.characters, charge.video_output) == (6_000_000, 1_500_000, 1_000_000_000)
 
 
+def test_tools_that_the_provider_ran_are_charged_by_the_call_and_the_container():
+    mapping = priced({"prompt": "0", "completion": "0", "file_search": "0.0025", "code_session": "0.03"})
+    charge = cost_of(Usage(file_searches=3, code_sessions=2), mapping, NOON)
+    assert (charge.file_search, charge.code, charge.total) == (7_500_000, 60_000_000, 67_500_000)
+
+
 def test_sound_by_the_hour_is_charged_by_its_length_and_not_by_tokens_too():
     mapping = priced({"input_audio_hour": "0.36", "prompt": "0.000001"})
     charge = cost_of(Usage(input_audio=500, audio_ms=60_000), mapping, NOON)

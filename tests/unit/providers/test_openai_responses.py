@@ -264,6 +264,13 @@ def test_a_whole_answer_is_read_with_disjoint_usage() -> None:
     assert (usage.searches, result.choices[0].finish) == (1, "stop")
 
 
+def test_tools_that_the_provider_ran_are_counted() -> None:
+    ran = [{"type": "code_interpreter_call", "container_id": name} for name in ("c1", "c1", "c2")]
+    items = [{"type": "file_search_call"}, {"type": "file_search_call"}, *ran, {"type": "mcp_call"}, SAID]
+    usage = PROTOCOL.read(Body(output=items, usage=USED), False).usage
+    assert (usage.searches, usage.file_searches, usage.code_sessions, usage.output) == (0, 2, 2, 50)
+
+
 @pytest.mark.parametrize(
     ("wire", "finish"),
     [
