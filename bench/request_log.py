@@ -16,12 +16,13 @@ from typing import Any
 
 from gateway import ids, settings
 from gateway.clock import DAY_US, Clock
-from gateway.metering.log.entries import STORE, LogEntry, id_at
+from gateway.metering.log.entries import STORE, LogEntry
 from gateway.metering.log.search import LogFilter, LogScope, search
 from gateway.metering.usage_table import RECORD, UsageRecord, raw_id
 from gateway.store.database import Database, open_database
 from gateway.store.journal import Statement
 from gateway.store.migrations import migrate
+from gateway.store.partitions import id_at
 from gateway.threads import Threads
 
 DAYS, PROJECTS, KEYS, MODELS, SOURCES, PROVIDERS = 366, 10, 200, 40, 30, 8

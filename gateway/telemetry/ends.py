@@ -51,7 +51,7 @@ class RequestEnds:
         self.failure_observers.append(observer)
 
     def observe_marked(self, observer: Observer) -> None:
-        """Tell `observer` of requests that brought metadata, and of no others."""
+        """Tell `observer` of requests that brought metadata or got an earlier answer again, and of no others."""
         self.marked_observers.append(observer)
 
     def of(self, operation: str, paid: bool = False) -> "OperationEnd":
@@ -71,7 +71,7 @@ class RequestEnds:
             self.counters.add("errors_total", (finished.operation, finished.error.kind))
             for observer in self.failure_observers:
                 observer(finished)
-        if finished.context is not None and finished.context.metadata:
+        if finished.replayed or finished.context is not None and finished.context.metadata:
             for observer in self.marked_observers:
                 observer(finished)
         for observer in self.observers:
@@ -112,7 +112,7 @@ class OperationEnd:
             own = self._own
             own[bisect_left(OWN_BUCKETS, own_s)] += 1
             own[-1] += own_s
-        if error is not None or self._observers or context is not None and context.metadata:
+        if error is not None or replayed or self._observers or context is not None and context.metadata:
             self._tell(arrival, status, took_s, error, replayed)
 
     def of_stream(self, arrival: Arrival, status: int, started: float) -> None:

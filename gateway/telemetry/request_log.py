@@ -17,8 +17,8 @@ from gateway.store.journal import Journal
 from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.finished import FinishedRequest
 
-# Refusals before any attempt cost their caller nothing, so what they may write is bounded, for each key and for each
-# worker: so many at once, then so many a second. What passes that is counted, and told as one entry for many.
+# Refusals before any attempt and repetitions cost their caller nothing, so what they may write is bounded, for each key
+# and for each worker: so many at once, then so many a second. What passes that is counted, and told as one for many.
 KEY_BURST, KEY_RATE = 30, 0.5
 WORKER_BURST, WORKER_RATE = 300, 5.0
 KEYS = 4096
@@ -84,14 +84,16 @@ class RequestLog:
             self._write(_entry_of(finished, caller, {}), {})
 
     def marked(self, finished: FinishedRequest) -> None:
-        """Keep the metadata of a request, and what the caller was told."""
+        """Keep the metadata of a request with what the caller was told, and one that was given an earlier answer again,
+        of which there is no usage row."""
         caller, context = finished.caller, finished.context
-        if caller is None or context is None or not finished.paid:
+        tags = context.metadata if context is not None else {}
+        if caller is None or not finished.paid or not (tags or finished.replayed):
             return
-        if finished.refused and not self._may_write(caller.key_id):
+        if (finished.refused or finished.replayed) and not self._may_write(caller.key_id):
             self._count(finished, caller)
         else:
-            self._write(_entry_of(finished, caller, context.metadata), context.metadata)
+            self._write(_entry_of(finished, caller, tags), tags)
 
     def tell(self) -> None:
         """Record what was only counted since the last time: one entry for all alike."""
@@ -119,7 +121,9 @@ class RequestLog:
 
     def _count(self, finished: FinishedRequest, caller: Caller) -> None:
         code = finished.error.code if finished.error is not None else ""
-        kind = LogEntry(bytes(16), *billing_identity_of(caller).ids, 1, *_told(finished), "", "", _clean(code)[:64])
+        kind = LogEntry(
+            bytes(16), *billing_identity_of(caller).ids, 1, *_told(finished), "", "", _clean(code)[:64] or None
+        )
         if kind in self._flood or len(self._flood) < KINDS:
             self._flood[kind] = self._flood.get(kind, 0) + 1
         else:

@@ -14,6 +14,9 @@ from support.spending import ALIKE, BODIES, STREAMED, say_in_headers, until, wri
 
 from gateway import settings as settings_module
 from gateway.accounts.members import list_members
+from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.limits.models import MODELS as LIMIT_MODELS
+from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.settings import Settings
 
 PATHS = [path for path in BODIES if path not in ALIKE]
@@ -34,10 +37,17 @@ def make_settings(tmp_path_factory) -> Callable[..., Settings]:
 
 
 @pytest.fixture(scope="module")
-def gateway(make_settings: Callable[..., Settings], tmp_path_factory, mint: Mint) -> Iterator[LocalGateway]:
+def module_gateway(make_settings: Callable[..., Settings], tmp_path_factory, mint: Mint) -> Iterator[LocalGateway]:
     folder: Path = tmp_path_factory.mktemp("catalogue")
     with local_gateway(make_settings, **write_mint(folder, mint.url)) as running:
         yield running
+
+
+@pytest.fixture
+def gateway(module_gateway: LocalGateway) -> LocalGateway:
+    # Tables belong to the store that was opened last, which may be another test's.
+    module_gateway.services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+    return module_gateway
 
 
 def send(gateway: LocalGateway, path: str, words: str, label: str, **more: Any) -> httpx.Response:
@@ -104,3 +114,11 @@ def test_a_request_that_failed_everywhere_tells_what_its_caller_was_told(setting
         found = look_up(gateway, "failed")
     assert (found["log"]["status"], found["log"]["error"]) == (answer.status_code, answer.json()["error"]["code"])
     assert found["attempts"] and all(one["error"] for one in found["attempts"]) and found["log"]["served"] is None
+
+
+def test_a_request_that_got_an_earlier_answer_again_is_in_the_log_too(gateway: LocalGateway) -> None:
+    answers = [send(gateway, CHAT, "Hello", label, headers={"Idempotency-Key": "k"}) for label in ("made", "again")]
+    assert answers[1].headers["idempotent-replayed"] == "true"
+    made, again = look_up(gateway, "made"), look_up(gateway, "again")
+    assert len(made["attempts"]) == 1 and again["attempts"] == [] and again["log"]["status"] == 200
+    assert (again["log"]["cost"], again["log"]["model"], again["log"]["error"]) == ("0", "mint/coin", None)

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway import ids
-from gateway.metering.log.entries import STORE, TAG, LogEntry, id_at, tag_of
+from gateway.metering.log.entries import STORE, TAG, LogEntry, tag_of
 from gateway.metering.models import SETTLEMENT
 from gateway.metering.usage_table import RECORD, UsageRecord, raw_id
 from gateway.store.database import Database
+from gateway.store.partitions import id_at
 
 ORGANIZATION, PROJECT, OTHER = ids.new("org"), ids.new("proj"), ids.new("proj")
 KEY, MEMBER = ids.new("key"), ids.new("member")

@@ -10,8 +10,10 @@ from gateway.store import aging
 from gateway.store.aging import AgingTables
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
+from gateway.store.partitions import id_at
 
 TAG_BYTES = 8
+LATEST_US = ((1 << 48) - 1) * 1000  # that an id can tell
 
 
 class LogEntry(NamedTuple):
@@ -79,15 +81,9 @@ def log_tables(database: Database, keep_days: int) -> AgingTables:
     return AgingTables(database, tables, keep_days, lambda oldest: _delete(database, oldest))
 
 
-def id_at(at_us: int) -> bytes:
-    """The first request id of a moment (microseconds, rounded up to whole milliseconds): ids begin with the
-    milliseconds of their making (RFC 9562, version 7), so they are their own index by time."""
-    return min(max(0, -(-at_us // 1000)), (1 << 48) - 1).to_bytes(6, "big") + bytes(10)
-
-
-def moment_of(request: bytes) -> int:
-    """When a request came in, by its id: microseconds, to the millisecond."""
-    return int.from_bytes(request[:6], "big") * 1000
+def first_id(at_us: int) -> bytes:
+    """The first request id that was made at a moment or later: ids tell it to the millisecond."""
+    return id_at(min(at_us + 999, LATEST_US))
 
 
 def _delete(database: Database, oldest: bytes) -> int:

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from gateway.errors import Cancelled, Internal, UpstreamFailed
 from gateway.metering.figures import UNITS
-from gateway.metering.log.entries import LogEntry, entries_of, moment_of
+from gateway.metering.log.entries import LogEntry, entries_of
 from gateway.metering.models import BYOK, CACHED, STREAMED
 from gateway.metering.payload_table import STREAMED as PAYLOAD_STREAMED
 from gateway.metering.payload_table import LogInfo, payloads_of
 from gateway.metering.usage_table import COLUMNS, UsageRecord, record_of_row
 from gateway.store.database import Database
+from gateway.store.partitions import time_of
 
 OK = 200
 HUNG_UP, INTERRUPTED = "client_disconnect", "interrupted"
@@ -44,7 +45,7 @@ class LoggedRequest:
     @property
     def at_us(self) -> int:
         """When it came in, to the millisecond."""
-        return moment_of(self.request)
+        return time_of(self.request)
 
     @property
     def owner(self) -> Owner:

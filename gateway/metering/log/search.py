@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.errors import Cancelled
-from gateway.metering.log.entries import id_at, tag_of
+from gateway.metering.log.entries import first_id, tag_of
 from gateway.metering.log.records import LoggedRequest, read_requests
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
 # Rows of a source that one round looks at for what no index decides, and rounds of a page.
-DEPTH, ROUNDS = 10_000, 4
+DEPTH, ROUNDS = 5_000, 3
 NEWEST = b"\xff" * 16
 
 
@@ -72,9 +72,9 @@ def search(
 
 def _search(database: Database, scopes: Sequence[LogScope], wanted: LogFilter, before: bytes, limit: int) -> LogPage:
     sources = [source for scope in scopes for source in _sources(scope, wanted)]
-    oldest = b"" if wanted.from_us is None else id_at(wanted.from_us)
+    oldest = b"" if wanted.from_us is None else first_id(wanted.from_us)
     if wanted.to_us is not None:
-        before = min(before, id_at(wanted.to_us))
+        before = min(before, first_id(wanted.to_us))
     found: list[LoggedRequest] = []
     for _ in range(ROUNDS):
         requests, bound = _candidates(database, sources, oldest, before, limit + 1)
@@ -207,5 +207,5 @@ def is_met(one: LoggedRequest, wanted: LogFilter) -> bool:
         and (not wanted.label or one.label == wanted.label)
         and (not wanted.tags or set(wanted.tags) <= set(one.tags.items()))
         and (not wanted.retained or one.payload is not None)
-        and (wanted.from_us is None or one.request >= id_at(wanted.from_us))
+        and (wanted.from_us is None or one.request >= first_id(wanted.from_us))
     )

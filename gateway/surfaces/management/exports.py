@@ -25,9 +25,10 @@ from gateway.surfaces.management.windows import read_window
 from gateway.surfaces.request_log import LogsQuery, show_attempt, show_request
 from gateway.surfaces.schemas import OneOf, read_query
 from gateway.surfaces.visitor import Visitor
+from gateway.threads import pause
 
 TAG = "Exports"
-PAGE = 500
+PAGE = 200
 # How long after it came in a request may still make attempts.
 LONGEST_US = 2 * DAY_US
 LOG_COLUMNS = tuple(LOG["properties"])
@@ -86,6 +87,7 @@ def _pages(visitor: Visitor, given: Mapping[str, Any], wanted: LogFilter) -> Ite
         while True:
             page = search(visitor.services.store.database, scopes, wanted, before, PAGE)
             yield page.found
+            pause(0)  # writing a page takes milliseconds: others have their turn in between
             before = page.following
             if before is None:
                 return

@@ -2,9 +2,10 @@ import orjson
 from support.requests import MINUTE_US, PROJECT, START_US, attempt, entry, fill, request_at
 
 from gateway.clock import DAY_US
-from gateway.metering.log.entries import id_at, log_tables, moment_of
+from gateway.metering.log.entries import first_id, log_tables
 from gateway.metering.log.search import LogFilter, LogScope, search
 from gateway.store import aging
+from gateway.store.partitions import time_of
 
 
 def count(database, table: str) -> int:
@@ -12,9 +13,9 @@ def count(database, table: str) -> int:
 
 
 def test_a_moment_and_the_ids_of_it_are_the_same_thing() -> None:
-    assert moment_of(request_at(7)) == START_US + 7 * MINUTE_US
-    assert id_at(START_US) <= request_at(0) < id_at(START_US + 1)
-    assert id_at(-1) == bytes(16) and len(id_at(2**80)) == 16
+    assert time_of(request_at(7)) == START_US + 7 * MINUTE_US
+    assert first_id(START_US) <= request_at(0) < first_id(START_US + 1)
+    assert first_id(-5000) == bytes(16) and len(first_id(2**80)) == 16
 
 
 def test_old_entries_go_with_what_they_are_found_by_in_small_steps_and_usage_stays(database, monkeypatch) -> None:
