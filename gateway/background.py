@@ -283,6 +283,13 @@ TABLE = (
     RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, wanted: at.store.documents.sweep({}, wanted)),
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, wanted: at.routing.decisions.purge(wanted)),
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.retention.purge(wanted)),
+    RecurringJob("payload_room", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.payload_room.keep(wanted)),
+    RecurringJob("sessions", 600.0, Scope.INSTALLATION, lambda at, wanted: at.accounts.endings.forget_sessions(wanted)),
+    RecurringJob("devices", 60.0, Scope.INSTALLATION, lambda at, wanted: at.accounts.endings.forget_devices(wanted)),
+    RecurringJob(
+        "invitations", 3600.0, Scope.INSTALLATION, lambda at, wanted: at.accounts.endings.forget_invitations(wanted)
+    ),
+    RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, lambda at, wanted: at.accounts.endings.shorten_audit(wanted)),
     RecurringJob("log_entries", 600.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.request_log.purge(wanted)),
     RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.responses.purge(wanted)),
     RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),

@@ -8,6 +8,7 @@ from gateway import accepted
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.endings import Endings
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.vault import Vault
 from gateway.admin.funding import Funding
@@ -36,6 +37,7 @@ from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters, GaugeRow
+from gateway.metering.payload_room import PayloadRoom
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import Sources
@@ -89,6 +91,7 @@ class AccountServices:
     custom_models: CustomModels
     discounts: Discounts
     funding: Funding
+    endings: Endings
 
 
 @dataclass(slots=True)
@@ -133,6 +136,7 @@ class EngineServices:
     responses: StoredResponses
     replays: Replays
     retention: Retention
+    payload_room: PayloadRoom
 
 
 @dataclass(slots=True)

@@ -137,6 +137,13 @@ class Metering:
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    audit_days: int
+    invitation_days: int
+    organization_payloads_mb: int
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     default_max_output: int
     max_keys: int
@@ -200,6 +207,7 @@ class Settings:
     cache: Cache
     responses: Responses
     metering: Metering
+    retention: RetentionSettings
     limits: LimitSettings
     bootstrap: Bootstrap
     media: MediaSettings

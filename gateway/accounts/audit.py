@@ -1,4 +1,8 @@
-"""The audit trail: appended only, every entry bound to the one before it by a hash."""
+"""The audit trail: appended only, every entry bound to the one before it by a hash.
+
+Its oldest entries may go by their age; then the number and the hash of the last that went are kept, which the first
+that is left must follow.
+"""
 
 import hashlib
 import json
@@ -11,6 +15,7 @@ from gateway.store.database import Database
 
 GENESIS = "0" * 64
 PAGE = 1000
+HEAD, FORGOTTEN = 1, 2  # rows of audit_head: the newest entry, and the last that went by its age
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,8 @@ def append(
 ) -> None:
     """Add an entry; to be called within the transaction of the change itself. `detail` holds no secret."""
     # The update comes first because its row lock puts concurrent appends in order.
-    AuditHead.update(seq=AuditHead.seq + 1).where(AuditHead.id == 1).execute()
-    head = AuditHead.get_by_id(1)
+    AuditHead.update(seq=AuditHead.seq + 1).where(AuditHead.id == HEAD).execute()
+    head = AuditHead.get_by_id(HEAD)
     text = json.dumps(detail or {}, sort_keys=True, separators=(",", ":"))
     entry = AuditEntry(head.seq, at_us, organization_id, actor, action, subject, text)
     digest = hash_entry(entry, head.hash)
@@ -53,7 +58,7 @@ def append(
         previous_hash=head.hash,
         hash=digest,
     ).execute()
-    AuditHead.update(hash=digest).where(AuditHead.id == 1).execute()
+    AuditHead.update(hash=digest).where(AuditHead.id == HEAD).execute()
 
 
 def hash_entry(entry: AuditEntry, previous: str) -> str:
@@ -83,7 +88,8 @@ def verify(database: Database) -> tuple[int, list[str]]:
     # The head is read first: entries added during the walk lie behind it and are not looked at.
     last, head_hash = database.read(_read_head)
     problems: list[str] = []
-    seq, previous = 0, GENESIS
+    begin, previous = database.read(_read_forgotten)
+    seq = begin
     while seq < last and not problems:
         page = database.read(partial(_page, seq, last))
         if not page:
@@ -92,7 +98,25 @@ def verify(database: Database) -> tuple[int, list[str]]:
             seq, previous = _check(row, seq, previous, problems)
     if not problems and previous != head_hash:
         problems.append(f"entry {last} is not the one that was written last")
-    return seq, problems
+    return seq - begin, problems
+
+
+def shorten(oldest_us: int, most: int) -> int:
+    """Forget at most `most` of the first entries that are older than `oldest_us`, within a transaction in hand; how
+    many. Never the newest one."""
+    newest = AuditHead.get_by_id(HEAD).seq
+    going: list[Audit] = []
+    for row in Audit.select(Audit.seq, Audit.at, Audit.hash).order_by(Audit.seq).limit(most):
+        if row.at >= oldest_us or row.seq >= newest:
+            break
+        going.append(row)
+    if not going:
+        return 0
+    last = going[-1]
+    AuditHead.insert(id=FORGOTTEN, seq=last.seq, hash=last.hash).on_conflict(
+        conflict_target=[AuditHead.id], update={AuditHead.seq: last.seq, AuditHead.hash: last.hash}
+    ).execute()
+    return Audit.delete().where(Audit.seq <= last.seq).execute()
 
 
 def _check(row: Audit, seq: int, previous: str, problems: list[str]) -> tuple[int, str]:
@@ -110,8 +134,13 @@ def _page(after: int, last: int) -> list[Audit]:
 
 
 def _read_head() -> tuple[int, str]:
-    head = AuditHead.get_by_id(1)
+    head = AuditHead.get_by_id(HEAD)
     return head.seq, head.hash
+
+
+def _read_forgotten() -> tuple[int, str]:
+    row = AuditHead.get_or_none(AuditHead.id == FORGOTTEN)
+    return (0, GENESIS) if row is None else (row.seq, row.hash)
 
 
 def _entry(row: Audit) -> AuditEntry:

@@ -12,13 +12,15 @@ from gateway.accounts import audit, tokens
 from gateway.accounts.models import DeviceCode, DeviceStatus, User
 from gateway.accounts.sessions import PREFIX, NewSession, Sessions
 from gateway.clock import SECOND_US
-from gateway.errors import Conflict, NotFound
+from gateway.errors import Conflict, NotFound, RateLimited
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
 
 CLIENTS = frozenset({"llmgateway-cli"})
 LIFE_S = 600
 INTERVAL_S = 5
+MOST_WAITING = 20_000
+RETRY_S = 60.0
 # Clients sleep the interval between answer and request; the network may shorten what arrives.
 TOLERANCE_S = 1
 # Without vowels, so that no code spells a word (RFC 8628, section 6.1).
@@ -48,7 +50,7 @@ class DeviceRequest:
 
 
 class Devices:
-    """Requests that expired are deleted by each new one."""
+    """Requests that wait, or are over and were not removed yet, are at most MOST_WAITING of the installation."""
 
     def __init__(self, database: Database, hash_keys: Secrets, sessions: Sessions) -> None:
         self._database = database
@@ -61,7 +63,8 @@ class Devices:
         now = self._database.now_us()
 
         def work() -> None:
-            DeviceCode.delete().where(DeviceCode.expires_at <= now).execute()
+            if DeviceCode.select().count() >= MOST_WAITING:
+                raise RateLimited("Too many devices wait for their approval; try again.", retry_after=RETRY_S)
             DeviceCode.insert(
                 id=ids.new("dev"),
                 code_hash=tokens.hash_token(grant.device_code, self._hash_keys[0]),

@@ -10,6 +10,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.compliance import read_policy
 from gateway.accounts.models import Member, Organization, OrganizationStatus
+from gateway.accounts.room import check_names
 from gateway.control import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -94,6 +95,9 @@ def set_policy(
     database: Database, control: Control, organization_id: str, policy: Mapping[str, Any], *, actor: str
 ) -> OrganizationInfo:
     """Replace the compliance policy; {} removes it. NotFound, InvalidRequest (unknown or ill-typed flag)."""
+    for name, listed in policy.items():
+        if isinstance(listed, list):
+            check_names(listed, name)
     read_policy(policy)
     values = {"policy": json.dumps(dict(policy), sort_keys=True)}
     return _update(database, control, organization_id, "update_policy", values, actor)

@@ -11,6 +11,7 @@ from gateway.accounts import audit
 from gateway.accounts.access import SCOPE_NAMES, Scope
 from gateway.accounts.changes import commit
 from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team
+from gateway.accounts.room import MOST_RULES, check_names, check_room
 from gateway.accounts.rule_values import SCOPES, RuleInfo, read_value
 from gateway.control import Control
 from gateway.errors import InvalidRequest, NotFound
@@ -29,6 +30,9 @@ def add_rule(
     active: bool = True,
 ) -> RuleInfo:
     """Add a rule to an organization, team, member or key. InvalidRequest, NotFound (no such `scope_id`)."""
+    for member, names in value.items():
+        if isinstance(names, list):
+            check_names(names, f"ruleValue.{member}")
     read_value(type, value)
     if scope not in SCOPES:
         raise InvalidRequest(f"Unknown scope {scope!r}; known: {', '.join(SCOPES)}.", param="scope")
@@ -36,6 +40,7 @@ def add_rule(
 
     def work(now: int) -> RuleInfo:
         info = RuleInfo(rule_id, organization_of(scope, scope_id), scope, scope_id, type, dict(value), active, now)
+        _check_room(info)
         AccessRule.insert(
             id=info.id,
             organization=info.organization_id,
@@ -51,6 +56,16 @@ def add_rule(
         return info
 
     return commit(database, control, work)
+
+
+def _check_room(new: RuleInfo) -> None:
+    """Every request of a place walks through all that its rules name."""
+    there = AccessRule.select().where(AccessRule.scope == new.scope, AccessRule.scope_id == new.scope_id)
+    check_room(there, MOST_RULES, f"rules at one {new.scope}")
+    named = sum(len(names) for row in there for names in json.loads(row.value).values() if isinstance(names, list))
+    for member, names in new.value.items():
+        if isinstance(names, list):
+            check_names(names, f"ruleValue.{member}", named)
 
 
 def list_rules(database: Database, organization_id: str, scope: str = "", scope_id: str = "") -> list[RuleInfo]:

@@ -62,9 +62,7 @@ class Sessions:
         return NewSession(self._database.write(lambda: self.insert(session_id, token, user_id, now, agent)), token)
 
     def insert(self, session_id: str, token: str, user_id: str, now: int, agent: str = "") -> SessionInfo:
-        """The part of `open` that runs within a transaction. Sessions that ended are removed on the way,
-        and the oldest beyond MOST_SESSIONS of the user."""
-        Session.delete().where(Session.expires_at <= now).execute()
+        """The part of `open` that runs within a transaction. The oldest beyond MOST_SESSIONS of the user go."""
         Session.insert(
             id=session_id,
             user=user_id,

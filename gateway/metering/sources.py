@@ -51,6 +51,8 @@ class Sources:
         if known is None:
             source, http_referer, referer, title, other_title, agent = [(one or "")[:LONGEST].strip() for one in seen]
             known = self._resolve(source, http_referer or referer, title or other_title, agent)
+            if sum(map(len, filter(None, seen))) > LONGEST:
+                return known  # what callers make long is not kept
             if len(self._seen) >= REMEMBERED:
                 self._seen.clear()
             self._seen[seen] = known

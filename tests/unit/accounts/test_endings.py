@@ -1,0 +1,195 @@
+"""What is over goes in small steps, what is not stays, and what is left of the audit log proves itself."""
+
+import pytest
+
+from gateway.accounts import audit, endings, invitations, rules
+from gateway.accounts.devices import Devices
+from gateway.accounts.endings import STEP_ROWS, Endings
+from gateway.accounts.members import list_members
+from gateway.accounts.models import DeviceCode, Invitation, Session
+from gateway.accounts.organizations import set_policy
+from gateway.accounts.room import MOST_NAMES, MOST_RULES
+from gateway.accounts.sessions import Sessions
+from gateway.clock import DAY_US
+from gateway.errors import InvalidRequest, RateLimited
+from gateway.settings import RetentionSettings
+
+SETTINGS = RetentionSettings(audit_days=10, invitation_days=5, organization_payloads_mb=0)
+
+
+@pytest.fixture
+def ended(company) -> Endings:
+    return Endings(company.database, SETTINGS)
+
+
+@pytest.fixture
+def user_id(company) -> str:
+    return list_members(company.database, company.organization_id)[0].user_id
+
+
+def write(company, work) -> object:
+    return company.database.write(work)
+
+
+def count(company, table) -> int:
+    return company.database.read(lambda: table.select().count())
+
+
+def test_sessions_that_are_over_go_in_steps_and_live_ones_stay(company, ended, user_id, monkeypatch) -> None:
+    sessions = Sessions(company.database, company.secrets)
+    live = sessions.open(user_id)
+    now = company.database.now_us()
+    rows = [
+        {
+            "id": f"ses_{n}",
+            "user": user_id,
+            "token_hash": f"{n}",
+            "created_at": now - 9,
+            "refreshed_at": now - 9,
+            "expires_at": now - 1,
+        }
+        for n in range(2 * STEP_ROWS + 3)
+    ]
+    write(company, lambda: [Session.insert_many(rows[at : at + 100]).execute() for at in range(0, len(rows), 100)])
+    sizes, transaction = [], company.database.write
+    monkeypatch.setattr(
+        company.database, "write", lambda work, patient=False: sizes.append(transaction(work, patient)) or sizes[-1]
+    )
+    assert ended.forget_sessions() == len(rows) and sizes == [STEP_ROWS, STEP_ROWS, 3]
+    assert sessions.find(live.token).user_id == user_id and ended.forget_sessions() == 0
+
+
+def test_a_round_that_nobody_wants_any_more_stops(company, ended, user_id) -> None:
+    now = company.database.now_us()
+    write(
+        company,
+        lambda: Session.insert(
+            id="ses_1", user=user_id, token_hash="1", created_at=1, refreshed_at=1, expires_at=now - 1
+        ).execute(),
+    )
+    assert ended.forget_sessions(lambda: False) == 0 and ended.forget_sessions() == 1
+
+
+def test_device_codes_that_are_over_go_and_so_many_may_wait(company, ended, monkeypatch) -> None:
+    devices = Devices(company.database, company.secrets, Sessions(company.database, company.secrets))
+    monkeypatch.setattr("gateway.accounts.devices.MOST_WAITING", 2)
+    devices.start("llmgateway-cli"), devices.start("llmgateway-cli")
+    with pytest.raises(RateLimited):
+        devices.start("llmgateway-cli")
+    assert ended.forget_devices() == 0
+    write(company, lambda: DeviceCode.update(expires_at=1).execute())
+    assert ended.forget_devices() == 2 and devices.start("llmgateway-cli")
+
+
+def test_invitations_stay_some_days_after_their_end(company, ended) -> None:
+    made = invitations.Invitations(company.database, company.control, company.secrets)
+    for number in range(3):
+        made.invite(company.organization_id, f"guest{number}@example.com", "developer", actor="operator")
+    now, one = company.database.now_us(), made.list_invitations(company.organization_id)[0]
+    write(company, lambda: Invitation.update(expires_at=now - 6 * DAY_US).where(Invitation.id == one.id).execute())
+    assert ended.forget_invitations() == 1 and count(company, Invitation) == 2
+
+
+def test_what_is_old_behind_what_is_new_stays(company, ended) -> None:
+    """A chain is shortened from its beginning alone."""
+    now = company.database.now_us()
+    write(company, lambda: audit.append("test", "old", actor="me", at_us=now - 20 * DAY_US))
+    assert ended.shorten_audit() == 0 and audit.verify(company.database)[1] == []
+
+
+@pytest.fixture
+def aged(company) -> int:
+    """All entries that there are, as if they were twenty days old, in a chain that is right; how many."""
+    before = company.database.now_us() - 20 * DAY_US
+
+    def rewrite() -> int:
+        previous = audit.GENESIS
+        rows = list(audit.Audit.select().order_by(audit.Audit.seq))
+        for row in rows:
+            row.at, row.previous_hash = before, previous
+            previous = row.hash = audit.hash_entry(audit._entry(row), previous)
+            row.save()
+        audit.AuditHead.update(hash=previous).where(audit.AuditHead.id == audit.HEAD).execute()
+        return len(rows)
+
+    return company.database.write(rewrite)
+
+
+def test_the_oldest_entries_go_by_their_age_and_the_rest_proves_itself(company, ended, aged) -> None:
+    assert audit.verify(company.database) == (aged, [])
+    now = company.database.now_us()
+    write(company, lambda: audit.append("test", "new", actor="me", at_us=now))
+    assert ended.shorten_audit() == aged
+    newest, kept = audit.list_entries(company.database, limit=10)
+    assert (kept.subject, newest.action, newest.actor) == ("new", "audit.shorten", "gateway")
+    assert audit.verify(company.database) == (2, []) and ended.shorten_audit() == 0
+    write(company, lambda: audit.append("test", "newer", actor="me", at_us=now))
+    assert audit.verify(company.database) == (3, [])
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "DELETE FROM audit WHERE subject = 'new'",
+        "UPDATE audit SET actor = 'x' WHERE subject = 'new'",
+        "UPDATE audit_head SET seq = seq + 1 WHERE id = 2",
+        "DELETE FROM audit_head WHERE id = 2",
+    ],
+)
+def test_tampering_shows_in_a_shortened_log_too(company, ended, aged, tampering) -> None:
+    write(company, lambda: audit.append("test", "new", actor="me", at_us=company.database.now_us()))
+    assert ended.shorten_audit() == aged
+    write(company, lambda: company.database.execute(tampering))
+    assert audit.verify(company.database)[1]
+
+
+def test_the_newest_entry_stays_however_old(company, ended, aged) -> None:
+    assert ended.shorten_audit() == aged - 1 and audit.verify(company.database) == (2, [])
+
+
+def test_zero_days_keep_all(company, aged) -> None:
+    forever = Endings(company.database, RetentionSettings(0, 0, 0))
+    assert forever.shorten_audit() == forever.forget_invitations() == 0
+
+
+def test_rules_at_one_place_name_so_much_together_and_no_more(company) -> None:
+    def add(count: int, start: int = 0) -> object:
+        networks = [f"10.{n // 250 % 250}.{n % 250}.0/24" for n in range(start, start + count)]
+        given = ("organization", company.organization_id, "deny_ip_cidrs", {"ipCidrs": networks})
+        return rules.add_rule(company.database, company.control, *given, actor="me")
+
+    with pytest.raises(InvalidRequest) as caught:
+        add(MOST_NAMES + 1)
+    assert caught.value.code == "too_many"
+    add(MOST_NAMES - 5)
+    with pytest.raises(InvalidRequest):
+        add(6, MOST_NAMES)
+    add(5, MOST_NAMES)
+    for _ in range(MOST_RULES - 2):
+        rules.add_rule(
+            *(company.database, company.control, "organization", company.organization_id, "allow_pricing"),
+            {"pricingType": "free"},
+            actor="me",
+        )
+    with pytest.raises(InvalidRequest, match="at most 100 rules"):
+        rules.add_rule(
+            *(company.database, company.control, "organization", company.organization_id, "allow_pricing"),
+            {"pricingType": "free"},
+            actor="me",
+        )
+
+
+def test_a_policy_names_so_many_and_no_more(company) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        set_policy(
+            *(company.database, company.control, company.organization_id),
+            {"blockedModels": [f"m{n}" for n in range(MOST_NAMES + 1)]},
+            actor="me",
+        )
+    assert (caught.value.code, caught.value.param) == ("too_many", "blockedModels")
+
+
+def test_the_steps_of_a_round_are_bounded(company, ended, monkeypatch) -> None:
+    monkeypatch.setattr(endings, "ROUND_STEPS", 2)
+    taken: list[int] = []
+    assert ended._repeat(lambda: taken.append(1) or STEP_ROWS, lambda: True) == 2 * STEP_ROWS and len(taken) == 2

@@ -1,0 +1,51 @@
+"""Organizations that have too many payloads lose the oldest, in small steps, and nobody else any."""
+
+import pytest
+
+from gateway import ids
+from gateway.metering.payload_room import STEP_ROWS, PayloadRoom
+from gateway.metering.payload_table import STORE, PayloadRow
+from gateway.metering.usage_table import raw_id
+
+LARGE, SMALL = raw_id(ids.new("org")), raw_id(ids.new("org"))
+PROJECTS = {LARGE: [raw_id(ids.new("proj")), raw_id(ids.new("proj"))], SMALL: [raw_id(ids.new("proj"))]}
+
+
+def row(organization: bytes, project: int, at: int, size: int) -> PayloadRow:
+    own = {name: raw_id(ids.new("x")) for name in ("api_key", "member")}
+    values = {"request": bytes.fromhex(ids.new_hex()), "project": PROJECTS[organization][project], "at": at}
+    values |= {"organization": organization, "expires_at": 2**60, "operation": "chat", "path": "/v1/x", "asked": "m"}
+    values |= {"served": "p/m", "status": 200, "flags": 0, "sent_bytes": 1, "answer_bytes": 1}
+    third = size // 4
+    return PayloadRow(**(own | values), sent=b"s" * third, answer=b"a" * third, raw=b"r" * (size - 2 * third))
+
+
+@pytest.fixture
+def kept(database):
+    rows = [row(LARGE, n % 2, n, 1000) for n in range(3 * STEP_ROWS)] + [row(SMALL, 0, n, 1000) for n in range(50)]
+    database.write(lambda: database.execute_many(STORE.sql, rows))
+    return database
+
+
+def ages(database, organization: bytes) -> list[int]:
+    sql = "SELECT at FROM request_log WHERE organization = ? ORDER BY at"
+    return [at for (at,) in database.read(lambda: database.execute(sql, (organization,)).fetchall())]
+
+
+def test_the_oldest_go_until_the_rest_fits_and_the_others_keep_theirs(kept, monkeypatch) -> None:
+    steps, write = [], kept.write
+    monkeypatch.setattr(kept, "write", lambda work, patient=False: steps.append(1) or write(work, patient))
+    room = PayloadRoom(kept, 100 * 1000)
+    assert room.keep() == 3 * STEP_ROWS - 100 and len(steps) == 3
+    assert ages(kept, LARGE) == list(range(3 * STEP_ROWS - 100, 3 * STEP_ROWS)) and len(ages(kept, SMALL)) == 50
+    assert room.keep() == 0
+
+
+def test_no_cap_and_no_wish_delete_nothing(kept) -> None:
+    assert PayloadRoom(kept, 0).keep() == PayloadRoom(kept, 1).keep(lambda: False) == 0
+    assert len(ages(kept, LARGE)) == 3 * STEP_ROWS
+
+
+def test_one_that_is_larger_than_all_room_goes_too(database) -> None:
+    database.write(lambda: database.execute_many(STORE.sql, [row(SMALL, 0, 1, 100_000)]))
+    assert PayloadRoom(database, 1000).keep() == 1 and ages(database, SMALL) == []
