@@ -118,7 +118,7 @@ def growths(target: Target) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("protocol", MAKERS)
+@pytest.mark.parametrize("protocol", CODECS)
 def test_four_times_as_much_takes_four_times_the_steps(protocol: str) -> None:
     found = growths(target_of(protocol))
     assert len(found) > 6 and {shape: growth for shape, growth in found.items() if growth > GROWTH} == {}
