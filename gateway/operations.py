@@ -13,6 +13,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.request import Request
 from gateway.neutral.speech import SpeechRequest
+from gateway.neutral.transcriptions import TranscriptionRequest, TranslationRequest
 
 MESSAGE_TOKENS = 8  # roles and separators around each message or input
 MEDIA_TOKENS = 16_384  # the most that one image or file was seen to count as, pages of a document included
@@ -66,11 +67,13 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("chat", ChatRequest, chat_tokens, streams=True),
         ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors),
         ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),
+        ModelOperation("transcriptions", TranscriptionRequest, text_tokens, streams=True, cacheable=False),
+        ModelOperation("translations", TranslationRequest, text_tokens, streams=True, cacheable=False),
     )
 }
 # Catalogue entries name these too; no surface asks for them yet.
 UNSERVED = (
-    "images", "image_edits", "transcriptions", "translations", "moderations", "ocr", "rerank", "videos",
+    "images", "image_edits", "moderations", "ocr", "rerank", "videos",
     "realtime", "decisions",
 )  # fmt: skip
 

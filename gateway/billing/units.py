@@ -10,9 +10,11 @@ BYTES_PER_TOKEN = 4
 
 def units_at(mapping: Mapping, usage: Usage) -> Usage:
     """`usage` as it counts at this mapping: with the tokens of its images where those are what is billed, and without
-    tokens where its characters are."""
+    tokens where its characters or hours are."""
     if usage.characters and any(prices.base.character for prices in mapping.prices):
         return structs.replace(usage, input=0, output=0, output_audio=0)
+    if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
+        return structs.replace(usage, input=0, input_audio=0, output=0)
     table = mapping.image_tokens
     if not usage.images or not table or usage.output_image:
         return usage

@@ -20,6 +20,7 @@ from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openai.speech import OpenAISpeech
+from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.openers import Local, Network
 from gateway.providers.protocol import ChatCodec, Codec, Wire
 from gateway.providers.sandbox.server import SandboxServer
@@ -53,7 +54,14 @@ MAKERS: dict[str, Callable[[Resources], Wire]] = {
 
 
 def _openai(name: str, token: Tokens | None) -> Wire:
-    return chat_wire(name, OpenAIChat(token), embeddings=OpenAIEmbeddings(token), speech=OpenAISpeech(token))
+    return chat_wire(
+        name,
+        OpenAIChat(token),
+        embeddings=OpenAIEmbeddings(token),
+        speech=OpenAISpeech(token),
+        transcriptions=OpenAITranscriptions("/audio/transcriptions", token),
+        translations=OpenAITranscriptions("/audio/translations", token),
+    )
 
 
 def _google(chat: GoogleGenerate) -> Wire:

@@ -109,7 +109,7 @@ class About:
     `headers` those that a caller sends beside them,
     `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
     `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without),
-    "operator" (the token of a setting) or "none".
+    "operator" (the token of a setting) or "none". `form` is the JSON schema of a multipart form, where that is taken.
     """
 
     summary: str
@@ -121,6 +121,7 @@ class About:
     errors: tuple[int, ...] = ()
     access: Literal["session", "key", "optional", "operator", "none"] = "key"
     media: str = "application/json"
+    form: dict[str, Any] | None = None
     headers: tuple[HeaderParameter, ...] = ()
 
 

@@ -113,7 +113,9 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
         schema = _schema(spec, about.request, known) if about.request is not None else {"type": "object"}
         media = {"application/json": {"schema": schema}}
         if operation.body == "form":
-            media["multipart/form-data"] = {"schema": {"type": "object"}}
+            media["multipart/form-data"] = {"schema": about.form or {"type": "object"}}
+        if about.form is not None and about.request is None:
+            del media["application/json"]
         written["requestBody"] = {"required": True, "content": media}
     if operation.deprecated:
         written["deprecated"] = True

@@ -4,23 +4,21 @@ Facts: Audio API reference, "Create speech" and its stream events. Models that a
 only in events, which `speech_events` in a mapping's `extra` asks for.
 """
 
-import binascii
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
 from msgspec import json
 
 from gateway.dialects import openai as dialect
-from gateway.errors import GatewayError, NotSupported, UpstreamFailed
-from gateway.neutral.events import Batch, Event, Failed, Finished, MediaPiece, Started
+from gateway.errors import NotSupported, UpstreamFailed
+from gateway.neutral.events import Batch, Event, Failed, Finished, MediaPiece
 from gateway.neutral.request import Native
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, NOT_JSON, ODD, SHAPE_ERRORS
-from gateway.providers.failures import stream_failure, truncated
+from gateway.providers.answers import EMPTY, ODD
 from gateway.providers.openai.address import Tokens, address_of
+from gateway.providers.openai.audio_events import AudioEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_pieces import format_of, read_binary, voice_of
 from gateway.providers.sse import read_batches
@@ -74,54 +72,24 @@ class OpenAISpeech:
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """The sound as it comes, and its usage where it came as events."""
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
-            return read_batches(reply, _SpeechEvents())
+            return read_batches(reply, AudioEvents(_SoundEvents().read))
         return read_binary(reply)
 
 
-class _SpeechEvents:
-    """speech.audio.delta brings sound in base64, speech.audio.done the usage; nothing else is an end."""
+class _SoundEvents:
+    """speech.audio.delta brings sound in base64, speech.audio.done the usage."""
 
     def __init__(self) -> None:
-        self._started = self._content = False
+        self._content = False
 
-    def take(self, pieces: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
-        batch: Batch = []
-        for _, data in pieces:
-            event = self._read(data)
-            if event is not None:
-                batch.append(event)
-            if isinstance(event, Finished | Failed):
-                return self._opened(batch), True
-        return self._opened(batch), False
-
-    def finish(self, pieces: list[tuple[str, bytes]]) -> Batch:
-        batch, done = self.take(pieces)
-        return batch if done else [*batch, Failed(truncated())]
-
-    def fail(self, error: GatewayError) -> Batch:
-        return self._opened([Failed(error)])
-
-    def _opened(self, batch: Batch) -> Batch:
-        if batch and not self._started:
-            self._started = True
-            return [Started(), *batch]
-        return batch
-
-    def _read(self, data: bytes) -> Event | None:
-        try:
-            wire = orjson.loads(data)
-            if wire.get("error") or wire.get("type") == "error":
-                return Failed(stream_failure(wire))
-            if wire["type"] == "speech.audio.delta":
-                sound = b64decode(wire["audio"], validate=True)
-                self._content = self._content or bool(sound)
-                return MediaPiece(sound) if sound else None
-            if wire["type"] == "speech.audio.done":
-                return Finished("stop", _usage_of(wire)) if self._content else Failed(_odd(EMPTY))
-        except orjson.JSONDecodeError:
-            return Failed(_odd(NOT_JSON))
-        except (*SHAPE_ERRORS, binascii.Error):
-            return Failed(_odd(ODD))
+    def read(self, wire: dict[str, Any]) -> Event | None:
+        if wire["type"] == "speech.audio.delta":
+            sound = b64decode(wire["audio"], validate=True)
+            self._content = self._content or bool(sound)
+            return MediaPiece(sound) if sound else None
+        if wire["type"] == "speech.audio.done":
+            empty = UpstreamFailed(EMPTY, upstream_status=200)
+            return Finished("stop", _usage_of(wire)) if self._content else Failed(empty)
         return None
 
 
@@ -130,7 +98,3 @@ def _usage_of(wire: dict[str, Any]) -> Usage | None:
     if not told:
         return None
     return Usage(input=read_count(told.get("input_tokens")), output_audio=read_count(told.get("output_tokens")))
-
-
-def _odd(message: str) -> UpstreamFailed:
-    return UpstreamFailed(message, upstream_status=200)

@@ -7,7 +7,7 @@ from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.refusals import refuse
 
 Voice = Literal["echo", "template", "tools", "reasoning", "json"]
-ANY = ("chat", "embeddings", "moderations", "speech")
+ANY = ("chat", "embeddings", "moderations", "speech", "transcriptions", "translations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ PERSONAS: dict[str, Persona] = {
     "embed": Persona(operations=("embeddings",)),
     "moderate": Persona(operations=("moderations",)),
     "speak": Persona(operations=("speech",)),
+    "transcribe": Persona(operations=("transcriptions", "translations")),
     "cut": _failing(cut=3),
     "malformed": _failing(malformed=2),
     "empty": _failing(empty=True),

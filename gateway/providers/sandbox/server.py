@@ -1,6 +1,7 @@
 """The sandbox as an upstream: a call in, a reply out."""
 
 import hashlib
+import io
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -8,12 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+from multipart import MultipartError, MultipartParser, parse_options_header
 
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
 from gateway.files import whole
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.sandbox import chat, embeddings, moderations, prompt, requests, speech
+from gateway.providers.sandbox import chat, embeddings, moderations, prompt, requests, speech, transcriptions
 from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
 from gateway.providers.sandbox.personas import Persona, find
 from gateway.providers.sandbox.refusals import refuse, write_refusal
@@ -46,6 +48,12 @@ OPERATIONS = {
     "/moderations": SandboxOperation(
         "moderations", moderations.check_moderations, moderations.directive_text, moderations.respond
     ),
+    **{
+        f"/audio/{name}": SandboxOperation(
+            name, transcriptions.check_transcriptions, transcriptions.directive_text, transcriptions.respond
+        )
+        for name in ("transcriptions", "translations")
+    },
     "/audio/speech": SandboxOperation("speech", speech.check_speech, speech.directive_text, speech.respond),
 }  # fmt: skip
 
@@ -90,7 +98,7 @@ class SandboxServer:
 
     def _script(self, call: Call, raw: bytes, timeline: Timeline) -> Script:
         operation = _operation(call)
-        body = _read_body(raw)
+        body = (compute if len(raw) > APART else _call)(_read_body, raw, call.headers.get("content-type", ""))
         persona = find(body["model"], operation.name)
         (compute if len(raw) > APART else _call)(operation.check, body)
         directives = self._directives(body, persona, read_brackets(operation.directive_text(body)))
@@ -141,9 +149,18 @@ def _operation(call: Call) -> SandboxOperation:
     return found
 
 
-def _read_body(raw: bytes) -> dict[str, Any]:
+def _read_form(raw: bytes, kind: str) -> dict[str, Any]:
+    """Fields as text and files as bytes; of a repeated name the last."""
+    boundary = parse_options_header(kind)[1].get("boundary", "")
+    parts = MultipartParser(io.BytesIO(raw), boundary, len(raw), memory_limit=len(raw) + 1, strict=True)
+    return {part.name: part.value if part.filename is None else part.raw for part in parts}
+
+
+def _read_body(raw: bytes, kind: str) -> dict[str, Any]:
     try:
-        body = orjson.loads(raw)
+        body = _read_form(raw, kind) if kind.startswith("multipart/form-data") else orjson.loads(raw)
+    except MultipartError as error:
+        raise refuse("The form could not be parsed.") from error
     except orjson.JSONDecodeError as error:
         raise refuse("The JSON body of the request could not be parsed.") from error
     if not isinstance(body, dict):

@@ -1,7 +1,7 @@
 """Every operation in the service's own format, which is OpenAI's where that has one."""
 
 from gateway.surfaces.http import Surface
-from gateway.surfaces.openai import chat, completions, embeddings, explain, key, models, speech
+from gateway.surfaces.openai import chat, completions, embeddings, explain, key, models, speech, transcriptions
 from gateway.surfaces.replies import OPENAI
 
 SURFACE = Surface(
@@ -12,6 +12,7 @@ SURFACE = Surface(
         *completions.OPERATIONS,
         *embeddings.OPERATIONS,
         *speech.OPERATIONS,
+        *transcriptions.OPERATIONS,
         *models.OPERATIONS,
         *explain.OPERATIONS,
         *key.OPERATIONS,

@@ -1,0 +1,90 @@
+"""A request for the text of a sound, in its language or in English, and its result."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gateway.files import StoredFile
+from gateway.neutral.request import Request
+from gateway.neutral.usage import Units, Usage
+
+# Providers count 10 to 33 tokens for a second of sound, and speech is some 4 tokens of text a second; bounds have room.
+TOKENS_HEARD_A_SECOND, MOST_HEARD_A_SECOND = 10, 50
+TOKENS_SAID_A_SECOND, MOST_SAID_A_SECOND = 4, 25
+BYTES_A_TOKEN = 4
+SECOND_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionInput:
+    """`sound` with the media type that its first bytes tell. `format` is the caller's word for the answer ("json", …);
+    `granularities` of times: word, segment. `diarize`: who says what is told."""
+
+    sound: StoredFile
+    media_type: str
+    filename: str
+    language: str = ""
+    prompt: str = ""
+    format: str = "json"
+    temperature: float | None = None
+    granularities: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    diarize: bool = False
+    chunking: str = ""
+    keyterms: tuple[str, ...] = ()
+
+
+class TranscriptionRequest(Request, eq=False):
+    """`decode` gives a TranscriptionInput."""
+
+    operation: ClassVar[str] = "transcriptions"
+
+
+class TranslationRequest(TranscriptionRequest, eq=False):
+    """The same, with an English text for an answer."""
+
+    operation: ClassVar[str] = "translations"
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class TranscriptionResult:
+    """`words` ({word, start, end, speaker?}) and `segments` ({id, start, end, text, speaker?, …}) are as the provider
+    has them, in seconds; `duration` None: not told."""
+
+    text: str
+    language: str = ""
+    duration: float | None = None
+    words: list[dict[str, Any]] = field(default_factory=list, hash=False)
+    segments: list[dict[str, Any]] = field(default_factory=list, hash=False)
+    logprobs: list[Any] = field(default_factory=list, hash=False)
+    usage: Usage | None = None
+    model: str = ""
+    upstream_id: str = ""
+    service_tier: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def finish(self) -> str:
+        return "stop"
+
+    def text_bytes(self) -> int:
+        return len(self.text.encode("utf-8", "replace"))
+
+
+def units_of(wanted: TranscriptionInput, likely_ms: int, most_ms: int) -> Units:
+    """What a sound of so many milliseconds may count as, whether its model is billed by the hour or by tokens."""
+    prompt = -(-len(wanted.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
+    return Units(
+        _units(prompt, most_ms, MOST_HEARD_A_SECOND, MOST_SAID_A_SECOND),
+        _units(prompt, likely_ms, TOKENS_HEARD_A_SECOND, TOKENS_SAID_A_SECOND),
+    )
+
+
+def _units(prompt: int, length_ms: int, heard: int, said: int) -> Usage:
+    seconds = length_ms / SECOND_MS
+    return Usage(
+        input=prompt,
+        input_audio=math.ceil(seconds * heard),
+        output=math.ceil(seconds * said),
+        audio_ms=length_ms,
+    )

@@ -1,0 +1,56 @@
+"""A stream of sound's events as batches: what each says is the operation's, how they begin, end and break is not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.events import Batch, Event, Failed, Finished, Started
+from gateway.providers.answers import NOT_JSON, ODD, SHAPE_ERRORS
+from gateway.providers.failures import stream_failure, truncated
+
+DONE_MARK = b"[DONE]"
+
+
+class AudioEvents:
+    """`read` gives the event that an object stands for, None for one that is skipped; a Finished or Failed is the
+    end, and nothing else is."""
+
+    def __init__(self, read: Callable[[dict[str, Any]], Event | None]) -> None:
+        self._read_event = read
+        self._started = False
+
+    def take(self, pieces: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
+        batch: Batch = []
+        for _, data in pieces:
+            event = None if data == DONE_MARK else self._read(data)
+            if event is not None:
+                batch.append(event)
+            if isinstance(event, Finished | Failed):
+                return self._opened(batch), True
+        return self._opened(batch), False
+
+    def finish(self, pieces: list[tuple[str, bytes]]) -> Batch:
+        batch, done = self.take(pieces)
+        return batch if done else [*batch, Failed(truncated())]
+
+    def fail(self, error: GatewayError) -> Batch:
+        return self._opened([Failed(error)])
+
+    def _opened(self, batch: Batch) -> Batch:
+        if batch and not self._started:
+            self._started = True
+            return [Started(), *batch]
+        return batch
+
+    def _read(self, data: bytes) -> Event | None:
+        try:
+            wire = orjson.loads(data)
+            if wire.get("error") or wire.get("type") == "error":
+                return Failed(stream_failure(wire))
+            return self._read_event(wire)
+        except orjson.JSONDecodeError:
+            return Failed(UpstreamFailed(NOT_JSON, upstream_status=200))
+        except SHAPE_ERRORS:
+            return Failed(UpstreamFailed(ODD, upstream_status=200))

@@ -1,0 +1,162 @@
+"""Transcriptions and translations in OpenAI's format: the form, and its answer whole or as events.
+
+Facts: Audio API reference, "Create transcription" and its stream events; Mistral's and Groq's references, which add
+`file_url`, `diarize` and seconds among the usage. What a model can answer with stands in its mapping's `formats`; a
+mapping without any is not asked for one. `transcript_stream` in `extra`: it streams.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.dialects import openai as dialect
+from gateway.errors import GatewayError, NotSupported, UpstreamFailed
+from gateway.neutral.events import Batch, Event, Failed, Finished, Started, TextDelta
+from gateway.neutral.request import Native
+from gateway.neutral.transcriptions import SECOND_MS, TranscriptionInput, TranscriptionRequest, TranscriptionResult
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.multipart import FormBody, UploadPart
+from gateway.providers.openai.address import Tokens, address_of
+from gateway.providers.openai.audio_events import AudioEvents
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.sse import read_batches
+
+STREAMS = "transcript_stream"
+EVENT_STREAM = "text/event-stream"
+# What the caller asks for → what makes it: texts of other kinds are written from segments.
+SOURCES = {
+    "json": "json",
+    "text": "json",
+    "srt": "verbose_json",
+    "vtt": "verbose_json",
+    "verbose_json": "verbose_json",
+    "diarized_json": "diarized_json",
+}
+
+
+class OpenAITranscriptions:
+    """POST {address}/audio/transcriptions, or /audio/translations. `tokens` as for OpenAIChat."""
+
+    dialect = dialect.NAME
+    waits = False
+
+    def __init__(self, path: str, tokens: Tokens | None = None) -> None:
+        self._path, self._tokens = path, tokens
+
+    def write(self, request: TranscriptionRequest, target: Target) -> Call:
+        """The call. NotSupported for a kind of answer that the model does not give."""
+        wanted: TranscriptionInput = request.content()
+        warnings: list[str] = []
+        streams = request.requirements.stream and bool(target.mapping.extra.get(STREAMS))
+        fields = [("model", target.mapping.external_id), *_fields(wanted, target, warnings)]
+        if streams:
+            fields.append(("stream", "true"))
+        body = FormBody(fields, [UploadPart("file", wanted.filename, wanted.media_type, wanted.sound)])
+        url, headers = address_of(target, self._path, self._tokens)
+        headers["content-type"] = body.content_type
+        headers["accept"] = EVENT_STREAM if streams else "application/json"
+        return Call("POST", url, headers, body, streams, tuple(warnings))
+
+    def relay(self, native: Native, request: TranscriptionRequest, target: Target) -> Call:
+        """Every call is written anew."""
+        raise NotSupported("A request for a transcription is not relayed.")
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
+        """The text with what else is told. UpstreamFailed when it is none."""
+        return _read(read_object(reply.read_all()))
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+        """The text as it comes; of a model that does not stream all at once."""
+        if EVENT_STREAM in reply.headers.get("content-type", "").lower():
+            yield from read_batches(reply, AudioEvents(_read_event))
+            return
+        try:
+            result = self.read(reply, relayed)
+        except GatewayError as error:
+            yield [Failed(error)]
+            return
+        yield [Started(result.model), TextDelta(result.text), Finished("stop", result.usage)]
+
+
+def _fields(wanted: TranscriptionInput, target: Target, warnings: list[str]) -> list[tuple[str, str]]:
+    fields: list[tuple[str, str]] = []
+    offered = target.mapping.formats
+    if offered:
+        source = SOURCES[wanted.format]
+        if source not in offered:
+            raise NotSupported(
+                f"{target.mapping.key} gives no {wanted.format}; it gives {', '.join(offered)}.",
+                param="response_format",
+                code="unsupported_format",
+            )
+        fields.append(("response_format", source))
+    elif wanted.diarize or wanted.format == "diarized_json":
+        fields.append(("diarize", "true"))
+    plain = {"language": wanted.language, "prompt": wanted.prompt, "chunking_strategy": wanted.chunking}
+    fields += [(name, value) for name, value in plain.items() if value]
+    if wanted.temperature is not None:
+        fields.append(("temperature", f"{wanted.temperature:g}"))
+    fields += [("include[]", one) for one in wanted.include]
+    if SOURCES[wanted.format] == "verbose_json" or not offered:
+        fields += [("timestamp_granularities[]", one) for one in wanted.granularities or _granularities(wanted)]
+    if wanted.keyterms:
+        warnings.append(f"keyterm is not supported by {target.mapping.key} and was left out.")
+    return fields
+
+
+def _granularities(wanted: TranscriptionInput) -> tuple[str, ...]:
+    """Subtitles are made of segments."""
+    return ("segment",) if wanted.format in ("srt", "vtt") else ()
+
+
+def _read(wire: dict[str, Any]) -> TranscriptionResult:
+    try:
+        text = wire["text"]
+        duration = wire.get("duration")
+        result = TranscriptionResult(
+            text=text,
+            language=wire.get("language") or "",
+            duration=float(duration) if duration is not None else None,
+            words=_rows(wire.get("words")),
+            segments=_rows(wire.get("segments")),
+            logprobs=wire.get("logprobs") or [],
+            usage=_usage_of(wire.get("usage"), duration),
+            model=wire.get("model") or "",
+        )
+    except SHAPE_ERRORS:
+        raise UpstreamFailed(ODD, upstream_status=200) from None
+    if not isinstance(text, str):
+        raise UpstreamFailed(ODD, upstream_status=200)
+    return result
+
+
+def _rows(value: Any) -> list[dict[str, Any]]:
+    return [dict(one) for one in value or []]
+
+
+def _usage_of(told: dict[str, Any] | None, duration: float | None) -> Usage | None:
+    """Tokens or seconds; a provider that tells neither may tell how long the sound is."""
+    told = told or {}
+    seconds = told.get("seconds", told.get("prompt_audio_seconds", duration))
+    length_ms = read_count(float(seconds) * SECOND_MS) if seconds is not None else 0
+    if "input_tokens" in told:
+        details = told.get("input_token_details") or {}
+        heard = read_count(details.get("audio_tokens"))
+        text = read_count(details.get("text_tokens")) if details else read_count(told["input_tokens"])
+        return Usage(input=text, input_audio=heard, output=read_count(told.get("output_tokens")), audio_ms=length_ms)
+    if "prompt_tokens" in told:
+        return Usage(
+            input=read_count(told["prompt_tokens"]),
+            output=read_count(told.get("completion_tokens")),
+            audio_ms=length_ms,
+        )
+    return Usage(audio_ms=length_ms) if length_ms else None
+
+
+def _read_event(wire: dict[str, Any]) -> Event | None:
+    """transcript.text.delta brings text, transcript.text.done the whole of it with the usage."""
+    if wire["type"] in ("transcript.text.delta", "transcription.text.delta"):
+        return TextDelta(wire["delta"] if "delta" in wire else wire["text"])
+    if wire["type"] in ("transcript.text.done", "transcription.done"):
+        return Finished("stop", _usage_of(wire.get("usage"), None), native={"text": wire["text"]})
+    return None

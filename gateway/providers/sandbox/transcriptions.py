@@ -1,0 +1,79 @@
+"""Transcriptions: the text that a sound of the sandbox holds; of any other sound how large it is.
+
+Facts: Audio API reference, "Create transcription" and its stream events. Directives stand in `prompt`.
+"""
+
+from typing import Any
+
+import orjson
+
+from gateway.providers.sandbox import sounds
+from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
+from gateway.providers.sandbox.counting import count, slice_text
+from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.response import Response
+from gateway.providers.sandbox.speech import CHARACTERS_A_SECOND
+
+WORDS_A_SEGMENT = 8
+TOKENS_A_PIECE = 4
+
+
+def check_transcriptions(body: dict[str, Any]) -> None:
+    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    check_fields(body, FIELDS, ("model", "file"))
+
+
+def directive_text(body: dict[str, Any]) -> str:
+    """Where directives are looked for: the prompt, since nobody reads a sound first."""
+    return body.get("prompt") or ""
+
+
+def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
+    """The answer to a checked body."""
+    held = sounds.text_of(body["file"])
+    text = strip(held) if held is not None else f"A sound of {len(body['file'])} bytes."
+    duration = round(len(text) / CHARACTERS_A_SECOND, 2)
+    usage = {"usage": {"type": "duration", "seconds": duration}} if not directives.no_usage else {}
+    if body.get("stream") == "true":
+        pieces = slice_text(text, TOKENS_A_PIECE)
+        frames = [_event({"type": "transcript.text.delta", "delta": one}) for one in pieces]
+        frames.append(_event({"type": "transcript.text.done", "text": text, **usage}))
+        return Response(frames=tuple(frames), streamed=True, pieces=len(pieces))
+    whole: dict[str, Any] = {"text": text, **usage}
+    if body.get("response_format") == "verbose_json":
+        whole |= {"task": "transcribe", "language": "english", "duration": duration} | _times(text, duration)
+    return Response(orjson.dumps(whole), pieces=count(text), bare=orjson.dumps({"text": ""}))
+
+
+def _times(text: str, duration: float) -> dict[str, Any]:
+    """Words and segments, each as long as its share of the words."""
+    words = text.split()
+    step = duration / len(words) if words else 0.0
+    timed: list[dict[str, Any]] = [
+        {"word": word, "start": round(n * step, 2), "end": round((n + 1) * step, 2)} for n, word in enumerate(words)
+    ]
+    segments = []
+    for number, at in enumerate(range(0, len(words), WORDS_A_SEGMENT)):
+        part = timed[at : at + WORDS_A_SEGMENT]
+        said = " ".join(one["word"] for one in part)
+        segments.append({"id": number, "start": part[0]["start"], "end": part[-1]["end"], "text": f" {said}"})
+    return {"words": timed, "segments": segments}
+
+
+def _event(wire: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(wire) + b"\n\n"
+
+
+FIELDS: dict[str, Check] = {
+    "model": of(str),
+    "file": lambda value, param: None,
+    "language": of(str),
+    "prompt": of(str),
+    "response_format": one_of("json", "verbose_json"),
+    "temperature": of(str),
+    "timestamp_granularities[]": one_of("word", "segment"),
+    "include[]": of(str),
+    "chunking_strategy": of(str),
+    "stream": one_of("true", "false"),
+}

@@ -1,0 +1,26 @@
+"""Subtitles written from segments: SubRip (srt) and WebVTT (vtt)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+SUBTITLES = ("srt", "vtt")
+HOUR_MS, MINUTE_MS, SECOND_MS = 3_600_000, 60_000, 1000
+
+
+def write_subtitles(kind: str, segments: Iterable[dict[str, Any]]) -> str:
+    """`kind` is one of SUBTITLES; a segment has start and end in seconds, and text."""
+    mark = "," if kind == "srt" else "."
+    blocks = []
+    for number, one in enumerate(segments, 1):
+        start, end = _time(one.get("start", 0), mark), _time(one.get("end", 0), mark)
+        head = f"{number}\n" if kind == "srt" else ""
+        blocks.append(f"{head}{start} --> {end}\n{str(one.get('text', '')).strip()}\n\n")
+    return ("" if kind == "srt" else "WEBVTT\n\n") + "".join(blocks)
+
+
+def _time(seconds: float, mark: str) -> str:
+    rest = max(0, round(float(seconds) * SECOND_MS))
+    hours, rest = divmod(rest, HOUR_MS)
+    minutes, rest = divmod(rest, MINUTE_MS)
+    whole, thousandths = divmod(rest, SECOND_MS)
+    return f"{hours:02}:{minutes:02}:{whole:02}{mark}{thousandths:03}"

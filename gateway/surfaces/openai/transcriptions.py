@@ -1,0 +1,253 @@
+"""POST /v1/audio/transcriptions and /v1/audio/translations (HTTP reference, section 3.11)."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import orjson
+
+from gateway.billing.context import RequestContext
+from gateway.engine.executor import StreamedAnswer
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.files import StoredFile
+from gateway.neutral.events import Batch, Failed, Finished, TextDelta
+from gateway.neutral.request import Options, Requirements
+from gateway.neutral.transcriptions import (
+    TranscriptionInput,
+    TranscriptionRequest,
+    TranscriptionResult,
+    TranslationRequest,
+    units_of,
+)
+from gateway.services import Services
+from gateway.surfaces import auth, replies, sounds
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.forms import Form, FormLimits, read_form, require_form
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
+from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
+
+ID_PREFIX = "transcript-"
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
+GRANULARITIES = ("word", "segment")
+LIMITS = FormLimits(parts=128, files=1, field_bytes=64 << 10)
+FETCH_BYTES, FETCH_S = 25 << 20, 30.0
+TRUE = ("true", "1")
+TEXT = ("Content-Type", "text/plain; charset=utf-8")
+BOOLEAN = (*TRUE, "false", "0", "")
+
+
+def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionRequest]) -> Outbound:
+    """The text of a sound, in one of the formats of the reference or as events."""
+    context = auth.admit(services, inbound, kind.operation, form=True)
+    require_form(inbound)
+    form = read_form(inbound, LIMITS, services.settings.spool_dir)
+    if inbound.payload is not None:
+        inbound.payload.send_instead(_describe(form))
+    wanted, request = read(services, form, kind)
+    if request.requirements.stream:
+        return _stream(services, context, request)
+    answer = services.engine.executor.generate(context, request)
+    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    return _reply(answer.result, wanted.format, facts, headers)
+
+
+def read(
+    services: Services, form: Form, kind: type[TranscriptionRequest]
+) -> tuple[TranscriptionInput, TranscriptionRequest]:
+    """The neutral request. InvalidRequest with `param` set."""
+    model = form.text("model")
+    if not model:
+        raise _invalid("model", "name a model")
+    chosen = form.text("response_format") or "json"
+    if chosen not in FORMATS:
+        raise _invalid("response_format", f"one of {', '.join(FORMATS)}")
+    file, param = _file_of(services, form)
+    sound = sounds.look_at(file, param)
+    wanted = TranscriptionInput(
+        file,
+        sound.media_type,
+        sound.filename,
+        form.text("language"),
+        form.text("prompt"),
+        chosen,
+        _temperature(form),
+        _granularities(form),
+        tuple(form.texts("include[]") + form.texts("include")),
+        _flag(form, "diarize"),
+        form.text("chunking_strategy"),
+        tuple(form.texts("keyterm") + form.texts("keyterm[]")),
+    )
+    needs = Requirements(
+        stream=_flag(form, "stream"),
+        max_tokens=0,
+        prompt_bytes=len(wanted.prompt.encode("utf-8", "replace")),
+        messages=1,
+        units=units_of(wanted, sound.likely_ms, sound.most_ms),
+    )
+    return wanted, kind(model, needs, lambda: wanted, Options(routing=_routing(form)))
+
+
+def _file_of(services: Services, form: Form) -> tuple[StoredFile, str]:
+    """The sound, and the name of the field that it came by."""
+    url = form.text("url") or form.text("file_url")
+    if form.files and url:
+        raise _invalid("url", "send a file or a url, not both")
+    if form.files:
+        return form.files[0].data, form.files[0].name[:64]
+    if not url:
+        raise _invalid("file", "send the sound as a file, or name it by url")
+    try:
+        found = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_S)
+    except GatewayError as error:
+        raise _not_loaded(error.code) from None
+    if found.status != 200:
+        raise _not_loaded(f"status {found.status}")
+    return StoredFile.of(found.body), "url"
+
+
+def _not_loaded(why: str) -> InvalidRequest:
+    return InvalidRequest(f"The sound could not be loaded from its url ({why}).", param="url", code="media_not_loaded")
+
+
+def _temperature(form: Form) -> float | None:
+    text = form.text("temperature")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise _invalid("temperature", "a number from 0 to 1")
+    return value
+
+
+def _granularities(form: Form) -> tuple[str, ...]:
+    found = tuple(form.texts("timestamp_granularities[]") + form.texts("timestamp_granularities"))
+    if any(one not in GRANULARITIES for one in found):
+        raise _invalid("timestamp_granularities[]", f"any of {', '.join(GRANULARITIES)}")
+    return found
+
+
+def _flag(form: Form, name: str) -> bool:
+    text = form.text(name).lower()
+    if text not in BOOLEAN:
+        raise _invalid(name, "true or false")
+    return text in TRUE
+
+
+def _routing(form: Form) -> Any:
+    text = form.text("routing")
+    if text not in ("", "auto", "price", "throughput", "latency"):
+        raise _invalid("routing", "one of auto, price, throughput, latency")
+    return text
+
+
+def _invalid(param: str, what: str) -> InvalidRequest:
+    return InvalidRequest(f"{param}: {what}.", param=param, code="invalid_parameters")
+
+
+def _describe(form: Form) -> bytes:
+    """What is kept of a form: its fields, and of files their size alone."""
+    files = [{"name": one.name, "filename": one.filename, "bytes": len(one.data)} for one in form.files]
+    return orjson.dumps({"fields": form.fields, "files": files})
+
+
+def _reply(result: TranscriptionResult, chosen: str, facts: Facts, headers: list[tuple[str, str]]) -> Outbound:
+    shown_id = facts.context.shown_id
+    if chosen == "text" or chosen in SUBTITLES:
+        body = result.text + "\n" if chosen == "text" else write_subtitles(chosen, result.segments)
+        named = [TEXT, *replies.PRIVATE, ("x-request-id", shown_id), *headers]
+        return Outbound(200, named, body.encode("utf-8", "replace"))
+    written: dict[str, Any] = {"text": result.text}
+    if chosen != "json":
+        written = {"task": facts.context.operation.removesuffix("s").replace("translation", "translate")} | written
+        written["task"] = "translate" if facts.context.operation == TranslationRequest.operation else "transcribe"
+        written |= {"language": result.language, "duration": result.duration, "segments": result.segments}
+    else:
+        told = {"language": result.language, "duration": result.duration}
+        written |= {name: value for name, value in told.items() if value}
+    if result.words:
+        written["words"] = [{"text": one.get("word", one.get("text", "")), **one} for one in result.words]
+    if result.logprobs:
+        written["logprobs"] = result.logprobs
+    written |= {"model": facts.served, "usage": _usage(facts) | facts.cost(), "metadata": facts.metadata()}
+    return replies.json_reply(written, shown_id, headers=headers)
+
+
+def _usage(facts: Facts) -> dict[str, Any]:
+    """Tokens where the provider counts them, else seconds."""
+    used = facts.usage
+    if not used.input_total and not used.output_total:
+        return {"type": "duration", "seconds": used.audio_ms / sounds.SECOND_MS}
+    return {
+        "type": "tokens",
+        "input_tokens": used.input_total,
+        "input_token_details": {"text_tokens": used.input, "audio_tokens": used.input_audio},
+        "output_tokens": used.output_total,
+        "total_tokens": used.input_total + used.output_total,
+    }
+
+
+def _stream(services: Services, context: RequestContext, request: TranscriptionRequest) -> Outbound:
+    stream = services.engine.executor.stream(context, request)
+    facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=True)
+    return replies.stream_reply(_frames(stream, facts), context.shown_id, headers)
+
+
+def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
+    return replies.write_frames(stream, partial(_write_events, facts, []), error_frame)
+
+
+def _write_events(facts: Facts, said: list[str], batch: Batch) -> bytes:
+    sent = []
+    for event in batch:
+        if type(event) is TextDelta:
+            said.append(event.text)
+            sent.append(_event({"type": "transcript.text.delta", "delta": event.text}))
+        elif type(event) is Failed:
+            sent.append(error_frame(event.error))
+        elif type(event) is Finished:
+            text = event.native.get("text", "".join(said))
+            done = {"type": "transcript.text.done", "text": text, "usage": _usage(facts) | facts.cost()}
+            sent.append(_event(done))
+    return b"".join(sent) or KEEP_ALIVE
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(body) + b"\n\n"
+
+
+FIELD = {"type": "string"}
+FORM = {
+    "type": "object",
+    "required": ["model"],
+    "properties": {
+        "model": FIELD,
+        "file": {"type": "string", "format": "binary"},
+        "url": FIELD,
+        "language": FIELD,
+        "prompt": FIELD,
+        "response_format": {"type": "string", "enum": list(FORMATS)},
+        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+        "stream": {"type": "boolean"},
+        "timestamp_granularities[]": {"type": "array", "items": {"type": "string", "enum": list(GRANULARITIES)}},
+    },
+}
+OPERATIONS = tuple(
+    Operation(
+        "POST",
+        f"/v1/audio/{kind.operation}",
+        partial(transcribe, kind=kind),
+        body="form",
+        paid=True,
+        about=About(summary, form=FORM),
+    )
+    for kind, summary in (
+        (TranscriptionRequest, "Text of a sound"),
+        (TranslationRequest, "English text of a sound"),
+    )
+)

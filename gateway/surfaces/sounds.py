@@ -1,0 +1,111 @@
+"""Sound that callers send: its kind by its first bytes, never by its name, and how long it lasts."""
+
+import io
+import math
+from typing import NamedTuple
+
+from tinytag import TinyTag
+from tinytag.tinytag import TinyTagException
+
+from gateway.errors import InvalidRequest
+from gateway.files import StoredFile
+from gateway.threads import compute
+
+HEAD = 64
+SECOND_MS = 1000
+# A sound whose container does not tell its length is no longer than at six kilobits a second, the least that coders
+# of speech make, and most likely at some thirty.
+LEAST_BYTES_A_SECOND, LIKELY_BYTES_A_SECOND = 750, 4000
+# And one that tells less than its bytes last at four megabits is not believed.
+MOST_BYTES_A_SECOND = 500_000
+# (bytes, where they stand, media type, ending): RIFF/WAVE, ID3v2, FLAC, Ogg, ISO base media, Matroska, AIFF, AMR.
+SIGNATURES = (
+    (b"ID3", 0, "audio/mpeg", "mp3"),
+    (b"fLaC", 0, "audio/flac", "flac"),
+    (b"OggS", 0, "audio/ogg", "ogg"),
+    (b"ftyp", 4, "audio/mp4", "m4a"),
+    (b"\x1a\x45\xdf\xa3", 0, "audio/webm", "webm"),
+    (b"#!AMR", 0, "audio/amr", "amr"),
+)
+
+
+class Sound(NamedTuple):
+    """`likely_ms` and `most_ms` are the same where the container tells the length."""
+
+    media_type: str
+    filename: str
+    likely_ms: int
+    most_ms: int
+
+
+def look_at(file: StoredFile, param: str) -> Sound:
+    """What a file is. InvalidRequest `empty_file`, or `unsupported_media` for what is no sound."""
+    if not len(file):
+        raise InvalidRequest("The file is empty.", param=param, code="empty_file")
+    kind, ending = _kind_of(file.read(HEAD))
+    if not kind:
+        raise InvalidRequest(
+            "The file is no sound that is known: send WAV, MP3, FLAC, Ogg, MP4, WebM, AAC, AIFF or AMR.",
+            param=param,
+            code="unsupported_media",
+        )
+    likely, most = _length_of(file)
+    return Sound(kind, f"sound.{ending}", likely, most)
+
+
+def _kind_of(head: bytes) -> tuple[str, str]:
+    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
+        return "audio/wav", "wav"
+    if head[:4] == b"FORM" and head[8:11] == b"AIF":
+        return "audio/aiff", "aiff"
+    for mark, place, kind, ending in SIGNATURES:
+        if head[place : place + len(mark)] == mark:
+            return kind, ending
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
+        # A frame's sync: layer 0 is that of ADTS, which carries AAC.
+        return ("audio/mpeg", "mp3") if head[1] & 0x06 else ("audio/aac", "aac")
+    return "", ""
+
+
+def _length_of(file: StoredFile) -> tuple[int, int]:
+    size = len(file)
+    told = compute(_read_length, file)
+    least = size / MOST_BYTES_A_SECOND
+    if told is not None and told >= least:
+        length = math.ceil(told * SECOND_MS)
+        return length, length
+    return math.ceil(size / LIKELY_BYTES_A_SECOND * SECOND_MS), math.ceil(size / LEAST_BYTES_A_SECOND * SECOND_MS)
+
+
+def _read_length(file: StoredFile) -> float | None:
+    """Seconds; None where nobody tells, or it is not to be believed."""
+    try:
+        told = TinyTag.get(file_obj=io.BufferedReader(_Opened(file)), tags=False).duration
+    except (TinyTagException, ValueError, LookupError, OSError, ArithmeticError, TypeError, MemoryError):
+        return None
+    return float(told) if told and math.isfinite(told) else None
+
+
+class _Opened(io.RawIOBase):
+    """A stored file as one that is read with a place of its own."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._file)}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        data = self._file.read(len(view), self._at)
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)

@@ -1,0 +1,169 @@
+"""Sound to text through the whole gateway, with the official SDK: forms, formats, events, exact money, bad files."""
+
+import io
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from fakes.hearers import HEARD, SECONDS, FakeHearers
+from openai import OpenAI
+from support.gateways import LocalGateway
+from support.shared import Share
+
+from gateway.metering.usage_table import find
+from gateway.providers.sandbox import sounds
+
+SOUND = sounds.make("wav", SECONDS, "hidden words")
+SANDBOX = "sandbox/sandbox-transcribe"
+# Model → nano-dollars of three seconds: 4 and 30 tokens in and 7 out, or $0.36 and $0.21 an hour.
+COSTS = {
+    "openai/gpt-4o-transcribe": 4 * 2_500 + 30 * 6_000 + 7 * 10_000,
+    "openai/whisper-1": 300_000,
+    "mistral/voxtral-mini-transcribe-3-0": 175_000,
+}
+TOKENS, WHISPER, MISTRAL = COSTS
+
+
+@pytest.fixture
+def upstream(share: Share) -> FakeHearers:
+    return share.fake(FakeHearers)
+
+
+@pytest.fixture
+def house(share: Share, upstream: FakeHearers) -> LocalGateway:
+    return share.gateway(
+        {
+            "LLM_OPENAI_API_KEY": "sk-upstream",
+            "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1",
+            "LLM_MISTRAL_API_KEY": "mistral-key",
+            "LLM_MISTRAL_BASE_URL": f"{upstream.address}/v1",
+        }
+    )
+
+
+@pytest.fixture
+def sdk(house: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+
+
+def post(
+    house: LocalGateway, file: bytes | None = SOUND, path: str = "transcriptions", **fields: Any
+) -> httpx.Response:
+    files = {"file": ("a.wav", file, "text/html")} if file is not None else {"nothing": (None, "")}
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        return http.post(
+            f"{house.url}/audio/transcriptions",
+            data={"model": TOKENS} | fields,
+            files=files,
+            headers={"Authorization": f"Bearer {house.key}"},
+        )
+
+
+def row_of(house: LocalGateway, request_id: str) -> Any:
+    house.services.store.journal.flush(5)
+    (row,) = find(house.services.store.database, request_id)
+    return row
+
+
+@pytest.mark.parametrize("model", COSTS)
+def test_every_maker_hears_and_is_billed_to_the_nano_dollar(house, sdk, upstream, model):
+    answer = sdk.audio.transcriptions.create(model=model, file=("talk.bin", SOUND))
+    assert answer.text == HEARD
+    call = upstream.calls[-1]
+    # Named by what it is, not by what the caller says.
+    assert (call.file, call.filename, call.media_type) == (SOUND, "sound.wav", "audio/wav")
+    row = row_of(house, answer.metadata["log_id"])
+    assert (row.cost_nusd, row.operation, row.usage_basis) == (COSTS[model], "transcriptions", "provider")
+
+
+@pytest.mark.parametrize("model", [TOKENS, WHISPER])
+def test_what_nobody_counted_is_billed_by_the_length_of_the_sound(house, sdk, upstream, monkeypatch, model):
+    monkeypatch.setattr(upstream, "silent", True)
+    answer = sdk.audio.transcriptions.create(model=model, file=("talk.wav", SOUND))
+    row = row_of(house, answer.metadata["log_id"])
+    assert (
+        row.usage_basis == "estimated" and row.cost_nusd == {WHISPER: 300_000, TOKENS: 30 * 6_000 + 12 * 10_000}[model]
+    )
+
+
+def test_every_format_of_the_reference_comes_from_a_model_that_has_it(house, sdk):
+    create = sdk.audio.transcriptions.create
+    file = ("talk.wav", SOUND)
+    verbose = create(model=WHISPER, file=file, response_format="verbose_json", timestamp_granularities=["word"])
+    assert (verbose.text, verbose.duration, verbose.words[0].word) == (HEARD, SECONDS, "Mary")
+    assert create(model=WHISPER, file=file, response_format="text").strip() == HEARD
+    assert create(model=WHISPER, file=file, response_format="srt") == f"1\n00:00:00,000 --> 00:00:03,000\n{HEARD}\n\n"
+    assert create(model=WHISPER, file=file, response_format="vtt").startswith("WEBVTT\n\n00:00:00.000 --> ")
+    with pytest.raises(openai.BadRequestError) as caught:
+        create(model=TOKENS, file=file, response_format="srt")
+    assert (caught.value.param, caught.value.code) == ("response_format", "unsupported_format")
+
+
+@pytest.mark.parametrize("model", [TOKENS, WHISPER, SANDBOX])
+def test_events_bring_the_text_and_the_usage(house, sdk, model):
+    events = list(sdk.audio.transcriptions.create(model=model, file=("talk.wav", SOUND), stream=True))
+    text = "".join(event.delta for event in events if event.type == "transcript.text.delta")
+    assert text == events[-1].text == (HEARD if model != SANDBOX else "hidden words")
+    assert events[-1].type == "transcript.text.done" and events[-1].usage is not None
+
+
+def test_a_sound_is_translated(house, sdk, upstream):
+    answer = sdk.audio.translations.create(model=WHISPER, file=("talk.wav", SOUND))
+    assert answer.text == HEARD and upstream.calls[-1].path == "/v1/audio/translations"
+
+
+@pytest.mark.parametrize("format", sounds.MAKERS)
+def test_the_sandbox_hears_what_it_said(house, sdk, format):
+    said = sdk.audio.speech.create(
+        model="sandbox/sandbox-speak", input="Say it again, Zoë!", voice="calm", response_format=format
+    )
+    if format == "pcm":
+        return  # it has no container, so nobody can tell what it is
+    heard = sdk.audio.transcriptions.create(
+        model=SANDBOX, file=("x", io.BytesIO(said.content)), response_format="verbose_json"
+    )
+    assert heard.text == "Say it again, Zoë!" and heard.segments[0].text.strip() == heard.text
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "status", "param", "code"),
+    [
+        (b"", {}, 400, "file", "empty_file"),
+        (b"<html>no sound</html>", {}, 400, "file", "unsupported_media"),
+        (b"%PDF-1.7 no sound", {}, 400, "file", "unsupported_media"),
+        (None, {}, 400, "file", "invalid_parameters"),
+        (SOUND, {"model": ""}, 400, "model", "invalid_parameters"),
+        (SOUND, {"response_format": "xml"}, 400, "response_format", "invalid_parameters"),
+        (SOUND, {"temperature": "hot"}, 400, "temperature", "invalid_parameters"),
+        (SOUND, {"stream": "perhaps"}, 400, "stream", "invalid_parameters"),
+        (SOUND, {"timestamp_granularities[]": "letter"}, 400, "timestamp_granularities[]", "invalid_parameters"),
+        (SOUND, {"url": "https://example.com/a.wav"}, 400, "url", "invalid_parameters"),
+        (None, {"url": "http://127.0.0.1:1/a.wav"}, 400, "url", "media_not_loaded"),
+        (None, {"url": "file:///etc/passwd"}, 400, "url", "media_not_loaded"),
+        (SOUND, {"model": "openai/gpt-5.6-luna"}, 400, "model", "model_not_supported"),
+        (SOUND, {f"f{n}": "x" for n in range(200)}, 400, "", "too_many_parts"),
+    ],
+)
+def test_each_bad_input_has_its_error_and_reaches_nobody(house, upstream, file, fields, status, param, code):
+    before = len(upstream.calls)
+    answer = post(house, file, **fields)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code), error
+    assert error["param"] == param or code == "model_not_supported"
+    assert len(upstream.calls) == before
+
+
+def test_json_where_a_form_is_needed_is_told_so(house):
+    with httpx.Client(trust_env=False) as http:
+        headers = {"Authorization": f"Bearer {house.key}"}
+        answer = http.post(f"{house.url}/audio/transcriptions", json={"model": TOKENS}, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_content_type")
+
+
+def test_a_large_sound_goes_through_whole_and_again_at_the_next_try(house, upstream):
+    large = sounds.make("wav", 100.0, "long")  # three megabytes: it lies on the disk
+    assert post(house, large, model=WHISPER).status_code == 200
+    assert upstream.calls[-1].file == large
+    upstream.script(500)
+    assert post(house, large, model=TOKENS).status_code in (200, 502)
