@@ -53,8 +53,16 @@ class Mint(FakeServer):
         start("200 OK", [("Content-Type", "audio/mpeg")])
         return iter([b"sound " * 20, b"and more"])
 
+    def _hear(self, start: Any) -> Iterator[bytes]:
+        """A second of sound."""
+        self.calls.append(Call("", 0, 100, told=True))
+        return send_json(start, 200, {"text": "Heard.", "usage": {"type": "duration", "seconds": 1}})
+
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        body = json.loads(environ["wsgi.input"].read())
+        raw = environ["wsgi.input"].read()
+        if environ["CONTENT_TYPE"].startswith("multipart/"):
+            return self._hear(start)
+        body = json.loads(raw)
         if environ["PATH_INFO"].endswith("/audio/speech"):
             return self._speak(start, body["input"])
         if "input" in body:

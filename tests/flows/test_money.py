@@ -12,7 +12,7 @@ import pytest
 from fakes.mint import Mint
 from support.gateways import LocalGateway, local_gateway
 from support.shared import Share, usage_of
-from support.spending import BODIES, TOKEN_NUSD, Told, at_once, pay, write_mint
+from support.spending import BODIES, FORMS, TOKEN_NUSD, Told, at_once, pay, sent_to, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
@@ -93,10 +93,10 @@ def spent(gateway: LocalGateway) -> int:
 
 def send(gateway: LocalGateway, operation: Any) -> httpx.Response:
     path = re.sub(r"<(?:path:)?\w+>", "mint/coin", operation.path)
-    assert path in BODIES, f"{operation.path} costs money: add a good body for it to tests/support/spending.py"
+    assert path in {*BODIES, *FORMS}, f"{path} costs money: add a good body for it to tests/support/spending.py"
     with httpx.Client(trust_env=False, timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "mint/coin"}
-        return http.post(gateway.address + path, json={"model": "mint/coin"} | BODIES[path]("Hello"), headers=headers)
+        return http.post(gateway.address + path, headers=headers, **sent_to(path, "Hello"))
 
 
 # Every paid route.

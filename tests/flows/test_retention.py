@@ -16,12 +16,15 @@ from support.shared import Share, usage_of
 from support.spending import (
     ALIKE,
     BODIES,
+    FORMS,
+    SECOND_OF_SOUND,
     SECRETS,
     STREAMED,
     TOKEN_NUSD,
     pay,
     query,
     say_in_headers,
+    sent_to,
     until,
     write_mint,
 )
@@ -362,3 +365,16 @@ def test_who_leaves_an_answer_that_another_waits_for_pays_and_is_kept(gateway, m
     assert answer.content.endswith(b"data: [DONE]\n\n") and len(mint.calls) == 1
     [info] = logs(gateway)
     assert gateway.services.engine.retention.read(info).answer.startswith(piece) and info.storage_nusd == FEE_NUSD
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_of_a_form_the_fields_are_kept_and_no_file(gateway, path: str) -> None:
+    switch(gateway, retention_days=3)
+    with httpx.Client(trust_env=False, timeout=20) as http_client:
+        headers = {"Authorization": f"Bearer {gateway.key}"}
+        answer = http_client.post(gateway.address + path, headers=headers, **sent_to(path, ""))
+    [info] = logs(gateway)
+    bodies = gateway.services.engine.retention.read(info)
+    files = [{"name": "file", "filename": "a.wav", "bytes": len(SECOND_OF_SOUND)}]
+    assert json.loads(bodies.sent) == {"fields": [["model", "mint/ear"]], "files": files}
+    assert bodies.answer == answer.content and info.cost_nusd == 100 * TOKEN_NUSD

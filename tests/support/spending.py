@@ -1,6 +1,7 @@
 """A model whose every token has a round price, callers that spend on it, and a look at the books from outside.
 
-`BODIES` has a good body for each paid operation, its text being what is asked: a new one needs a line there.
+`BODIES` has a good body for each paid operation, its text being what is asked, or `FORMS` its fields: a new one needs a
+line there.
 """
 
 import http.client
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 import gevent
 import psycopg
 from support.gateways import ROOT, GatewayProcess
+
+from gateway.providers.sandbox import sounds
 
 TOKEN_NUSD = 300_000  # of output; input is free, so that a call of 100 tokens costs 0.03 USD
 PROVIDER = """name = "Mint"
@@ -43,8 +46,16 @@ model = "horn"
 external_id = "horn"
 operations = ["speech"]
 prices = {{ character = "0.0003" }}
+
+[[mappings]]
+model = "ear"
+external_id = "ear"
+operations = ["transcriptions", "translations"]
+prices = {{ input_audio_hour = "108" }}
 """
-MODEL = "".join(f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n' for one in ("coin", "leaf", "horn"))
+MODEL = "".join(
+    f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n' for one in ("coin", "leaf", "horn", "ear")
+)
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
 
 
@@ -81,9 +92,19 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v3/ai/language-model": _prompt,
     "/v4/ai/language-model": _prompt,
 }
+# What is sent as a form with a file; a second of sound costs as much as 100 tokens.
+FORMS = {f"/v1/audio/{name}": {"model": "mint/ear"} for name in ("transcriptions", "translations")}
+SECOND_OF_SOUND = sounds.make("wav", 1.0, "")
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v4/ai/language-model")
 # Paths that lead to one handler, of which one is enough where the way of a request is not the matter.
 ALIKE = ("/v1/ai/language-model", "/v3/ai/language-model")
+
+
+def sent_to(path: str, text: str) -> Json:
+    """What httpx takes as the body of a good request for a paid operation."""
+    if path in FORMS:
+        return {"data": FORMS[path], "files": {"file": ("a.wav", SECOND_OF_SOUND)}}
+    return {"json": {"model": "mint/coin"} | BODIES[path](text)}
 
 
 def say_in_headers(path: str, body: Json) -> dict[str, str]:
