@@ -19,6 +19,8 @@ from gateway.accounts import keys, members, projects
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 8
 METRICS_TOKEN = "an operator's token of some length"
+# The header in which one surface is told the model: without a real one no answer is ever given.
+MODEL_HEADER, MODEL = "ai-language-model-id", "auto"
 NAMED = {"organizationId": "organization_id", "projectId": "project_id"}
 # With what exists, these would lock the test out of its own organization.
 ENDS = (
@@ -77,6 +79,8 @@ class Caller:
         headers = {"Accept-Encoding": "identity"}
         if names:
             headers["Authorization"] = f"Bearer {self.tokens[names[0]]}"
+        if MODEL_HEADER in (case.headers or {}) and self.dice.random() < 0.6:
+            headers[MODEL_HEADER] = MODEL
         if case.operation.label not in ENDS and self.dice.random() < 0.6:
             known = {name: self.known[name] for name in case.path_parameters or {} if name in self.known}
             case.path_parameters = {**(case.path_parameters or {}), **known}

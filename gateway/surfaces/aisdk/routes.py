@@ -103,7 +103,9 @@ HEADERS = (
     ),
 )
 TAG = "AI SDK"
-ASK = About("Ask a language model (AI SDK)", TAG, request=schema.CallOptions, answer=ANSWER, headers=HEADERS)
+ASK = About(
+    "Ask a language model (AI SDK)", TAG, request=schema.CallOptions, answer=ANSWER, headers=HEADERS, streams=True
+)
 CONFIG = About(
     "The language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=(401, 403, 410, 503)
 )
