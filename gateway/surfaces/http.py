@@ -110,7 +110,7 @@ class About:
     `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
     `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without),
     "operator" (the token of a setting) or "none". `form` is the JSON schema of a multipart form, where that is taken.
-    `streams`: the good answer may come as server-sent events instead.
+    `also`: other media types of the good answer.
     """
 
     summary: str
@@ -124,7 +124,7 @@ class About:
     media: str = "application/json"
     form: dict[str, Any] | None = None
     headers: tuple[HeaderParameter, ...] = ()
-    streams: bool = False
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

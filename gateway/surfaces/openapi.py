@@ -159,8 +159,7 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
         if status != 204:
             schema = _schema(spec, about.answer, known) if about.answer is not None else {}
             answers[str(status)]["content"] = {about.media: {"schema": schema}}
-            if about.streams:
-                answers[str(status)]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+            answers[str(status)]["content"] |= {media: {"schema": {"type": "string"}} for media in about.also}
     errors = operation.errors or OPENAI
     for status in about.errors or (UNSAID if about.access in ("key", "optional") else ()):
         answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, errors, status, known)}"}

@@ -104,7 +104,12 @@ HEADERS = (
 )
 TAG = "AI SDK"
 ASK = About(
-    "Ask a language model (AI SDK)", TAG, request=schema.CallOptions, answer=ANSWER, headers=HEADERS, streams=True
+    "Ask a language model (AI SDK)",
+    TAG,
+    request=schema.CallOptions,
+    answer=ANSWER,
+    headers=HEADERS,
+    also=("text/event-stream",),
 )
 CONFIG = About(
     "The language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=(401, 403, 410, 503)

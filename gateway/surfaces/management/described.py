@@ -37,10 +37,12 @@ def managed(
     success: int = 200,
     errors: tuple[int, ...] = (),
     media: str = "application/json",
+    also: tuple[str, ...] = (),
 ) -> Operation:
     """An operation for signed-in visitors."""
     statuses = {*ALWAYS, *WITH_SESSION, *errors, *(WITH_BODY if method != "GET" else ())}
-    about = About(summary, tag, request, query, answer, (success,), tuple(sorted(statuses)), "session", media)
+    refused = tuple(sorted(statuses))
+    about = About(summary, tag, request, query, answer, (success,), refused, "session", media, also=also)
     return Operation(method, path, signed_in(view), body="json" if request else "none", about=about)
 
 

@@ -149,7 +149,7 @@ def _download(name: str, form: str, pieces: Iterator[bytes]) -> Outbound:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, query=LogsExportQuery,
-            media=tabular.MEDIA[tabular.CSV]),
+            media=tabular.MEDIA[tabular.CSV], also=(tabular.MEDIA[tabular.JSON_LINES],)),
     managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG, query=UsageExportQuery,
-            media=tabular.MEDIA[tabular.CSV]),
+            media=tabular.MEDIA[tabular.CSV], also=(tabular.MEDIA[tabular.JSON_LINES],)),
 )  # fmt: skip
