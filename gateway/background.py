@@ -259,6 +259,11 @@ def _examine_books(services: Services, wanted: Wanted) -> None:
     services.billing.reconciliation_gauge.measure(wanted)
 
 
+def _watch_models(services: Services, wanted: Wanted) -> None:
+    """Models in use that end soon."""
+    services.telemetry.model_watch.look(services.routing.health, services.routing.catalogue.current())
+
+
 def _forget_journals(services: Services, wanted: Wanted) -> None:
     """The marks of journals long ended."""
     forget_writers(services.store.database, services.store.database.now_us() - WRITERS_KEPT_US)
@@ -274,6 +279,7 @@ TABLE = (
     RecurringJob("response_cache", 600.0, Scope.WORKER, lambda at, wanted: at.engine.cache.trim()),
     RecurringJob("idempotency", 600.0, Scope.WORKER, lambda at, wanted: at.engine.idempotency.trim()),
     RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, wanted: at.telemetry.request_log.tell()),
+    RecurringJob("alerts_noted", 1.0, Scope.WORKER, lambda at, wanted: at.telemetry.alerts.spread()),
     # Files of the node.
     RecurringJob("recovery", 0.8, Scope.NODE, lambda at, wanted: at.billing.recovery.run()),
     # Rows of the installation.
@@ -293,6 +299,8 @@ TABLE = (
     RecurringJob("log_entries", 600.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.request_log.purge(wanted)),
     RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.responses.purge(wanted)),
     RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),
+    RecurringJob("alerts", 2.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.alerts.deliver(wanted)),
+    RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),
     RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.budget_watch.look()),
     RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
 )

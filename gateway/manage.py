@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "discounts": ("discounts", "discounts", "What is taken off the list price."),
     "limits": ("limits", "limits", "Spending limits of keys, members and teams."),
     "rates": ("rates", "rates", "Rate limits."),
+    "alerts": ("alerts", "alerts", "Addresses that are told of alerts."),
     "doctor": ("doctor", "doctor", "Whether ledger, balances, counters and usage agree."),
     "re-rate": ("doctor", "re_rate", "Price the usage of a period again."),
     "config": ("config", "config", "What is wrong with the configuration, and what it is."),

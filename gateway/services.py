@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway import accepted
+from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
@@ -55,9 +56,11 @@ from gateway.store.documents import Documents
 from gateway.store.installation import Secrets
 from gateway.store.journal import Journal
 from gateway.store.redis import Redis
+from gateway.telemetry.alerts import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.gauges import SHARED, JobTold, budget_rows, job_rows, provider_rows
+from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -157,6 +160,9 @@ class TelemetryServices:
     request_log: RequestLog
     states: StateLog
     budget_watch: BudgetWatch
+    hooks: AlertHooks
+    alerts: Alerts
+    model_watch: ModelWatch
     # How the recurring work of this worker went; whoever runs it tells.
     jobs: Callable[[], list[JobTold]] = list
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway import accepted, extensions
+from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.custom_providers import read_caps as read_provider_caps
@@ -76,9 +77,11 @@ from gateway.store.intents import Intents
 from gateway.store.journal import Journal
 from gateway.store.redis import open_redis
 from gateway.store.turns import Turns
+from gateway.telemetry.alerts import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.changes import ProviderChanges
 from gateway.telemetry.ends import RequestEnds
+from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -177,20 +180,34 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     )
     data = Path(settings.database.data_dir)
     background = BackgroundServices(threads, Counters(data / "metrics"), unpackers=Threads(UNPACKERS))
-    telemetry = _open_telemetry(settings, clock, store, background.counters, states)
-    states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
     transport = Transport(settings.timeouts, settings.security, clock=clock)
+    telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
+    states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
     return WorkerBase(settings, data, clock, store, background, telemetry, transport)
 
 
 def _open_telemetry(
-    settings: Settings, clock: Clock, store: StoreServices, counters: Counters, states: StateLog
+    settings: Settings,
+    clock: Clock,
+    store: StoreServices,
+    counters: Counters,
+    states: StateLog,
+    transport: Transport,
 ) -> TelemetryServices:
     ends = RequestEnds(counters, clock)
     log = RequestLog(store.journal, clock, counters, log_tables(store.database, settings.metering.log_days))
     log.attach(ends)
     low_nusd = round(settings.alerts.credits_low_usd * NANO)
-    return TelemetryServices(ends, log, states, BudgetWatch(store.database, store.documents, states, low_nusd))
+    hooks = AlertHooks(store.database, store.control, store.vault)
+    return TelemetryServices(
+        requests=ends,
+        request_log=log,
+        states=states,
+        budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd),
+        hooks=hooks,
+        alerts=Alerts(hooks, store.documents, transport, states, clock),
+        model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
+    )
 
 
 def _open_accounts(base: WorkerBase) -> AccountServices:

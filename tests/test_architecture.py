@@ -22,6 +22,7 @@ RANKS = {
     "gateway.threads": -2,
     "gateway.lazy_import": -2,
     "gateway.states": -2,
+    "gateway.webhooks": -2,
     "gateway.files": -2,
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,

@@ -1,12 +1,12 @@
 """Every page."""
 
-from gateway.console import account, connect, invitation, logs
+from gateway.console import account, alerts, connect, invitation, logs
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 
 SURFACE = Surface(
     "console",
     MANAGEMENT,
-    (*account.OPERATIONS, *connect.OPERATIONS, *invitation.OPERATIONS, *logs.OPERATIONS),
+    (*account.OPERATIONS, *alerts.OPERATIONS, *connect.OPERATIONS, *invitation.OPERATIONS, *logs.OPERATIONS),
     described=False,
 )

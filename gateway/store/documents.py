@@ -22,6 +22,13 @@ class Documents:
         found = self._database.read(lambda: self._fetch(kind, key))
         return bytes(found[0]) if found else None
 
+    def entries(self, kind: str, most: int = 1_000) -> list[tuple[str, bytes]]:
+        """Key and value of those of a kind, in the order of their keys."""
+        now = self._database.moment_sql()
+        sql = f"SELECT key, value FROM document WHERE kind = ? AND expires_at > {now} ORDER BY key LIMIT ?"
+        found = self._database.read(lambda: self._database.execute(sql, (kind, most)).fetchall())
+        return [(key, bytes(value)) for key, value in found]
+
     def put_if_absent(self, kind: str, key: str, value: bytes, ttl_s: float) -> bool:
         """Store unless a live document is there; whether this call stored it. Safe against every other worker."""
         sql = (

@@ -3,6 +3,7 @@
 from gateway.surfaces.http import Operation, Surface
 from gateway.surfaces.management import (
     activity,
+    alerts,
     credits,
     devices,
     discounts,
@@ -35,6 +36,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *rules.OPERATIONS,
     *credits.OPERATIONS,
     *discounts.OPERATIONS,
+    *alerts.OPERATIONS,
     *activity.OPERATIONS,
     *logs.OPERATIONS,
     *exports.OPERATIONS,

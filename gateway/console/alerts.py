@@ -1,0 +1,81 @@
+"""`/connect/alerts`: addresses that are told of alerts, with a button that tests each."""
+
+from gateway.accounts import organizations
+from gateway.console.connect import as_page, check_csrf, find_visitor, make_csrf
+from gateway.console.pages import page, read_form, redirect
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.services import Services
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.visitor import MANAGERS, Visitor, check_origin
+
+TITLE, PATH, FORM = "Alerts", "/connect/alerts", "alerts"
+LOGIN = "/connect/login?redirect=%2Fconnect%2Falerts"
+
+
+def show(services: Services, inbound: Inbound) -> Outbound:
+    """The addresses of every organization that the visitor manages."""
+    visitor = find_visitor(services, inbound)
+    return redirect(inbound, LOGIN) if visitor is None else _page(services, inbound, visitor)
+
+
+def act(services: Services, inbound: Inbound) -> Outbound:
+    """What the buttons of the page do."""
+    check_origin(services, inbound, required=True)
+    visitor = find_visitor(services, inbound)
+    if visitor is None:
+        return redirect(inbound, LOGIN)
+    given = read_form(inbound)
+    check_csrf(services, visitor, FORM, given)
+    step = {"add": _add, "test": _test, "remove": _remove}.get(given.get("action", ""))
+    if step is None:
+        raise InvalidRequest("Choose one of the buttons of this page.")
+    try:
+        visitor.manager(given.get("organization", "")[:80])
+        said = step(services, visitor, given)
+    except GatewayError as error:
+        if error.blame != "caller":
+            raise
+        return _page(services, inbound, visitor, error=error)
+    return _page(services, inbound, visitor, said)
+
+
+def _add(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
+    made = services.telemetry.hooks.add(given["organization"], given.get("url", ""), actor=visitor.user_id)
+    return f"The address is told from now on. Save its secret, it is not shown again: {made.secret}"
+
+
+def _test(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
+    delivered, result = services.telemetry.alerts.test(given["organization"], given.get("hook", "")[:80])
+    return "The test was taken." if delivered else f"The test was not taken: {result}"
+
+
+def _remove(services: Services, visitor: Visitor, given: dict[str, str]) -> str:
+    services.telemetry.hooks.remove(given["organization"], given.get("hook", "")[:80], actor=visitor.user_id)
+    return "The address is removed."
+
+
+def _page(
+    services: Services, inbound: Inbound, visitor: Visitor, said: str = "", error: GatewayError | None = None
+) -> Outbound:
+    managed = []
+    for one in organizations.list_organizations(services.store.database, visitor.user_id):
+        if visitor.member(one.id).role in MANAGERS:
+            hooks = services.telemetry.hooks.list_hooks(one.id)
+            shown = [{"id": hook.id, "url": hook.url, "events": ", ".join(hook.events) or "all"} for hook in hooks]
+            managed.append({"id": one.id, "name": one.name, "hooks": shown})
+    return page(
+        inbound,
+        "alerts.html",
+        TITLE,
+        error.status if error else 200,
+        problem=error.message if error else "",
+        said=said,
+        csrf=make_csrf(services, visitor, FORM),
+        organizations=managed,
+    )
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", PATH, as_page(show)),
+    Operation("POST", PATH, as_page(act), body="form"),
+)

@@ -1,0 +1,73 @@
+"""`alerts`: addresses that are told of alerts."""
+
+import click
+
+from gateway.accounts.alert_hooks import AlertHooks
+from gateway.accounts.changes import OPERATOR
+from gateway.operator.credits import ORGANIZATION, choose_organization
+from gateway.operator.installation import Installation, opened
+from gateway.operator.output import print_table, show_time
+from gateway.states import StateLog
+from gateway.store.documents import Documents
+from gateway.telemetry.alerts import Alerts
+from gateway.transport import Transport
+
+
+@click.group()
+def alerts() -> None:
+    """Addresses that are told of alerts; those of the first organization are told of the whole installation."""
+
+
+@alerts.command("list")
+@ORGANIZATION
+@click.pass_context
+def list_(ctx: click.Context, organization: str | None) -> None:
+    """The addresses of an organization."""
+    installation = ctx.with_resource(opened())
+    found = _hooks(installation).list_hooks(choose_organization(installation, organization))
+    rows = [(one.id, one.url, ", ".join(one.events) or "all", show_time(one.created_at_us)) for one in found]
+    print_table(("ID", "ADDRESS", "EVENTS", "MADE"), rows, "There are no addresses for alerts.")
+
+
+@alerts.command()
+@click.argument("url")
+@click.option("--event", "events", multiple=True, help="Only these; may be given several times.")
+@ORGANIZATION
+@click.pass_context
+def add(ctx: click.Context, url: str, events: tuple[str, ...], organization: str | None) -> None:
+    """Tell URL of alerts. Prints its secret, which signs them, once."""
+    installation = ctx.with_resource(opened())
+    chosen = choose_organization(installation, organization)
+    made = _hooks(installation).add(chosen, url, events, actor=OPERATOR)
+    click.echo(f"{made.id}\nSecret: {made.secret}\nSave it now: it is not shown again.")
+
+
+@alerts.command()
+@click.argument("hook_id")
+@ORGANIZATION
+@click.pass_context
+def remove(ctx: click.Context, hook_id: str, organization: str | None) -> None:
+    """Tell an address no more."""
+    installation = ctx.with_resource(opened())
+    _hooks(installation).remove(choose_organization(installation, organization), hook_id, actor=OPERATOR)
+    click.echo(f"{hook_id} is removed.")
+
+
+@alerts.command()
+@click.argument("hook_id")
+@ORGANIZATION
+@click.pass_context
+def test(ctx: click.Context, hook_id: str, organization: str | None) -> int:
+    """Send a test to an address now; status 1 when it was not taken."""
+    installation = ctx.with_resource(opened())
+    settings = installation.settings
+    transport = Transport(settings.timeouts, settings.security, clock=installation.clock)
+    sender = Alerts(_hooks(installation), Documents(installation.database), transport, StateLog(), installation.clock)
+    delivered, result = sender.test(choose_organization(installation, organization), hook_id)
+    transport.close()
+    click.echo(f"{hook_id}: {result}.")
+    return 0 if delivered else 1
+
+
+def _hooks(installation: Installation) -> AlertHooks:
+    return AlertHooks(installation.database, installation.control, installation.vault)

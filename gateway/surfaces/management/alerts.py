@@ -1,0 +1,72 @@
+"""`/orgs/…/alerts`: addresses that are told of alerts, and a test of each."""
+
+from typing import Any
+
+from marshmallow import fields, validate
+
+from gateway.accounts.alert_hooks import EVENTS, AlertHook
+from gateway.clock import to_iso
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.management import shapes
+from gateway.surfaces.management.described import managed
+from gateway.surfaces.replies import json_reply
+from gateway.surfaces.schemas import StrictBody, TextField, read_body
+from gateway.surfaces.visitor import Visitor
+
+TAG = "Alerts"
+
+
+class NewHook(StrictBody):
+    """`events`: none of them means all."""
+
+    url = TextField(1, 2000, required=True)
+    events = fields.List(fields.String(), validate=validate.ContainsOnly(EVENTS), load_default=list)
+
+
+def list_hooks(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """The organization's addresses. Those of the first organization are told of the whole installation."""
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    found = visitor.services.telemetry.hooks.list_hooks(organization_id)
+    return {"alerts": [show_hook(one) for one in found]}
+
+
+def add(visitor: Visitor, inbound: Inbound) -> Outbound:
+    """A new address. Its secret is shown once."""
+    given = read_body(NewHook, inbound)
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    made = visitor.services.telemetry.hooks.add(organization_id, given["url"], given["events"], actor=visitor.user_id)
+    return json_reply({"alert": {**show_hook(made), "secret": made.secret}}, inbound.shown_id, 201)
+
+
+def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    visitor.services.telemetry.hooks.remove(organization_id, inbound.params["hook_id"], actor=visitor.user_id)
+    return {"message": "Address removed."}
+
+
+def test(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Send a test to the address now, and tell what came back."""
+    organization_id = inbound.params["organization_id"]
+    visitor.manager(organization_id)
+    delivered, result = visitor.services.telemetry.alerts.test(organization_id, inbound.params["hook_id"])
+    return {"delivered": delivered, "result": result}
+
+
+def show_hook(hook: AlertHook) -> dict[str, Any]:
+    return {"id": hook.id, "url": hook.url, "events": list(hook.events), "createdAt": to_iso(hook.created_at_us)}
+
+
+HOOK = shapes.named("AlertAddress", id="string", url="string", events=["string"], createdAt="string")
+PATH = "/orgs/<organization_id>/alerts"
+NEW = shapes.shape(alert={"allOf": [HOOK, shapes.shape(secret="string")]})
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", PATH, list_hooks, "List addresses for alerts", tag=TAG, answer=shapes.shape(alerts=[HOOK])),
+    managed("POST", PATH, add, "Add an address for alerts", tag=TAG, request=NewHook, answer=NEW, success=201),
+    managed("DELETE", f"{PATH}/<hook_id>", remove, "Remove an address for alerts", tag=TAG, answer=shapes.DONE),
+    managed("POST", f"{PATH}/<hook_id>/test", test, "Send a test alert", tag=TAG,
+            answer=shapes.shape(delivered="boolean", result="string")),
+)  # fmt: skip

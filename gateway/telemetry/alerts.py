@@ -1,0 +1,122 @@
+"""Alerts: changes of state sent to the addresses that want them, signed, repeated until they are taken.
+
+A worker that sees a change notes it; within a second the change is a document for each address, under a name that every
+worker gives the same trouble, so that it is sent once. The worker that leads delivers.
+"""
+
+import hashlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from gateway.accounts.alert_hooks import EVENTS, AlertHook, AlertHooks
+from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
+from gateway.errors import GatewayError
+from gateway.states import StateChange, StateLog
+from gateway.store.documents import Documents
+from gateway.transport import Transport
+from gateway.webhooks import sign
+
+KIND = "alert"
+KEPT_S, TOLD_S = 3 * 86_400.0, 2 * 3600.0
+MOST_WAITING, AT_ONCE = 1_000, 20
+ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
+TIMEOUT_S, MOST_ANSWER = 10.0, 65_536
+TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
+
+log = logging.getLogger(__name__)
+
+
+class Alerts:
+    """`note` is called with every change of state; the rest is recurring work."""
+
+    def __init__(self, hooks: AlertHooks, documents: Documents, transport: Transport, states: StateLog, clock: Clock):
+        self._hooks, self._documents, self._transport = hooks, documents, transport
+        self._states, self._clock = states, clock
+        self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MOST_WAITING)
+        states.listen(self.note)
+
+    def note(self, change: StateChange) -> None:
+        """Remember a change that somebody may want to be told of."""
+        if change.event in EVENTS:
+            self._noted.append((change, self._clock.now_us()))
+
+    def spread(self) -> None:
+        """Write what was noted for each address that wants it. Unavailable: it is done the next time."""
+        while self._noted:
+            change, at_us = self._noted[0]
+            event = event_of(change, at_us)
+            for hook in self._hooks.concerned(change.event, str(change.facts.get("organization", ""))):
+                waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
+                waiting |= {"attempts": 0, "due": at_us}
+                self._documents.put_if_absent(KIND, f"{hook.id}:{event['id']}", orjson.dumps(waiting), KEPT_S)
+            self._noted.popleft()
+
+    def deliver(self, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Send what is due. Unavailable when the store is away."""
+        now = self._clock.now_us()
+        entries = [(key, orjson.loads(value)) for key, value in self._documents.entries(KIND)]
+        for key, waiting in [one for one in entries if 0 < one[1].get("due", 0) <= now][:AT_ONCE]:
+            if not wanted():
+                return
+            self._try(key, waiting)
+
+    def test(self, organization_id: str, hook_id: str) -> tuple[bool, str]:
+        """Send a test to one address now: whether it was taken, and what came back. NotFound."""
+        hook = self._hooks.find(organization_id, hook_id)
+        problem = self._send(hook, event_of(TEST, self._clock.now_us()))
+        return not problem, problem or "taken"
+
+    def _try(self, key: str, waiting: dict[str, Any]) -> None:
+        try:
+            hook = self._hooks.find(waiting["organization"], waiting["hook"])
+        except GatewayError as error:
+            if error.kind == "not_found":
+                self._documents.delete(KIND, key)
+                return
+            raise
+        problem = self._send(hook, waiting["event"])
+        if not problem:
+            # Kept without a time for as long as the same trouble has the same name.
+            self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), TOLD_S)
+            return
+        waiting["attempts"] += 1
+        if waiting["attempts"] >= ATTEMPTS:
+            self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": False}), TOLD_S)
+            message = f"an alert could not be delivered to {hook.id}: {problem}"
+            more = {"event": "alert.undelivered", "remedy": "check the address: manage alerts test", "facts": {}}
+            log.warning("%s", message, extra=more)
+            return
+        wait_s = min(FIRST_S * 2 ** (waiting["attempts"] - 1), LONGEST_S)
+        waiting["due"] = self._clock.now_us() + round(wait_s * SECOND_US)
+        self._documents.put(KIND, key, orjson.dumps(waiting), KEPT_S)
+
+    def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
+        """Why it was not taken, "" when it was."""
+        body = orjson.dumps(event)
+        headers = {"content-type": "application/json", "user-agent": "llmgateway"}
+        headers |= sign(hook.secret, event["id"], self._clock.now_us() // SECOND_US, body)
+        try:
+            answer = self._transport.request(
+                "POST", hook.url, headers, body, timeout_s=TIMEOUT_S, max_bytes=MOST_ANSWER
+            )
+        except GatewayError as error:
+            return error.message
+        return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
+
+
+def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
+    """The alert as it is sent. The same trouble has the same id within an hour, the end of a model within a day."""
+    slot = at_us // (DAY_US if change.event == "model.retiring" else HOUR_US if change is not TEST else 1)
+    digest = hashlib.sha256(f"{change.event}\n{change.subject}\n{slot}".encode()).hexdigest()[:32]
+    told = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}
+    return {
+        "object": "event",
+        "id": f"evt_{digest}",
+        "type": change.event,
+        "created_at": at_us // SECOND_US,
+        "data": told,
+    }

@@ -1,0 +1,40 @@
+"""Models in use whose end is near, told before their callers meet it."""
+
+from datetime import date, timedelta
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.clock import Clock
+from gateway.routing.health import Health
+from gateway.states import StateChange, StateLog
+
+REMEDY = "move its callers to another model: GET /v1/models tells what replaces it"
+
+
+class ModelWatch:
+    """`look` is for the one worker that leads; it knows what any worker served within the hour."""
+
+    def __init__(self, states: StateLog, clock: Clock, days: int) -> None:
+        self._states, self._clock, self._days = states, clock, days
+
+    def look(self, health: Health, catalogue: Catalogue) -> None:
+        """Tell which mappings that were used end soon, once each."""
+        today = self._clock.now().date()
+        used = {key for key in health.windows if "#" not in key}
+        for model in catalogue.models.values():
+            for mapping in model.mappings:
+                end = _read_day(mapping.deactivated or model.deactivated)
+                if mapping.key in used and end is not None and today <= end <= today + timedelta(days=self._days):
+                    self._states.worsen(_change_of(mapping.key, end, (end - today).days))
+
+
+def _change_of(key: str, end: date, days: int) -> StateChange:
+    facts: dict[str, object] = {"model": key, "ends": end.isoformat(), "days": days}
+    message = f"{key} ends on {end}, in {days} days"
+    return StateChange("model.retiring", f"model {key}", message, remedy=REMEDY, facts=facts)
+
+
+def _read_day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text[:10]) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,59 @@
+"""Addresses for alerts by the management API and by the page for people, each with its test."""
+
+import re
+
+import pytest
+
+EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
+OWN = {"Origin": "http://localhost"}
+FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
+
+
+@pytest.fixture
+def browser(shared_house):
+    found = shared_house.gateway.app.flask.test_client()
+    found.post("/connect/login", data={"email": EMAIL, "password": PASSWORD, "redirect": "/connect"}, headers=OWN)
+    return found
+
+
+def test_a_manager_adds_tests_and_removes_an_address(shared_house) -> None:
+    owner = shared_house["acme owner"]
+    path = f"/orgs/{owner.organization_id}/alerts"
+    made = shared_house.ok("POST", path, owner, {"url": "https://127.0.0.1:9/hook", "events": ["budget.spent"]})[
+        "alert"
+    ]
+    assert made["secret"].startswith("whsec_") and made["events"] == ["budget.spent"]
+    listed = shared_house.ok("GET", path, owner)["alerts"]
+    assert made["id"] in {one["id"] for one in listed} and all("secret" not in one for one in listed)
+    tested = shared_house.ok("POST", f"{path}/{made['id']}/test", owner)
+    assert tested["delivered"] is False and tested["result"]
+    shared_house.ok("DELETE", f"{path}/{made['id']}", owner)
+    status, _ = shared_house.call("DELETE", f"{path}/{made['id']}", owner)
+    assert status == 404
+
+
+def test_events_that_do_not_exist_are_refused(shared_house) -> None:
+    owner = shared_house["acme owner"]
+    status, _ = shared_house.call(
+        "POST", f"/orgs/{owner.organization_id}/alerts", owner, {"url": "https://x.example", "events": ["rain"]}
+    )
+    assert status == 400
+
+
+def test_the_page_has_a_button_that_tests(browser) -> None:
+    page = browser.get("/connect/alerts")
+    assert page.status_code == 200
+    form = dict(FIELD.findall(page.text)) | {"url": "https://127.0.0.1:9/hook", "action": "add"}
+    added = browser.post("/connect/alerts", data=form, headers=OWN)
+    assert "whsec_" in added.text and "https://127.0.0.1:9/hook" in added.text
+    hook = re.findall(r'name="hook" value="([^"]+)"', added.text)[-1]
+    tested = browser.post("/connect/alerts", data={**form, "hook": hook, "action": "test"}, headers=OWN)
+    assert "The test was not taken" in tested.text and "whsec_" not in tested.text
+    removed = browser.post("/connect/alerts", data={**form, "hook": hook, "action": "remove"}, headers=OWN)
+    assert hook not in removed.text
+
+
+def test_a_form_without_its_token_changes_nothing(browser) -> None:
+    form = dict(FIELD.findall(browser.get("/connect/alerts").text)) | {"url": "https://x.example", "action": "add"}
+    assert browser.post("/connect/alerts", data={**form, "csrf": "0" * 64}, headers=OWN).status_code == 403
+    assert browser.post("/connect/alerts", data=form, headers={"Origin": "https://evil.example"}).status_code == 403

@@ -1,0 +1,167 @@
+"""Alerts reach the addresses that want them, signed, once, and again until they are taken."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fakes.server import serving
+
+from gateway import webhooks
+from gateway.accounts import organizations
+from gateway.accounts.alert_hooks import MOST_HOOKS, AlertHooks
+from gateway.accounts.models import MODELS
+from gateway.accounts.vault import Vault
+from gateway.control import Control
+from gateway.errors import InvalidRequest, NotFound
+from gateway.settings import load
+from gateway.states import StateChange, StateLog
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.telemetry.alerts import ATTEMPTS, KIND, Alerts
+from gateway.transport import Transport
+
+REFUSED = StateChange("credential.refused", "provider openai#k", "openai refused", remedy="check the key")
+
+
+class Receiver:
+    """Records what comes and checks its signature, as a library would."""
+
+    def __init__(self) -> None:
+        self.status, self.secret = "200 OK", ""
+        self.events: list[dict[str, Any]] = []
+        self.ids: list[str] = []
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> list[bytes]:
+        body = environ["wsgi.input"].read()
+        ident, at = environ["HTTP_WEBHOOK_ID"], int(environ["HTTP_WEBHOOK_TIMESTAMP"])
+        assert environ["HTTP_WEBHOOK_SIGNATURE"] == webhooks.sign(self.secret, ident, at, body)["webhook-signature"]
+        self.events.append(json.loads(body))
+        self.ids.append(ident)
+        start(self.status, [])
+        return [b""]
+
+
+@pytest.fixture
+def receiver() -> Receiver:
+    return Receiver()
+
+
+@pytest.fixture
+def address(receiver: Receiver) -> Iterator[str]:
+    with serving(receiver) as running:
+        yield running + "/alerts"
+
+
+@pytest.fixture
+def database(database_url: str, open_store: Callable[..., Database]) -> Database:
+    opened = open_store(database_url)
+    opened.bind(MODELS)
+    return opened
+
+
+@pytest.fixture
+def hooks(database: Database, clock) -> AlertHooks:
+    return AlertHooks(database, Control.observer(database, clock), Vault(("encryption-key-of-the-tests",)))
+
+
+@pytest.fixture
+def workers(database: Database, hooks: AlertHooks, clock) -> Callable[[], Alerts]:
+    settings = load({"GATEWAY_ENV": "test", "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "true"})
+    transport = Transport(settings.timeouts, settings.security, clock=clock)
+    return lambda: Alerts(hooks, Documents(database), transport, StateLog(), clock)
+
+
+def organization(database: Database, clock, name: str) -> str:
+    control = Control.observer(database, clock)
+    return organizations.create_organization(database, control, name, actor="test").id
+
+
+@pytest.fixture
+def first(database: Database, clock) -> str:
+    return organization(database, clock, "Operators")
+
+
+def test_two_workers_that_see_the_same_trouble_send_one_alert(workers, hooks, first, receiver, address) -> None:
+    receiver.secret = hooks.add(first, address, actor="test").secret
+    for alerts in (workers(), workers()):
+        alerts.note(REFUSED)
+        alerts.spread()
+        alerts.deliver()
+        alerts.deliver()
+    (event,) = receiver.events
+    assert event["type"] == "credential.refused" and event["object"] == "event"
+    assert event["data"] == {"subject": "provider openai#k", "message": "openai refused", "remedy": "check the key"}
+
+
+def test_an_alert_that_is_not_taken_is_sent_again_under_its_id_and_later_given_up(
+    workers, hooks, first, receiver, address, clock, database
+) -> None:
+    receiver.secret, receiver.status = hooks.add(first, address, actor="test").secret, "503 Busy"
+    alerts = workers()
+    alerts.note(REFUSED)
+    alerts.spread()
+    for _ in range(ATTEMPTS + 3):
+        alerts.deliver()
+        clock.advance(3601)
+    assert len(receiver.ids) == ATTEMPTS and len(set(receiver.ids)) == 1
+    receiver.status = "200 OK"
+    alerts.note(REFUSED)
+    alerts.spread()
+    alerts.deliver()
+    assert len(receiver.ids) == ATTEMPTS + 1, "the next hour is another alert"
+
+
+def test_an_organization_hears_of_what_concerns_it_and_its_operators_of_all(
+    workers, hooks, first, receiver, address, clock, database
+) -> None:
+    other = organization(database, clock, "Tenant")
+    third = organization(database, clock, "Neighbour")
+    made = {one: hooks.add(one, address, actor="test").id for one in (first, other, third)}
+    alerts = workers()
+    spent = StateChange("budget.spent", "key key_1", "spent", facts={"organization": other})
+    for change in (spent, REFUSED, StateChange("recovery.unknown", "x", "not an alert")):
+        alerts.note(change)
+    alerts.spread()
+    waiting = [json.loads(value) for _, value in Documents(database).entries(KIND)]
+    told = sorted((one["hook"], one["event"]["type"]) for one in waiting)
+    assert told == sorted(
+        [(made[first], "budget.spent"), (made[other], "budget.spent"), (made[first], "credential.refused")]
+    )
+
+
+def test_a_test_is_sent_at_once_and_tells_what_came_back(workers, hooks, first, receiver, address) -> None:
+    made = hooks.add(first, address, actor="test")
+    receiver.secret = made.secret
+    assert workers().test(first, made.id) == (True, "taken") and receiver.events[0]["type"] == "test"
+    receiver.status = "404 Not Found"
+    assert workers().test(first, made.id) == (False, "it answered 404")
+    with pytest.raises(NotFound):
+        workers().test("org_other", made.id)
+
+
+def test_addresses_inside_are_guarded_as_any_upstream(hooks, first, database, clock, address) -> None:
+    settings = load({"GATEWAY_ENV": "test", "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "false"})
+    guarded = Transport(settings.timeouts, settings.security, clock=clock)
+    made = hooks.add(first, address, actor="test")
+    delivered, result = Alerts(hooks, Documents(database), guarded, StateLog(), clock).test(first, made.id)
+    assert not delivered and "address" in result.lower()
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x.example", "https://", "https://user:pw@x.example/", "no address", "https://a b"]
+)
+def test_what_is_no_address_is_refused(hooks, first, url: str) -> None:
+    with pytest.raises(InvalidRequest):
+        hooks.add(first, url, actor="test")
+
+
+def test_only_chosen_events_are_told_and_hooks_are_capped(hooks, first, address) -> None:
+    hooks.add(first, address, ["books.differ"], actor="test")
+    assert hooks.concerned("credential.refused", "") == [] and len(hooks.concerned("books.differ", "")) == 1
+    with pytest.raises(InvalidRequest):
+        hooks.add(first, address, ["no.such"], actor="test")
+    for _ in range(MOST_HOOKS - 1):
+        hooks.add(first, address, actor="test")
+    with pytest.raises(InvalidRequest):
+        hooks.add(first, address, actor="test")

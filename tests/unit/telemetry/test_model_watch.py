@@ -1,0 +1,27 @@
+"""The end of a model in use is told before its callers meet it."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+from gateway.states import StateChange, StateLog
+from gateway.telemetry.model_watch import ModelWatch
+
+
+def mapping(name: str, end: str) -> SimpleNamespace:
+    return SimpleNamespace(key=f"openai/{name}", deactivated=end)
+
+
+def test_models_in_use_that_end_soon_are_told_once(clock) -> None:
+    today = clock.now().date()
+    soon, later, past = (str(today + timedelta(days=days)) for days in (10, 90, -1))
+    mappings = [mapping("used", soon), mapping("unused", soon), mapping("far", later), mapping("gone", past)]
+    catalogue = SimpleNamespace(models={"m": SimpleNamespace(mappings=mappings, deactivated="")})
+    health = SimpleNamespace(windows={f"openai/{name}": None for name in ("used", "far", "gone")})
+    told: list[StateChange] = []
+    states = StateLog()
+    states.listen(told.append)
+    watch = ModelWatch(states, clock, 30)
+    for _ in range(2):
+        watch.look(health, catalogue)
+    (change,) = told
+    assert change.event == "model.retiring" and change.facts["days"] == 10 and change.facts["model"] == "openai/used"

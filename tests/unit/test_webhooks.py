@@ -1,0 +1,26 @@
+"""Signatures are those that the libraries of Standard Webhooks check."""
+
+import base64
+import hashlib
+import hmac
+
+from gateway import webhooks
+
+
+def expected(key: bytes, ident: str, at: int, body: bytes) -> str:
+    digest = hmac.new(key, f"{ident}.{at}.".encode() + body, hashlib.sha256).digest()
+    return "v1," + base64.b64encode(digest).decode()
+
+
+def test_a_delivery_is_signed_with_the_secret_as_written_and_as_its_bytes() -> None:
+    secret = webhooks.make_secret()
+    headers = webhooks.sign(secret, "evt_1", 1_700_000_000, b'{"a":1}')
+    raw, decoded = headers["webhook-signature"].split(" ")
+    assert raw == expected(secret.encode(), "evt_1", 1_700_000_000, b'{"a":1}')
+    assert decoded == expected(base64.b64decode(secret.removeprefix("whsec_")), "evt_1", 1_700_000_000, b'{"a":1}')
+    assert (headers["webhook-id"], headers["webhook-timestamp"]) == ("evt_1", "1700000000")
+
+
+def test_a_secret_that_somebody_chose_is_taken_as_it_is() -> None:
+    for secret in ("my own words", "whsec_not-base64!"):
+        assert webhooks.sign(secret, "e", 1, b"")["webhook-signature"] == expected(secret.encode(), "e", 1, b"")
