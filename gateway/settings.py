@@ -186,7 +186,7 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Alerts:
+class AlertSettings:
     credits_low_usd: float
     model_end_days: int
 
@@ -213,7 +213,7 @@ class Settings:
     media: MediaSettings
     log: Log
     metrics: Metrics
-    alerts: Alerts
+    alerts: AlertSettings
     environment: Mapping[str, str] = field(repr=False)
     file: ConfigFile = field(default_factory=ConfigFile, metadata={"section": False})
     # (section, key) → what set it: "default", a file's name, a variable's name.
