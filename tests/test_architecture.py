@@ -145,6 +145,7 @@ LIBRARIES = {
     "joserfc": ("gateway.accounts", "gateway.providers"),
     "argon2": ("gateway.accounts",),
     "apscheduler": ("gateway.background",),
+    "segno": ("gateway.console",),
     "prometheus_client": ("gateway.surfaces.metrics",),
     "genai_prices": ("gateway.catalogue.build",),
     "gevent": ("gateway.server", "gateway.transport", "gateway.threads", "gateway.manage"),

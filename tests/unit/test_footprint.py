@@ -16,7 +16,7 @@ create_app().close()
 print(*sorted({name.partition(".")[0] for name in sys.modules if sys.modules[name] is not None}))
 """
 DRIVERS = {"psycopg", "psycopg_binary", "psycopg2", "redis", "pymysql", "sqlalchemy"}
-OTHERS = {"joserfc", "cryptography", "opentelemetry", "pytest", "hypothesis", "requests", "tornado", "twisted"}
+OTHERS = {"joserfc", "segno", "cryptography", "opentelemetry", "pytest", "hypothesis", "requests", "tornado", "twisted"}
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-import time
-
 import pytest
+from support.steps import count_steps
 
 from gateway.catalogue.loader import CatalogueError, check, load
+
+STEPS = 2500  # of the interpreter, for each mapping with all that belongs to it; 1,550 when this was written
 
 PROVIDER = """
 name = "Example AI"
@@ -161,8 +162,6 @@ def test_the_sandbox_can_be_left_out():
     assert catalogue.find("sandbox-echo") is None
 
 
-def test_loading_is_fast():
-    load()
-    started = time.process_time()
-    load()
-    assert time.process_time() - started < 0.25
+def test_loading_takes_few_steps_a_mapping():
+    mappings = sum(len(model.mappings) for model in load().models.values())
+    assert count_steps(load) < STEPS * mappings

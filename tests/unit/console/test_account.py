@@ -1,0 +1,56 @@
+"""The page that begins a second factor shows its secret as a QR code that every policy lets through."""
+
+import re
+from xml.etree import ElementTree
+
+import segno
+
+from gateway.console.account import draw_code
+from gateway.console.pages import page
+from gateway.surfaces.http import Inbound
+
+URI = "otpauth://totp/llmgateway:ada%40example.com?secret=JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP&issuer=llmgateway"
+
+
+def modules_of(svg: str) -> list[list[int]]:
+    """Dark and light squares of the drawing, read from the runs of its path, the quiet zone left out."""
+    paths = re.findall(r'<path [^>]*stroke="[^"]*" d="([^"]*)"', svg)
+    dark: set[tuple[int, int]] = set()
+    x = y = 0.0
+    for command, numbers in re.findall(r"([Mmh])([-\d. ]+)", paths[-1]):
+        given = [float(one) for one in numbers.split()]
+        if command == "M":
+            x, y = given
+        elif command == "m":
+            x, y = x + given[0], y + given[1]
+        else:
+            dark |= {(int(x) + step, int(y)) for step in range(int(given[0]))}
+            x += given[0]
+    left, top = min(one[0] for one in dark), min(one[1] for one in dark)
+    size = max(one[0] for one in dark) - left + 1
+    return [[int((left + column, top + row) in dark) for column in range(size)] for row in range(size)]
+
+
+def test_the_drawing_is_the_code_of_the_address() -> None:
+    code = segno.make_qr(URI, error="m")
+    assert modules_of(draw_code(URI)) == [[int(bool(one)) for one in row] for row in code.matrix]
+
+
+def test_the_drawing_runs_and_loads_nothing_and_needs_no_exception() -> None:
+    drawn = ElementTree.fromstring(draw_code(URI))
+    assert {one.tag.rpartition("}")[2] for one in drawn.iter()} <= {"svg", "g", "path"}
+    names = {name for one in drawn.iter() for name in one.attrib}
+    assert not [name for name in names if name in ("style", "href", "class") or name.startswith("on")]
+
+
+def test_the_page_shows_it_under_the_policy_of_all_pages() -> None:
+    from markupsafe import Markup
+
+    shown = page(
+        Inbound("POST", "/connect", {}),
+        "factor_begin.html",
+        "Second factor",
+        **{"secret": "S", "uri": URI, "csrf": "c", "code": Markup(draw_code(URI))},
+    )
+    policy = dict(shown.headers)["Content-Security-Policy"]
+    assert "<svg" in shown.body.decode() and "default-src 'none'" in policy and "unsafe" not in policy
