@@ -46,6 +46,7 @@ from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.upstream import Upstreams
+from gateway.reports.usage import Reports
 from gateway.routing.health import Health
 from gateway.settings import Settings
 from gateway.states import StateLog
@@ -125,6 +126,7 @@ class BillingServices:
     ledger_close: LedgerClose
     rollups: Rollups
     usage_purge: UsagePurge
+    reports: Reports
     reconciliation_gauge: ReconciliationGauge
 
 

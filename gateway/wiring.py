@@ -54,6 +54,7 @@ from gateway.money import NANO
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.registry import make_protocols, make_upstreams
+from gateway.reports.usage import Reports
 from gateway.routing.health import Health
 from gateway.routing.plan import Router
 from gateway.routing.sticky import Sticky
@@ -122,7 +123,7 @@ def build(settings: Settings) -> Services:
 def _assemble(base: WorkerBase) -> Services:
     accounts = _open_accounts(base)
     routing = _open_routing(base, accounts)
-    billing = _open_billing(base, accounts)
+    billing = _open_billing(base, accounts, routing.catalogue)
     return Services(
         settings=base.settings,
         clock=base.clock,
@@ -269,7 +270,7 @@ def _find_catalogue(settings: Settings) -> Catalogue:
     return loader.load_from(loader.sources_of(settings))
 
 
-def _open_billing(base: WorkerBase, accounts: AccountServices) -> BillingServices:
+def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Current) -> BillingServices:
     store, clock, funding = base.store, base.clock, accounts.funding
     database, control = store.database, store.control
     folder = base.data / "journal"
@@ -286,6 +287,7 @@ def _open_billing(base: WorkerBase, accounts: AccountServices) -> BillingService
         ledger_close=LedgerClose(database, store.documents, funding.ledger),
         rollups=rollups,
         usage_purge=UsagePurge(database, clock, base.settings.metering.usage_days, MARKED),
+        reports=Reports(database, clock, funding.budgets, funding.ledger, catalogue.current, accounts.sources),
         reconciliation_gauge=ReconciliationGauge(database, store.documents, clock, rollups, base.telemetry.states),
     )
 

@@ -41,6 +41,7 @@ RANKS = {
     "gateway.billing": 4.5,
     "gateway.engine": 5,
     "gateway.admin": 5.5,
+    "gateway.reports": 5.5,
     "gateway.telemetry": 5.7,
     "gateway.extensions": 5.9,
     "gateway.accepted": 5.95,

@@ -1,0 +1,53 @@
+"""The days of a report: read, defaulted and bounded."""
+
+import re
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from gateway.clock import to_datetime
+from gateway.errors import InvalidRequest
+from gateway.metering.activity import Span
+from gateway.metering.rollups.table import HOURS
+
+MOST_DAYS, MOST_HOURLY_DAYS = 366, 31
+DEFAULT_DAYS = 30
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Days in UTC, both included."""
+
+    first: date
+    last: date
+
+    def span(self, step: str) -> Span:
+        """The hours of the period in buckets: "hour", "day", or "all" in one."""
+        begin, end = ((day - EPOCH).days * HOURS for day in (self.first, self.last + timedelta(days=1)))
+        return Span(begin, end, "hour" if step == "hour" else "day" if step == "day" else "all")
+
+    def show(self) -> dict[str, str]:
+        return {"from": self.first.isoformat(), "to": self.last.isoformat()}
+
+
+def read_period(from_date: str | None, to_date: str | None, now_us: int, granularity: str = "day") -> Period:
+    """The period of two dates, each of which may be left out. InvalidRequest names what is wrong with it."""
+    last = to_datetime(now_us).date() if to_date is None else _read(to_date, "to")
+    first = last - timedelta(days=DEFAULT_DAYS - 1) if from_date is None else _read(from_date, "from")
+    most = MOST_HOURLY_DAYS if granularity == "hour" else MOST_DAYS
+    if not 1 <= (last - first).days + 1 <= most:
+        raise InvalidRequest(
+            f"from must not lie after to, and at most {most} days are reported by the {granularity}.", param="from"
+        )
+    return Period(first, last)
+
+
+def _read(text: str, name: str) -> date:
+    try:
+        day = date.fromisoformat(text) if isinstance(text, str) and DATE.fullmatch(text) else None
+    except ValueError:
+        day = None
+    if day is None or day.year < 2000:
+        raise InvalidRequest(f"{name} is not a date such as 2027-01-31.", param=name)
+    return day
