@@ -78,7 +78,9 @@ def create_app(settings: configuration.Settings | None = None, services: Service
         wired.close()
         raise
     background = make_background(wired)
-    wired.telemetry.jobs = lambda: [JobTold(one.name, one.at_us, one.error) for one in background.reports()]
+    wired.telemetry.jobs = lambda: [
+        JobTold(one.name, one.at_us, one.error, one.good_us) for one in background.reports()
+    ]
     background.start()
     flask = _mount(wired)
     addresses = Addresses(operation.path for operation in table.operations())

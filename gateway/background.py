@@ -40,7 +40,7 @@ FOLLOW_S = 0.5
 STOP_S, POLL_S = 5.0, 0.02
 WRITERS_KEPT_US = 7 * DAY_US
 # Rounds of rarer work are told to the other processes, in documents.
-RARE_S = 60.0
+RARE_S = 15.0
 KIND = "job"
 REPORT_KEPT_S = 30 * 86_400.0
 
@@ -69,12 +69,14 @@ class RecurringJob:
 
 @dataclass(slots=True)
 class JobReport:
-    """How the last round went; `error` is "" after a good one, `at_us` 0 before the first."""
+    """How the last round went; `error` is "" after a good one, `at_us` 0 before the first. `good_us` is when the last
+    good one ended, 0: none did."""
 
     name: str
     at_us: int = 0
     seconds: float = 0.0
     error: str = ""
+    good_us: int = 0
 
 
 class NodeLock:
@@ -144,12 +146,20 @@ class Background:
         self.leadership.stop()
         self._node_lock.release()
 
-    def run(self, name: str) -> None:
-        """Do one job now, whoever else does it (operator commands). NotFound for an unknown name; its errors pass."""
+    def run(self, name: str) -> JobReport:
+        """Do one job of a node or the installation now, whoever else does it (operator commands), and tell how it went.
+        NotFound for an unknown name, InvalidRequest for work that each worker does for itself; its errors pass."""
         job = self._table.get(name)
         if job is None:
             raise errors.NotFound(f"There is no job {name}; known: {', '.join(self._table)}.")
+        if job.scope is Scope.WORKER:
+            raise errors.InvalidRequest(f"{name} is done by each worker for itself; nobody else can do it.")
+        start = self._clock.monotonic()
         job.function(self._services, lambda: not self._stopping.is_set())
+        now_us = self._clock.now_us()
+        report = JobReport(name, now_us, self._clock.monotonic() - start, "", now_us)
+        self._tell(report)
+        return report
 
     def reports(self) -> list[JobReport]:
         """How the last round of each job went in this worker."""
@@ -216,7 +226,8 @@ class Background:
 
     def _round(self, job: RecurringJob) -> None:
         """One round and its report. A trouble that lasts is logged once."""
-        before, start, error = self._reports[job.name].error, self._clock.monotonic(), ""
+        last, start, error = self._reports[job.name], self._clock.monotonic(), ""
+        before = last.error
         try:
             job.function(self._services, lambda: self.is_ours(job))
         except errors.Unavailable as trouble:
@@ -227,16 +238,31 @@ class Background:
             error = type(trouble).__name__
             if error != before:
                 log.exception("the job %s failed", job.name)
-        report = JobReport(job.name, self._clock.now_us(), self._clock.monotonic() - start, error)
+        now_us = self._clock.now_us()
+        report = JobReport(job.name, now_us, self._clock.monotonic() - start, error, last.good_us if error else now_us)
         self._reports[job.name] = report
-        if job.every_s >= RARE_S and job.scope is not Scope.WORKER:
+        if is_told(job):
             self._tell(report)
 
     def _tell(self, report: JobReport) -> None:
         try:
+            if not report.good_us:  # of the one who did it before
+                known = read_report(self._documents, report.name)
+                report.good_us = known.good_us if known else 0
             self._documents.put(KIND, report.name, orjson.dumps(report), REPORT_KEPT_S)
         except errors.Unavailable:
             return  # The next round tells.
+
+
+def is_told(job: RecurringJob) -> bool:
+    """Whether all processes can read how its last round went."""
+    return job.every_s >= RARE_S and job.scope is not Scope.WORKER
+
+
+def read_reports(documents: Documents) -> dict[str, JobReport]:
+    """The last rounds of the jobs of the table, whoever did them; those that none did are not in it. Unavailable."""
+    found = {job.name: read_report(documents, job.name) for job in TABLE if is_told(job)}
+    return {name: report for name, report in found.items() if report is not None}
 
 
 def read_report(documents: Documents, name: str) -> JobReport | None:

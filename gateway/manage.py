@@ -35,6 +35,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "alerts": ("alerts", "alerts", "Addresses that are told of alerts."),
     "doctor": ("doctor", "doctor", "Whether ledger, balances, counters and usage agree."),
     "re-rate": ("doctor", "re_rate", "Price the usage of a period again."),
+    "rollups": ("rollups", "rollups", "Sums of usage by hour and day, which statistics read."),
+    "jobs": ("jobs", "jobs", "Recurring work: how it went, and doing it now."),
     "config": ("config", "config", "What is wrong with the configuration, and what it is."),
     "catalogue": ("catalogue", "catalogue", "The model catalogue."),
     "check-catalogue": ("catalogue", "check_catalogue", "Print every mistake in the catalogue's files."),

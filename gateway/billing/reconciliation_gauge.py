@@ -69,24 +69,36 @@ class ReconciliationGauge:
         return examine(self._database, wanted, first)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """Name → (help text, value); {} while nothing was measured within a day, or the store is away."""
+        """Name → (help text, value): what was measured within a day, and how far the rollups are behind; {} when the
+        store is away."""
         try:
-            kept = Job(_attempt, self._documents, self._database).result(READ_S)
+            told = Job(_attempt, self._documents, self._database, self._rollups).result(READ_S)
         except TimeoutError:
-            kept = None
-        if kept is None:
+            told = None
+        if told is None:
             return {}
-        (nusd, at_us), now_us = kept
-        return {
-            "ledger_drift_usd": ("By how much the books differed when they were last examined.", nusd / NANO),
-            "ledger_drift_age_seconds": ("Time since that examination.", max(0, now_us - at_us) / SECOND_US),
-        }
+        found: dict[str, tuple[str, float]] = {}
+        kept, watermark_us, now_us = told
+        if watermark_us is not None:
+            lag = max(0, now_us - watermark_us) / SECOND_US
+            found["rollups_lag_seconds"] = ("How far statistics are behind what was posted.", lag)
+        if kept is not None:
+            nusd, at_us = kept
+            found["ledger_drift_usd"] = ("By how much the books differed when they were last examined.", nusd / NANO)
+            age = max(0, now_us - at_us) / SECOND_US
+            found["ledger_drift_age_seconds"] = ("Time since that examination.", age)
+        return found
 
 
-def _attempt(documents: Documents, database: Database) -> tuple[list[int], int] | None:
-    """What was measured last, and the store's time; None for an error, which would be printed on leaving a greenlet."""
+def _attempt(
+    documents: Documents, database: Database, rollups: Rollups
+) -> tuple[list[int] | None, int | None, int] | None:
+    """What was measured last, up to when usage is summed up, and the store's time; None for an error, which would be
+    printed on leaving a greenlet."""
     try:
-        kept = documents.get(KIND, KEY)
-        return (orjson.loads(kept), database.now_us()) if kept else None
+        kept, state = documents.get(KIND, KEY), rollups.state()
+        # What was there before waits for longer than what comes.
+        done = None if state is None else 0 if state.filling else state.watermark
+        return (orjson.loads(kept) if kept else None, done, database.now_us())
     except GatewayError:
         return None

@@ -25,6 +25,7 @@ SHARED = {
     "cooldowns": LabelledGauge("Models, places and keys at rest, by provider and reason.", ("provider", "reason")),
     "credentials": LabelledGauge("Provider keys of the platform by state.", ("provider", "state")),
     "job_last_run_timestamp_seconds": LabelledGauge("When recurring work was done last.", ("job",)),
+    "job_last_success_timestamp_seconds": LabelledGauge("When recurring work last went well.", ("job",)),
     "job_failing": LabelledGauge("1 while the last round of recurring work failed.", ("job",)),
 }
 # The same for the whole installation, whoever is asked.
@@ -44,11 +45,12 @@ SMALLEST = frozenset(("redis_up", "database_up"))
 
 
 class JobTold(NamedTuple):
-    """How a job's last round went: when it ended (µs), and its error."""
+    """How a job's last round went: when it ended (µs), its error, and when the last good one ended (0: none did)."""
 
     name: str
     at_us: int
     error: str
+    good_us: int = 0
 
 
 def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
@@ -71,6 +73,8 @@ def job_rows(told: Iterable[JobTold]) -> list[GaugeRow]:
     for one in told:
         if one.at_us:
             rows.append(("job_last_run_timestamp_seconds", (one.name,), one.at_us / SECOND_US))
+            if one.good_us:
+                rows.append(("job_last_success_timestamp_seconds", (one.name,), one.good_us / SECOND_US))
             rows.append(("job_failing", (one.name,), 1.0 if one.error else 0.0))
     return rows
 

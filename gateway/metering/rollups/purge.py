@@ -24,6 +24,7 @@ from gateway.metering.rollups.table import (
     read_state,
     widen_hours,
 )
+from gateway.settings import SettingsError
 from gateway.store.database import Database
 from gateway.store.partitions import Partition, Partitions, id_at
 from gateway.threads import compute, pause
@@ -66,7 +67,10 @@ class UsagePurge:
     """
 
     def __init__(self, database: Database, clock: Clock, days: int, marked: str) -> None:
-        """`marked` is how the details of a row begin whose cost a bound provider key counted (see usage_rows.py)."""
+        """`marked` is how the details of a row look whose cost a bound provider key counted (see reconciliation.py).
+        SettingsError when `days` are too few: hours must be closed, and late rows have come, before rows may go."""
+        if days < 0 or 0 < days < LEAST_DAYS:
+            raise SettingsError(f"[metering] usage_days: at least {LEAST_DAYS}, or 0 to keep usage rows for ever")
         self._database, self._clock, self._days = database, clock, days
         width_us = (7 if days == 0 or days > WEEKS_FROM_DAYS else 1) * DAY_US
         self.partitions = Partitions(database, "usage", ("request", "attempt", "kind"), width_us)

@@ -1,0 +1,44 @@
+"""`jobs`: the recurring work of the installation, how it went and doing it at once."""
+
+import click
+
+from gateway.background import TABLE, Scope, is_told, make_background, read_reports
+from gateway.operator.installation import opened
+from gateway.operator.output import print_table, show_time
+from gateway.store.documents import Documents
+from gateway.wiring import build
+
+WHO = {Scope.WORKER: "every worker", Scope.NODE: "one worker of each node", Scope.INSTALLATION: "the leading worker"}
+
+
+@click.group()
+def jobs() -> None:
+    """Recurring work; the gateway does it by itself."""
+
+
+@jobs.command("list")
+@click.pass_context
+def list_(ctx: click.Context) -> None:
+    """List the jobs: who does them, and for those of the installation how the last round went, whoever did it."""
+    told = read_reports(Documents(ctx.with_resource(opened()).database))
+    rows = []
+    for job in TABLE:
+        report = told.get(job.name)
+        last = ("never", "", "never", "") if is_told(job) else ("not told", "", "not told", "")
+        if report is not None:
+            good = show_time(report.good_us or None)
+            last = (show_time(report.at_us), f"{report.seconds:.2f} s", good, report.error)
+        rows.append((job.name, WHO[job.scope], f"{job.every_s:g} s", *last))
+    header = ("JOB", "DONE BY", "EVERY", "LAST RUN", "TOOK", "LAST SUCCESS", "ERROR")
+    print_table(header, rows, "There are no jobs.")
+
+
+@jobs.command()
+@click.argument("name")
+@click.pass_context
+def run(ctx: click.Context, name: str) -> None:
+    """Do a job of a node or of the installation now, beside whoever leads."""
+    services = build(ctx.with_resource(opened()).settings)
+    ctx.call_on_close(services.close)
+    report = make_background(services).run(name)
+    click.echo(f"{name} took {report.seconds:.2f} s.")

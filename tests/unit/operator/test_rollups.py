@@ -1,0 +1,43 @@
+"""What operators do with rollups and recurring work."""
+
+import pytest
+from support.usage import insert_rows, stored_sums, sum_up, usage_row
+
+from gateway.clock import DAY_US, HOUR_US, to_iso
+from gateway.operator.installation import Installation
+
+
+@pytest.fixture
+def installation(run):
+    made = Installation()
+    yield made
+    made.close()
+
+
+def test_sums_are_shown_and_computed_anew(run, installation) -> None:
+    assert "Nothing is summed up yet" in run("rollups", "status")
+    database = installation.database
+    now_us = database.now_us()
+    rows = [usage_row(now_us - n * HOUR_US, cost_nusd=n, posted_at=now_us - 1) for n in range(1, 30)]
+    insert_rows(database, *rows)
+    assert "error: --to must be later than --from." in run(
+        "rollups", "rebuild", "--from", "2026-01-02", "--to", "2026-01-01", status=1
+    )
+    first, last = to_iso(now_us - 3 * DAY_US), to_iso(now_us + HOUR_US)
+    assert run("rollups", "rebuild", "--from", first, "--to", last) == "29 hours were computed anew."
+    database.write(lambda: database.execute("UPDATE rollup SET cost_nusd = 77"))
+    assert "rollup" in run("doctor", status=1)
+    run("rollups", "rebuild", "--from", first, "--to", last)
+    assert stored_sums(database) == sum_up(rows)
+    shown = run("rollups", "status")
+    assert "are counted" in shown and "none" in shown
+
+
+def test_jobs_are_listed_with_their_last_round_and_done_on_demand(run) -> None:
+    shown = run("jobs", "list")
+    assert "every worker" in shown and "one worker of each node" in shown and "never" in shown
+    assert run("jobs", "run", "rollups").startswith("rollups took ")
+    (line,) = [line.split() for line in run("jobs", "list").splitlines() if line.startswith("rollups ")]
+    assert line[-2].endswith("Z") and line[-5] == line[-2] and line[-3] == "s"
+    assert "error: There is no job cleaning; known: " in run("jobs", "run", "cleaning", status=1)
+    assert "done by each worker" in run("jobs", "run", "gossip", status=1)
