@@ -15,8 +15,10 @@ from gateway.metering.usage_table import raw_id
 from gateway.reports.scope import scope_of_caller
 from gateway.reports.usage import Reports
 
-METRICS = {"requestCount", "errorCount", "cacheCount", "inputTokens", "outputTokens", "totalTokens", "reasoningTokens",
-           "cachedTokens", "costUsd", "dataStorageCostUsd", "creditsCostUsd", "byokCostUsd", "discountSavingsUsd"}  # fmt: skip
+METRICS = {
+    *("requestCount", "errorCount", "cacheCount", "inputTokens", "outputTokens", "totalTokens", "reasoningTokens"),
+    *("cachedTokens", "costUsd", "dataStorageCostUsd", "creditsCostUsd", "byokCostUsd", "discountSavingsUsd"),
+}
 PEOPLE = ("acme owner", "acme admin", "acme developer", "acme colleague", "rival owner", "rival developer")
 SOURCES = ("", "codex", "open-code", "opencode", "Mine", "another")
 
