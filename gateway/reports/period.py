@@ -16,7 +16,7 @@ EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class ReportDays:
     """Days in UTC, both included."""
 
     first: date
@@ -31,7 +31,7 @@ class Period:
         return {"from": self.first.isoformat(), "to": self.last.isoformat()}
 
 
-def read_period(from_date: str | None, to_date: str | None, now_us: int, granularity: str = "day") -> Period:
+def read_period(from_date: str | None, to_date: str | None, now_us: int, granularity: str = "day") -> ReportDays:
     """The period of two dates, each of which may be left out. InvalidRequest names what is wrong with it."""
     last = to_datetime(now_us).date() if to_date is None else _read(to_date, "to")
     first = last - timedelta(days=DEFAULT_DAYS - 1) if from_date is None else _read(from_date, "from")
@@ -40,7 +40,7 @@ def read_period(from_date: str | None, to_date: str | None, now_us: int, granula
         raise InvalidRequest(
             f"from must not lie after to, and at most {most} days are reported by the {granularity}.", param="from"
         )
-    return Period(first, last)
+    return ReportDays(first, last)
 
 
 def _read(text: str, name: str) -> date:

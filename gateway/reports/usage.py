@@ -18,7 +18,7 @@ from gateway.metering.rollups.reading import at_once, is_filled
 from gateway.metering.sources import Sources
 from gateway.money import usd_number
 from gateway.reports.metrics import NEEDED, show_metrics, total
-from gateway.reports.period import Period, read_period
+from gateway.reports.period import ReportDays, read_period
 from gateway.reports.scope import ReportScope, keys_of, owners_of, show_scope
 from gateway.store.database import Database
 
@@ -150,7 +150,7 @@ class Reports:
             "coverage": ranking.coverage,
         }
 
-    def _head(self, scope: ReportScope, period: Period, totals: list[Row]) -> dict[str, Any]:
+    def _head(self, scope: ReportScope, period: ReportDays, totals: list[Row]) -> dict[str, Any]:
         updated_us = max((row.updated_us for row in totals), default=0)
         return {
             "scope": show_scope(scope),
@@ -160,7 +160,7 @@ class Reports:
             "updatedAt": to_iso(updated_us) if updated_us else None,
         }
 
-    def _rank(self, owners: Owners, period: Period, group: str, sort_by: str, totals: ActivityFigures) -> Ranking:
+    def _rank(self, owners: Owners, period: ReportDays, group: str, sort_by: str, totals: ActivityFigures) -> Ranking:
         dimension, place = GROUPS[group]
         found = measure(self._database, owners, period.span("all"), dimension, NEEDED)
         rows = merge(found, [(self._ident(group, row.value[place]),) for row in found])
