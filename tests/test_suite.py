@@ -45,6 +45,7 @@ TRIED_THROUGH = {
     "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_way.py"),
     "operator/": ("unit/test_manage.py", "unit/operator/test_money.py"),
     "providers/": ("contract/test_every_way.py", "contract/test_cuts.py", "unit/providers"),
+    "reports/": ("unit/reports/test_usage.py",),
     "routing/": ("unit/routing/test_plan.py", "unit/routing/test_health.py"),
     "server/boot.py": ("flows/test_boot.py",),
     "server/launch.py": ("flows/test_boot.py",),
