@@ -18,6 +18,7 @@ from gateway import ids, settings
 from gateway.clock import DAY_US, Clock
 from gateway.metering.log.entries import STORE, LogEntry
 from gateway.metering.log.search import LogFilter, LogScope, search
+from gateway.metering.rollups.job import Rollups
 from gateway.metering.usage_table import RECORD, UsageRecord, raw_id
 from gateway.store.database import Database, open_database
 from gateway.store.journal import Statement
@@ -112,6 +113,7 @@ def fill(database: Database, world: World) -> None:
         ]
         _write(database, RECORD, rows)
         _write(database, STORE, entries)
+    Rollups(database).catch_up()
     if database.kind == "postgresql":
         database.write(lambda: database.execute("ANALYZE"), patient=True)
     print(f"{world.rows:,} usage rows in {time.monotonic() - start:.0f} s")

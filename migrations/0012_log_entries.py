@@ -31,7 +31,6 @@ CREATE TABLE log_tag (
 ){without_rowid};
 CREATE INDEX request_log_project ON request_log (project, request);
 CREATE INDEX usage_project ON usage (project, request);
-CREATE INDEX usage_api_key ON usage (api_key, request);
 CREATE INDEX usage_error ON usage (project, error, request) WHERE error IS NOT NULL;
 CREATE INDEX usage_label ON usage (project, label, request) WHERE label IS NOT NULL
 """

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from gateway.errors import Cancelled
 from gateway.metering.log.entries import first_id, tag_of
+from gateway.metering.log.hours import used_within
 from gateway.metering.log.records import LoggedRequest, read_requests
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
@@ -56,11 +57,13 @@ Condition = tuple[str, tuple[Any, ...]]
 
 
 class _Source(NamedTuple):
-    """One table's rows in the order of requests: `base` is decided by an index, `more` is not."""
+    """One table's rows in the order of requests: `base` is decided by an index, `more` is not. `keys`: only rows of
+    these keys are asked for, of which the rollups tell when they were used."""
 
     table: str
     base: tuple[tuple[str, Any], ...]
     more: tuple[Condition, ...] = ()
+    keys: tuple[bytes, ...] = ()
 
 
 def search(
@@ -95,23 +98,56 @@ def _candidates(
     requests: set[bytes] = set()
     bounds = []
     for source in sources:
-        floor = _floor(database, source, oldest, before) if source.more else None
-        met = _ask(database, source, floor or oldest, before, limit)
+        met, bound = _look(database, source, oldest, before, limit)
         requests.update(met)
-        if len(met) == limit:
-            bounds.append(met[-1])
-        elif floor is not None:
-            bounds.append(floor)
-    bound = max(bounds, default=None)
-    return sorted((one for one in requests if bound is None or one >= bound), reverse=True), bound
+        if bound is not None:
+            bounds.append(bound)
+    newest = max(bounds, default=None)
+    return sorted((one for one in requests if newest is None or one >= newest), reverse=True), newest
 
 
-def _floor(database: Database, source: _Source, oldest: bytes, before: bytes) -> bytes | None:
+def _look(
+    database: Database, source: _Source, oldest: bytes, before: bytes, limit: int
+) -> tuple[list[bytes], bytes | None]:
+    """What a source has, and how far back it was looked at; None: to its end."""
+    used = used_within(database, source.keys, oldest, before) if source.keys else None
+    if used is None:
+        return _scan(database, source, oldest, before, limit, DEPTH)
+    met: list[bytes] = []
+    left = DEPTH
+    for low, high in used.ranges:
+        found, bound = _scan(database, source, low, high, limit - len(met), left)
+        met += found
+        if bound is not None:
+            return met, bound
+        left -= _count(database, source, low, high, left)
+        if left <= 0:
+            return met, low
+    return met, None if used.whole or not used.ranges else used.ranges[-1][0]
+
+
+def _scan(
+    database: Database, source: _Source, oldest: bytes, before: bytes, limit: int, depth: int
+) -> tuple[list[bytes], bytes | None]:
+    """As `_look`, of one range, and of no more than `depth` rows of it."""
+    floor = _floor(database, source, oldest, before, depth) if source.more else None
+    met = _ask(database, source, floor or oldest, before, limit)
+    return met, met[-1] if len(met) == limit else floor
+
+
+def _floor(database: Database, source: _Source, oldest: bytes, before: bytes, depth: int) -> bytes | None:
     """The last row to look at; None when there are fewer. It is found in the index alone."""
     clauses, params = _base(source, oldest, before)
-    sql = f"SELECT request FROM {source.table} WHERE {clauses} ORDER BY request DESC LIMIT 1 OFFSET {DEPTH}"
-    row = database.execute(sql, params).fetchone()
+    sql = f"SELECT request FROM {source.table} WHERE {clauses} ORDER BY request DESC LIMIT 1 OFFSET ?"
+    row = database.execute(sql, (*params, depth)).fetchone()
     return None if row is None else bytes(row[0])
+
+
+def _count(database: Database, source: _Source, oldest: bytes, before: bytes, most: int) -> int:
+    """How many rows a range has, `most` at most."""
+    clauses, params = _base(source, oldest, before)
+    sql = f"SELECT COUNT(*) FROM (SELECT 1 FROM {source.table} WHERE {clauses} LIMIT ?) ranged"
+    return int(database.execute(sql, (*params, most)).fetchone()[0])
 
 
 def _ask(database: Database, source: _Source, oldest: bytes, before: bytes, limit: int) -> list[bytes]:
@@ -138,14 +174,18 @@ def _sources(scope: LogScope, wanted: LogFilter) -> list[_Source]:
     tables = _tables(wanted)
     both = len(tables) == 2
     driver = "label" if wanted.label else "error" if wanted.error and both else ""
-    places: list[tuple[tuple[tuple[str, Any], ...], tuple[Condition, ...]]] = [((project,), own)]
     if driver:
-        places = [((project, (driver, wanted.label or wanted.error)), own)]
-    elif scope.key_ids:
-        places = [((("api_key", raw_id(ident)),), ()) for ident in scope.key_ids]
-    return [
-        _Source(table, base, (*left, *_more(table, wanted, driver, both))) for base, left in places for table in tables
-    ]
+        base = (project, (driver, wanted.label or wanted.error))
+        return [_Source(table, base, (*own, *_more(table, wanted, driver, both))) for table in tables]
+    keys = tuple(map(raw_id, scope.key_ids))
+    found = []
+    for table in tables:
+        more = _more(table, wanted, driver, both)
+        if keys and table == "log_entry":
+            found += [_Source(table, (("api_key", key),), tuple(more)) for key in keys]
+        else:
+            found.append(_Source(table, (project,), (*own, *more), keys))
+    return found
 
 
 def _tables(wanted: LogFilter) -> tuple[str, ...]:

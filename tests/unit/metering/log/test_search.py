@@ -7,12 +7,14 @@ import pytest
 from support.requests import KEY, MEMBER, MINUTE_US, OTHER, PROJECT, START_US, attempt, entry, fill, owned, request_at
 
 from gateway import ids
+from gateway.metering.log import hours
 from gateway.metering.log import search as module
 from gateway.metering.log.records import read_requests
 from gateway.metering.log.search import LogFilter, LogScope, is_met, is_seen, search
 from gateway.metering.models import STREAMED
 from gateway.metering.payload_table import STORE, PayloadRow
-from gateway.metering.usage_table import raw_id
+from gateway.metering.rollups.job import Rollups
+from gateway.store.partitions import id_at
 
 EVERYTHING = [LogScope(PROJECT), LogScope(OTHER)]
 STRANGER, OTHER_KEY = ids.new("member"), ids.new("key")
@@ -111,7 +113,7 @@ def test_nothing_of_another_member_or_project_is_seen_by_any_filter(database) ->
 def world(seed: int) -> list:
     chance = random.Random(seed)
     rows = []
-    for number in range(120):
+    for number in range(0, 2400, 20):
         mine = owned(
             chance.choice((PROJECT, OTHER)), chance.choice((KEY, OTHER_KEY)), chance.choice((MEMBER, STRANGER))
         )
@@ -133,15 +135,18 @@ def world(seed: int) -> list:
 WISHES = {
     "model": ("", "small", "x/small"), "provider": ("", "x"), "status": (0, 200, 402, 502), "error": ("", "timeout"),
     "source": (None, "", "app"), "label": ("", "a"), "tags": ((), (("team", "a"),)),
-    "from_us": (None, START_US + 20 * MINUTE_US), "to_us": (None, START_US + 90 * MINUTE_US),
+    "from_us": (None, START_US + 400 * MINUTE_US), "to_us": (None, START_US + 1800 * MINUTE_US),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_pages_hold_what_a_look_at_every_row_finds_each_once(database, monkeypatch, seed) -> None:
+@pytest.mark.parametrize("summed", [True, False], ids=["summed", "unsummed"])
+def test_pages_hold_what_a_look_at_every_row_finds_each_once(database, monkeypatch, summed) -> None:
     monkeypatch.setattr(module, "DEPTH", 7)
-    rows, chance = world(seed), random.Random(seed)
+    monkeypatch.setattr(hours, "MOST_HOURS", 3)
+    rows, chance = world(summed), random.Random(summed)
     fill(database, rows)
+    if summed:
+        Rollups(database).catch_up()
     every = sorted({row.request for row in rows}, reverse=True)
     whole = database.read(lambda: read_requests(database, every))
     for _ in range(150):
@@ -198,10 +203,18 @@ def plan_of(database, sql: str, params: tuple) -> str:
     return "\n".join(str(row[-1]) for row in database.read(lambda: database.execute(explain + sql, params).fetchall()))
 
 
-def test_a_key_that_was_used_once_is_found_behind_any_number_of_others(database) -> None:
+def test_a_key_that_was_used_once_is_found_behind_any_number_of_others(database, monkeypatch) -> None:
+    monkeypatch.setattr(module, "DEPTH", 200)
     rare = ids.new("key")
-    fill(database, [attempt(0, **owned(key=rare)), *(attempt(n) for n in range(1, 300))])
-    assert found(database, LogFilter(), [LogScope(PROJECT, "", (rare,))]) == [0]
-    assert (
-        raw_id(rare) == search(database, [LogScope(PROJECT, "", (rare,))], LogFilter(), None, 5).found[0].owner.api_key
-    )
+    rows = [attempt(0, **owned(key=rare)), attempt(5000, **owned(key=rare)), *(attempt(n) for n in range(1, 4900, 3))]
+    fill(database, rows)
+    scope = [LogScope(PROJECT, "", (rare,))]
+    page = search(database, scope, LogFilter(), None, 50)
+    assert numbers(page) == [5000] and page.following is not None
+    Rollups(database).catch_up()
+    page = search(database, scope, LogFilter(), None, 50)
+    assert numbers(page) == [5000, 0] and page.following is None
+    now_us = database.now_us()
+    fresh = id_at(now_us)[:6] + (9000).to_bytes(10, "big")
+    fill(database, [attempt(request=fresh, at=now_us, posted_at=now_us, **owned(key=rare))])
+    assert found(database, LogFilter(), scope) == [9000, 5000, 0]  # which no rollup knows yet
