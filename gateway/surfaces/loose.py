@@ -40,7 +40,15 @@ def read_again(body: bytes, error: ValidationError) -> Json:
 
 def decode_again(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
     """What a body that was refused with `error` says once its numbers are put right. ValidationError."""
-    return decoder.decode(orjson.dumps(read_again(body, error)))
+    return decoder.decode(write_again(read_again(body, error), error))
+
+
+def write_again(wire: Json, error: ValidationError) -> bytes:
+    """The JSON text of what was put right. `error` when it is nested deeper than can be written."""
+    try:
+        return orjson.dumps(wire)
+    except TypeError:
+        raise error from None
 
 
 def mend_numbers(wire: Json) -> None:

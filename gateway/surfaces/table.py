@@ -19,7 +19,7 @@ SURFACES: tuple[Surface, ...] = (
     openai.SURFACE,
     messages.SURFACE,
     responses.SURFACE,
-    aisdk.surface(chat.read),
+    aisdk.surface(chat.read_here),
     management.SURFACE,
     console.SURFACE,
     openapi.surface(lambda: described()),

@@ -1,5 +1,6 @@
 """A silent upstream: the caller hears that the gateway lives, and its SDK reads on."""
 
+import json
 from collections.abc import Callable
 
 import httpx
@@ -54,6 +55,35 @@ def test_a_failure_after_a_heartbeat_is_an_error_event(patient: LocalGateway, up
     lines = lines_of(patient)
     assert ": keep-alive" in lines and "event: error" in lines
     assert "data: [DONE]" not in lines
+
+
+def ai_lines_of(gateway: LocalGateway) -> list[str]:
+    body = {"prompt": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]}
+    headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "openai/gpt-4o-mini"}
+    headers["ai-language-model-streaming"] = "true"
+    address = f"{gateway.address}/v1/ai/language-model"
+    with httpx.stream("POST", address, json=body, headers=headers, timeout=20) as answer:
+        return [line for line in answer.iter_lines() if line]
+
+
+def test_the_ai_sdk_hears_comments_alone_and_warnings_still_come_first(
+    patient: LocalGateway, upstream: FakeOpenAI
+) -> None:
+    upstream.script(Answer("At last.", silence_s=0.5, gap_s=0.2))
+    lines = ai_lines_of(patient)
+    parts = [line for line in lines if line != ": keep-alive"]
+    assert lines[0] == ": keep-alive" and len(lines) - len(parts) >= 2
+    assert parts[0] == 'data: {"type":"stream-start","warnings":[]}' and parts[-1] == "data: [DONE]"
+    assert "ping" not in "".join(parts)
+
+
+def test_a_failure_after_a_heartbeat_is_an_error_part_to_the_ai_sdk(
+    patient: LocalGateway, upstream: FakeOpenAI
+) -> None:
+    upstream.script(*[Answer(status=500, silence_s=0.4)] * 3)
+    parts = [json.loads(line[6:]) for line in ai_lines_of(patient) if line != ": keep-alive"]
+    assert [part["type"] for part in parts] == ["stream-start", "error", "finish"]
+    assert parts[1]["error"]["statusCode"] == 502 and parts[2]["finishReason"] == "error"
 
 
 def test_the_default_breaks_silence_within_ten_seconds(settings: Callable[..., Settings]) -> None:

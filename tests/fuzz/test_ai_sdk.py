@@ -131,7 +131,7 @@ HEADERS = {reader.MODEL_HEADER: "openai/x", reader.STREAMING_HEADER: "true"}
 
 
 def read(raw: bytes) -> reader.Question:
-    return reader.read(Inbound("POST", "/v4/ai/language-model", HEADERS, raw), 4, LIMITS, chat.read)
+    return reader.read(Inbound("POST", "/v4/ai/language-model", HEADERS, raw), 4, LIMITS, chat.read_here)
 
 
 @given(BODIES)

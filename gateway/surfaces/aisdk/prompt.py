@@ -29,12 +29,13 @@ ERRORS = (wire.ErrorTextOutput, wire.ErrorJsonOutput)
 class Prompt:
     """What a prompt says and needs. `text` is bytes, `count` messages as chat completions count them."""
 
-    __slots__ = ("messages", "text", "images", "sounds", "files", "count", "marked")
+    __slots__ = ("messages", "text", "images", "sounds", "files", "count", "marked", "_ran")
 
     def __init__(self, prompt: list[wire.AnyMessage]) -> None:
         """InvalidRequest with the dotted path of what cannot be carried."""
         self.text = self.images = self.sounds = self.files = self.count = 0
         self.marked = False
+        self._ran: set[str] = set()  # calls that the provider itself ran
         self.messages = tuple(
             [read for place, message in enumerate(prompt) if (read := self._read(message, place)) is not None]
         )
@@ -79,9 +80,11 @@ class Prompt:
             kind = type(part)
             if kind is wire.TextPart:
                 parts.append(self._text(part.text, None, part.options))
-            elif kind is wire.ReasoningPart:
+            elif kind is wire.ReasoningPart and (part.text or part.options):
                 parts.append(self._thought(part))
-            elif kind is wire.ToolCallPart and not part.executed:
+            elif kind is wire.ToolCallPart and part.executed:
+                self._ran.add(part.id)
+            elif kind is wire.ToolCallPart:
                 parts.append(self._call(part))
             elif kind is wire.FilePart:
                 parts.append(self._file(part, f"prompt.{place}.content.{number}"))
@@ -92,7 +95,7 @@ class Prompt:
             [
                 self._result(part, f"prompt.{place}.content.{number}.output")
                 for number, part in enumerate(content)
-                if type(part) is wire.ToolResultPart
+                if type(part) is wire.ToolResultPart and part.id not in self._ran
             ]
         )
 

@@ -23,7 +23,7 @@ STREAMING_HEADER = "ai-language-model-streaming"
 NEWEST = 4
 VERSIONS = {"2": 2, "3": 3, "4": NEWEST}
 
-# How chat completions read a body: the checked one, and the neutral request.
+# How chat completions read a body, at once: the checked one, and the neutral request.
 ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
 
 
@@ -61,7 +61,7 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
     try:
         settings = write_settings(call, model, stream)
         prompt = Prompt(call.prompt)
-    except UnicodeDecodeError as error:  # in a member that is handed on as it came
+    except (UnicodeDecodeError, RecursionError) as error:  # in a member that is handed on as it came
         raise unreadable(error) from None
     if not prompt.messages:
         raise InvalidRequest("Nothing of the prompt is left for a model to read.", param="prompt")

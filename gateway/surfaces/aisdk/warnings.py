@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 from msgspec import to_builtins
 
 from gateway.surfaces.aisdk import schema as wire
@@ -17,6 +18,10 @@ def unsupported(name: str) -> Json:
 def unsupported_tool(tool: wire.ProviderTool) -> Json:
     """A tool of a vendor's own that is none here; with the tool itself, for one client fails without it."""
     shown: Json = to_builtins(tool)
+    try:
+        orjson.dumps(shown)
+    except TypeError:  # nested deeper, or with larger numbers, than an answer can hold
+        shown["args"] = {}
     return {
         "type": "unsupported-tool",
         "tool": shown,

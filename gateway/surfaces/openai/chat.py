@@ -16,7 +16,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     """A chat completion, whole or streamed (HTTP reference, section 2)."""
     context = auth.admit(services, inbound, "chat")
     limits, raw = services.settings.limits, inbound.body
-    body, request = _read(limits, raw) if len(raw) < caps.LARGE else read(limits, raw)
+    body, request = read_here(limits, raw) if len(raw) < caps.LARGE else read(limits, raw)
     if type(body) is chat_schema.OlderBody:
         return older.write(_answer(services, context, request))
     return _answer(services, context, request)
@@ -24,10 +24,11 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
 
 def read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
     """The checked body and the neutral request. InvalidRequest."""
-    return caps.read(limits, raw, _read, limits, raw)
+    return caps.read(limits, raw, read_here, limits, raw)
 
 
-def _read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
+def read_here(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
+    """As `read`, at once and in this thread, whatever its size: for what is short, or was measured already."""
     body = chat_schema.decode(raw)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = chat_reader.read(body, raw)

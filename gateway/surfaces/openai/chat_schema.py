@@ -2,12 +2,11 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-import orjson
 from msgspec import UNSET, DecodeError, Meta, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.loose import read_again
+from gateway.surfaces.loose import read_again, write_again
 from gateway.surfaces.openai.loose_chat import mend
 from gateway.surfaces.validation_errors import explain, invalid, unreadable
 
@@ -347,7 +346,7 @@ def _decode_loose(body: bytes, error: ValidationError) -> ChatBody:
         wire = read_again(body, error)
         decoder = OLDER_DECODER if wire.get("functions") else DECODER
         mend(wire)
-        return decoder.decode(orjson.dumps(wire))
+        return decoder.decode(write_again(wire, error))
     except ValidationError as still:
         raise explain(str(still), CHOICES) from None
 

@@ -150,3 +150,10 @@ def test_what_has_no_meaning_is_still_refused_with_its_place(fields: dict[str, A
 def test_numbers_of_a_schema_stay_as_they_were_written() -> None:
     _, _, native = talk(HELLO | {"tools": [TOOL], "max_tokens": 7.0})
     assert b'"maximum":2.0' in schema_dumps(native["tools"])
+
+
+def test_what_is_nested_too_deeply_to_be_put_right_is_refused_as_it_came():
+    deep = "[" * 300 + "]" * 300
+    with pytest.raises(InvalidRequest) as refused:
+        schema.decode(b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":%s}' % deep.encode())
+    assert refused.value.param.startswith("tools")
