@@ -41,9 +41,10 @@ fuzz: .venv/test.stamp
 	end=$$(($$(date +%s) + $(FUZZ_S))); while [ $$(date +%s) -lt $$end ]; do \
 		$(BIN)/pytest tests/fuzz -q --hypothesis-profile=fuzz || exit 1; done
 
-# Faults of providers, one after the other: how many requests succeed and what waiting it costs.
+# Faults of providers, one after the other: how many requests succeed and what waiting it costs. Then what breaks around
+# an installation: database, Redis, disk, catalogue, restarts (needs nginx; Debian: apt-get install nginx-light).
 drills: .venv/test.stamp
-	$(BIN)/pytest tests/drills -s
+	$(BIN)/pytest tests/drills -s -m "soak or not soak"
 
 # The published command-line client through all of its commands; needs node 20 or later and npm.
 public-client: .venv/test.stamp

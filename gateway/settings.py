@@ -161,6 +161,15 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OrganizationDefaults:
+    project_mode: Literal["credits", "api-keys", "hybrid"] = "credits"
+    caching: bool = False
+    cache_ttl_s: Annotated[int, Between(10, 31_536_000)] = 60
+    retention: Literal["none", "retain"] = "none"
+    retention_days: Annotated[int, Between(1, 3650)] = 30
+
+
+@dataclass(frozen=True, slots=True)
 class Bootstrap:
     email: str
     credits_usd: str
@@ -209,6 +218,7 @@ class Settings:
     metering: Metering
     retention: RetentionSettings
     limits: LimitSettings
+    organizations: OrganizationDefaults
     bootstrap: Bootstrap
     media: MediaSettings
     log: Log

@@ -344,6 +344,7 @@ def _open_management(base: WorkerBase, accounts: AccountServices, routing: Routi
         base.store.vault,
         base.settings.limits,
         base.store.documents,
+        base.settings.organizations,
     )
 
 

@@ -13,6 +13,7 @@ from gateway.accounts.organizations import read_name
 from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
+from gateway.settings import OrganizationDefaults
 from gateway.store.database import Database
 
 CHOICES = {
@@ -21,6 +22,7 @@ CHOICES = {
     "retention": ("none", "retain"),
     "cache_markers": ("automatic", "client", "disabled"),
 }
+UNSAID = OrganizationDefaults()
 RANGES = {"cache_ttl_s": (10, 31_536_000), "retention_days": (1, 3650)}
 
 
@@ -64,13 +66,14 @@ def create_project(
     organization_id: str,
     name: str,
     *,
-    mode: str = "credits",
+    mode: str = "",
     most: int = 0,
+    defaults: OrganizationDefaults = UNSAID,
     actor: str,
 ) -> ProjectInfo:
     """Make a project. NotFound (organization); InvalidRequest (name, mode; code project_cap_reached when there are
     `most` active ones, 0 = no cap)."""
-    values = read_change(ProjectChange(name=name, mode=mode))
+    values = first_values(name, defaults, mode)
     project_id = ids.new("proj")
 
     def work(now: int) -> ProjectInfo:
@@ -81,6 +84,20 @@ def create_project(
         return insert_project(project_id, organization_id, values, actor=actor, now=now)
 
     return commit(database, control, work, confirm=False)
+
+
+def first_values(name: str, defaults: OrganizationDefaults, mode: str = "") -> dict[str, Any]:
+    """The columns that a new project begins with; `mode` "" is the default's. InvalidRequest (name, mode)."""
+    return read_change(
+        ProjectChange(
+            name=name,
+            mode=mode or defaults.project_mode,
+            cache_enabled=defaults.caching,
+            cache_ttl_s=defaults.cache_ttl_s,
+            retention=defaults.retention,
+            retention_days=defaults.retention_days,
+        )
+    )
 
 
 def insert_project(

@@ -1,7 +1,8 @@
 """Changes that touch several packages at once, each in one transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gateway import ids, money
 from gateway.accounts import keys, members, organizations, projects, tokens
@@ -50,6 +51,7 @@ class _Plan:
     credits_nusd: int | None
     organization_id: str
     project_id: str
+    project: Mapping[str, Any]
     member_ids: tuple[str, str]
     key_id: str
 
@@ -93,6 +95,7 @@ class Administration:
             credits_nusd=_read_credits(settings.bootstrap.credits_usd),
             organization_id=ids.new("org"),
             project_id=ids.new("proj"),
+            project=projects.first_values(FIRST_NAME, settings.organizations),
             member_ids=(ids.new("member"), ids.new("user")),
             key_id=ids.new("key"),
         )
@@ -103,8 +106,7 @@ class Administration:
             return None
         organization_id = plan.organization_id
         organizations.insert_organization(organization_id, FIRST_NAME, actor=OPERATOR, now=now)
-        values = projects.read_change(projects.ProjectChange(name=FIRST_NAME))
-        projects.insert_project(plan.project_id, organization_id, values, actor=OPERATOR, now=now)
+        projects.insert_project(plan.project_id, organization_id, plan.project, actor=OPERATOR, now=now)
         member = members.insert_member(
             plan.member_ids,
             organization_id,

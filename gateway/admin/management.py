@@ -49,7 +49,9 @@ class Management:
         vault: Vault,
         limits: settings.LimitSettings,
         documents: Documents,
+        defaults: settings.OrganizationDefaults,
     ) -> None:
+        self._defaults = defaults
         self._database = database
         self._control = control
         self._threads = threads
@@ -143,7 +145,7 @@ class Management:
     def create_organization(self, name: str, user_id: str, email: str) -> organizations.OrganizationInfo:
         """An organization with a first project, owned by a user."""
         name, organization_id, project_id = organizations.read_name(name), ids.new("org"), ids.new("proj")
-        values = projects.read_change(projects.ProjectChange(name="Default"))
+        values = projects.first_values("Default", self._defaults)
         new_ids = (ids.new("member"), user_id)
 
         def work(now: int) -> organizations.OrganizationInfo:
@@ -161,7 +163,14 @@ class Management:
         """Make a project. InvalidRequest (name, mode, code project_cap_reached), NotFound."""
         most = self._limits.max_projects
         return projects.create_project(
-            self._database, self._control, organization_id, name, mode=mode, most=most, actor=actor
+            self._database,
+            self._control,
+            organization_id,
+            name,
+            mode=mode,
+            most=most,
+            defaults=self._defaults,
+            actor=actor,
         )
 
     def create_key(self, draft: keys.Draft, limits: Limits, *, actor: str) -> keys.NewKey:

@@ -30,13 +30,19 @@ def list_(ctx: click.Context, organization: str | None) -> None:
 @projects.command()
 @click.argument("organization_id")
 @click.argument("name")
-@click.option("--mode", type=MODES, default="credits", show_default=True)
+@click.option("--mode", type=MODES, help="Default: [organizations] project_mode of the configuration.")
 @click.pass_context
-def create(ctx: click.Context, organization_id: str, name: str, mode: str) -> None:
+def create(ctx: click.Context, organization_id: str, name: str, mode: str | None) -> None:
     """Make a project."""
     installation = ctx.with_resource(opened())
     made = accounts.create_project(
-        installation.database, installation.control, organization_id, name, mode=mode, actor=OPERATOR
+        installation.database,
+        installation.control,
+        organization_id,
+        name,
+        mode=mode or "",
+        defaults=installation.settings.organizations,
+        actor=OPERATOR,
     )
     click.echo(made.id)
 

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import requests
@@ -114,3 +115,18 @@ def test_a_second_factor_own_sessions_and_whose_a_limit_is_work_on_both_stores(g
     desk("POST", "/auth/second-factor/remove", {"password": PASSWORD, "code": codes[1]})
     desk("POST", "/auth/sign-out-everywhere", {})
     assert desk.web.get(f"{gateway.address}/orgs", timeout=20).status_code == 401
+
+
+def test_new_projects_begin_as_the_operators_file_says(settings: Callable[..., Settings], tmp_path: Path) -> None:
+    told = '[organizations]\nproject_mode = "hybrid"\ncaching = true\ncache_ttl_s = 90\nretention_days = 7\n'
+    (tmp_path / "gateway.toml").write_text(told)
+    named = {"GATEWAY_CONFIG": str(tmp_path / "gateway.toml"), "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
+    with local_gateway(settings, **named) as gateway:
+        desk = Desk(gateway.address)
+        first = desk("GET", "/orgs")["organizations"][0]["id"]
+        second = desk("POST", "/orgs", {"name": "Second"})["organization"]["id"]
+        desk("POST", "/projects", {"organizationId": second, "name": "Said", "mode": "api-keys"})
+        found = [one for ident in (first, second) for one in desk("GET", f"/orgs/{ident}/projects")["projects"]]
+    assert [one["mode"] for one in found] == ["hybrid", "hybrid", "api-keys"]
+    assert {(one["cachingEnabled"], one["cacheDurationSeconds"]) for one in found} == {(True, 90)}
+    assert {(one["retention"], one["retentionDays"]) for one in found} == {("none", 7)}

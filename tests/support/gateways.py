@@ -129,6 +129,7 @@ class GatewayProcess:
         self.address = f"http://127.0.0.1:{self.port}"
         self.url = f"{self.address}/v1"
         self.data = data
+        self.root = ROOT  # of the code that it runs
         self.key = environment.get("GATEWAY_BOOTSTRAP_API_KEY") or "llmgtwy_" + secrets.token_urlsafe(30)
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -148,7 +149,7 @@ class GatewayProcess:
         self.data.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "gateway.manage", "serve"]
-            self._process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, cwd=self.root, env=self.environment, stdout=log, stderr=log)
         until = time.monotonic() + START_S
         while not self.ready():
             if self._process.poll() is not None or time.monotonic() > until:

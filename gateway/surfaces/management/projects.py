@@ -24,7 +24,7 @@ SECRET_PREFIX = "whsec_"
 class NewProject(Body):
     organizationId = TextField(1, 80, required=True)
     name = TextField(1, 255, required=True)
-    mode = OneOf(MODES, load_default="credits")
+    mode = OneOf(MODES, load_default="")  # what the operator set for new projects
 
 
 class ProjectSettings(Body):
