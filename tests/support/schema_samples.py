@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,19 @@ def accepts(schema: dict[str, Any], instance: Any) -> bool:
 
 def check(schema: dict[str, Any]) -> Callable[[Any], bool]:
     """A function that tells whether an instance is valid."""
-    readable = {key: value for key, value in _without_foreign_patterns(schema).items() if key != "$schema"}
-    validate = fastjsonschema.compile({"$schema": DRAFT, **readable}, use_formats=False)
+    # Many grammars write the same: with the order of the words, since that is the order of what is checked.
+    return _compile(json.dumps(schema))
+
+
+@cache
+def _compile(text: str) -> Callable[[Any], bool]:
+    readable = {key: value for key, value in _without_foreign_patterns(json.loads(text)).items() if key != "$schema"}
+    definition = {"$schema": DRAFT, **readable}
+    try:
+        # Nobody reads why an instance is invalid, and to write that down takes most of the time.
+        validate = fastjsonschema.compile(definition, use_formats=False, detailed_exceptions=False)
+    except KeyError:  # it knows no short message for "const"
+        validate = fastjsonschema.compile(definition, use_formats=False)
 
     def valid(instance: Any) -> bool:
         try:
@@ -73,11 +85,16 @@ def _readable(pattern: str) -> bool:
 
 def instances_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """Objects that the schema takes: with what is required, with all that is declared, with each union's branches."""
-    schema = _without_foreign_patterns(schema)
+    return json.loads(_instances_of(json.dumps(schema)))
+
+
+@cache
+def _instances_of(text: str) -> str:
+    schema = _without_foreign_patterns(json.loads(text))
     valid = check(schema)
     made = [_make(schema, schema, full, pick, 0) for full in (False, True) for pick in (0, 1, 2)]
     objects = [value for value in made if isinstance(value, dict)]
-    return [value for place, value in enumerate(objects) if value not in objects[:place] and valid(value)]
+    return json.dumps([value for place, value in enumerate(objects) if value not in objects[:place] and valid(value)])
 
 
 def _make(schema: Any, root: dict[str, Any], full: bool, pick: int, depth: int) -> Any:
