@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,9 @@ LIBRARIES = {
 OWNED_CALLS = {("os", "environ"): "gateway.settings", ("os", "getenv"): "gateway.settings"}
 
 
+LOOKED_AT = (ast.If, ast.Call, ast.Import, ast.ImportFrom, ast.Attribute, ast.Compare, ast.match_case, ast.ClassDef)
+
+
 def module_of(path: Path) -> str:
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -171,18 +175,24 @@ def layer_of(module: str) -> str:
     return max((layer for layer in RANKS if layer != "gateway" and within(module, layer)), key=len, default="gateway")
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Every node of a module that a rule looks at."""
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, LOOKED_AT)]
+
+
+@cache
 def imports_of(path: Path) -> list[tuple[str, int]]:
     """Every module imported at run time (TYPE_CHECKING blocks left out), with its line."""
-    tree = ast.parse(path.read_text())
     typing_only = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for statement in node.body
         for inner in ast.walk(statement)
     }
     found = []
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if id(node) in typing_only:
             continue
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyImport":
@@ -239,7 +249,7 @@ def test_only_settings_read_the_environment(path: Path) -> None:
     module = module_of(path)
     if within(module, "gateway.settings"):
         return
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             assert (node.value.id, node.attr) not in OWNED_CALLS, f"{path}:{node.lineno}"
 
@@ -282,7 +292,7 @@ PROVIDER_NAMES = {path.stem for path in ROOT.glob("config/catalogue/providers/*.
 def conditions_of(path: Path) -> list[str]:
     """The comparisons and patterns of a module that name a provider of the catalogue."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Compare | ast.match_case):
             compared = node if isinstance(node, ast.Compare) else node.pattern
             texts = {inner.value for inner in ast.walk(compared) if isinstance(inner, ast.Constant)}
@@ -347,7 +357,7 @@ TWICE = {
 def test_no_class_name_stands_twice_without_a_reason() -> None:
     places: dict[str, list[str]] = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert {name: where for name, where in places.items() if len(where) > 1 and name not in TWICE} == {}

@@ -44,7 +44,7 @@ def run_table(database_url, open_store, clock, tmp_path):
 
 
 def job(function, every_s=0.1, scope=Scope.INSTALLATION, name="count"):
-    return RecurringJob(name, every_s, scope, function)
+    return RecurringJob(name, every_s, scope, function, first_s=0.1)
 
 
 def wait(condition, seconds=4.0):

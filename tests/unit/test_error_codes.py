@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,7 @@ def kinds(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]
         yield from kinds(under)
 
 
+@cache
 def sent() -> tuple[set[str], list[str]]:
     """Every code that the gateway can send, and the places whose code this test cannot tell."""
     found = {kind.code for kind in kinds(errors.GatewayError)} | {word for word, _ in devices.REFUSALS.values()}

@@ -12,7 +12,6 @@ from werkzeug.test import Client
 
 from gateway.accounts import keys
 from gateway.accounts.keys import Change, Draft
-from gateway.errors import GatewayError
 from gateway.limits.budgets import Limits
 from gateway.settings import ROOT
 from gateway.surfaces import table
@@ -41,7 +40,7 @@ def order(operation: Operation) -> tuple[int, bool, str]:
 
 
 class Credentials:
-    """One of each kind; whatever a call ended is made anew."""
+    """One of each kind; whatever a call may have ended is made anew."""
 
     def __init__(self, house: House) -> None:
         self._owner, services = house, house.services
@@ -67,25 +66,37 @@ class Credentials:
             "metrics token": METRICS_TOKEN,
         }
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
+        self._people = {"stranger": house["rival owner"].user_id}
+        self._people |= {role: house[f"acme {role}"].user_id for role in SESSIONS}
+        self._people["operator"] = next(iter(services.management.operators()))
+        self._sessions: dict[str, str] = {}
+
+    def each(self, changing: bool) -> Iterator[tuple[str, str]]:
+        """Name and token of every credential for one operation."""
         yield from self.keys.items()
-        house = self._owner
-        yield "stranger", house.open(house["rival owner"].user_id)
-        for role in SESSIONS:
-            yield role, house.open(house[f"acme {role}"].user_id)
-        yield "operator", house.open(next(iter(house.services.management.operators())))
+        for name, user in self._people.items():
+            if changing or name not in self._sessions:
+                self._sessions[name] = self._owner.open(user)
+            yield name, self._sessions[name]
+        if changing:
+            self._sessions.clear()
 
 
 def ids_for(house: House, things: dict[str, str], operation: Operation) -> dict[str, str]:
     """The things of the organization; what a call may take away is made for it."""
-    developer, services = house["acme developer"], house.services
+    things = {**things, "response_id": "resp_" + "0" * 32}
+    if "<key_id>" not in operation.path or operation.path.startswith("/keys/provider"):
+        return {**things, "key_id": things["provider_key"]}
+    if operation.method == "GET":
+        return {**things, "key_id": things["developer_key"]}
+    return {**things, "key_id": make_key(house)}
+
+
+def make_key(house: House) -> str:
+    """The id of one more key of the developer."""
+    developer = house["acme developer"]
     draft = keys.Draft(developer.project_id, developer.member_id, "Short-lived")
-    try:
-        made = services.management.create_key(draft, Limits(), actor=developer.user_id).info.id
-    except GatewayError:
-        made = things["key_id"]  # the project was archived by the call before
-    key_id = things["provider_key"] if operation.path.startswith("/keys/provider") else made
-    return {**things, "key_id": key_id, "response_id": "resp_" + "0" * 32}
+    return house.services.management.create_key(draft, Limits(), actor=developer.user_id).info.id
 
 
 def send(client: Client, operation: Operation, ids: dict[str, str], target: Any, token: str) -> tuple[int, str, str]:
@@ -126,12 +137,13 @@ def lines(make_house: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool]]
     with make_house(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
         house = House(gateway)
         things, credentials = furnish(house, "acme"), Credentials(house)
+        things["developer_key"] = make_key(house)
         lanes = (Client(gateway.app.flask, use_cookies=False), Client(gateway.app, use_cookies=False))
         found: dict[str, dict[str, bool]] = {}
         for operation in sorted(table.operations(), key=order):
             row = found[f"{operation.method} {operation.path}"] = {}
             target = house["acme owner"]
-            for name, token in credentials:
+            for name, token in credentials.each(operation.method != "GET"):
                 ids = ids_for(house, things, operation)
                 told = [send(lane, operation, ids, target, token) for lane in (lanes if operation.hot else lanes[:1])]
                 assert len({status for status, _, _ in told}) == 1, (operation.path, name, told)
