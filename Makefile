@@ -8,8 +8,12 @@ BIN := .venv/bin
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
 
-# Tests on all cores, at most eight at once: each process of pytest has a PostgreSQL and a Redis of its own.
-PARALLEL := -n auto --maxprocesses 8 --dist worksteal
+# Compiled modules are kept even where the environment says not to: pytest and every process of a test load thousands.
+export PYTHONDONTWRITEBYTECODE :=
+
+# One process of pytest more than cores, since tests wait as often as they work, and at most eight: each has a PostgreSQL
+# and a Redis of its own.
+PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 1))") --dist worksteal
 
 # The whole truth; `architecture` is among the tests.
 test: lint types
