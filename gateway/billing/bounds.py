@@ -18,8 +18,8 @@ SEARCHES = 5  # what one answer may look up where the caller sets no number
 SESSIONS = 1  # containers that code of one answer runs in
 REMEMBERED = 8192
 
-# The hour, the service tier, whether media count, how many searches may, whether other tools of the provider may run.
-Terms = tuple[int, str, bool, int, bool]
+# The hour, the service tier, whether media count, how many searches may, whose other tools may run ("": none).
+Terms = tuple[int, str, bool, int, str]
 
 
 def ask_for(request: Request, mappings: tuple[Mapping, ...], default_output: int, at_us: int) -> CostBound:
@@ -45,7 +45,7 @@ class Bounds:
         if needs.units is not None:
             return self._ask_units(request, needs.units, at_us)
         media = needs.media > 0 or needs.audio or needs.image_output
-        hosted = needs.hosted != "" or needs.vendor_only != ""
+        hosted = needs.hosted or needs.vendor_only
         terms = (at_us // HOUR_US, request.options.service_tier, media, SEARCHES if needs.web_search else 0, hosted)
         known = self._known.get(terms)
         if known is None:
@@ -104,7 +104,7 @@ class _Priced:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _dearest(priced: _Priced, hour: int, tier: str, media: bool, searches: int, hosted: bool) -> Dearest:
+def _dearest(priced: _Priced, hour: int, tier: str, media: bool, searches: int, hosted: str) -> Dearest:
     """Within an hour: its dearest tier and peak count throughout, so that a bound costs one multiplication."""
     units = Usage(searches=searches) if searches else NOTHING
     if hosted:

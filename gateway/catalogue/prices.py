@@ -102,8 +102,8 @@ def _counts_more(usage: Usage) -> bool:
     """Whether there is anything but text. Written out: by a table of the names it would cost three times as much."""
     units = usage.searches or usage.pages or usage.images or usage.characters or usage.audio_ms or usage.video_ms
     sound = usage.input_audio or usage.input_audio_cached or usage.output_audio
-    tools = usage.file_searches or usage.code_sessions
-    return bool(units or sound or tools or usage.input_image or usage.output_image)
+    images = usage.input_image or usage.output_image
+    return bool(units or sound or images or usage.file_searches or usage.code_sessions)
 
 
 def _add(charge: Charge, name: str, nusd: int) -> None:
