@@ -39,12 +39,12 @@ FOLLOW_S = 0.5
 # How long a worker that leaves waits for the rounds under way.
 STOP_S, POLL_S = 5.0, 0.02
 WRITERS_KEPT_US = 7 * DAY_US
-# Rounds of rarer work are told to the other processes, in documents.
+# Reports of rarer work are published to the other processes, in documents.
 RARE_S = 15.0
 KIND = "job"
 REPORT_KEPT_S = 30 * 86_400.0
 
-Wanted = Callable[[], bool]
+GoOn = Callable[[], bool]
 
 
 class Scope(Enum):
@@ -57,13 +57,13 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecurringJob:
-    """`function(services, wanted)` every `every_s` seconds, never twice at once in a worker, safe to repeat. Work of
-    many steps asks `wanted` between them: it turns False when the worker leaves or somebody else has the job now."""
+    """`function(services, go_on)` every `every_s` seconds, never twice at once in a worker, safe to repeat. Work of
+    many steps asks `go_on` between them: it turns False when the worker leaves or somebody else has the job now."""
 
     name: str
     every_s: float
     scope: Scope
-    function: Callable[[Any, Wanted], object]
+    function: Callable[[Any, GoOn], object]
     first_s: float = FIRST_S  # the first round comes within that time
 
 
@@ -158,7 +158,7 @@ class Background:
         job.function(self._services, lambda: not self._stopping.is_set())
         now_us = self._clock.now_us()
         report = JobReport(name, now_us, self._clock.monotonic() - start, "", now_us)
-        self._tell(report)
+        self._publish(report)
         return report
 
     def reports(self) -> list[JobReport]:
@@ -241,27 +241,27 @@ class Background:
         now_us = self._clock.now_us()
         report = JobReport(job.name, now_us, self._clock.monotonic() - start, error, last.good_us if error else now_us)
         self._reports[job.name] = report
-        if is_told(job):
-            self._tell(report)
+        if is_published(job):
+            self._publish(report)
 
-    def _tell(self, report: JobReport) -> None:
+    def _publish(self, report: JobReport) -> None:
         try:
             if not report.good_us:  # of the one who did it before
                 known = read_report(self._documents, report.name)
                 report.good_us = known.good_us if known else 0
             self._documents.put(KIND, report.name, orjson.dumps(report), REPORT_KEPT_S)
         except errors.Unavailable:
-            return  # The next round tells.
+            return  # The next round publishes it.
 
 
-def is_told(job: RecurringJob) -> bool:
+def is_published(job: RecurringJob) -> bool:
     """Whether all processes can read how its last round went."""
     return job.every_s >= RARE_S and job.scope is not Scope.WORKER
 
 
 def read_reports(documents: Documents) -> dict[str, JobReport]:
     """The last rounds of the jobs of the table, whoever did them; those that none did are not in it. Unavailable."""
-    found = {job.name: read_report(documents, job.name) for job in TABLE if is_told(job)}
+    found = {job.name: read_report(documents, job.name) for job in TABLE if is_published(job)}
     return {name: report for name, report in found.items() if report is not None}
 
 
@@ -278,55 +278,55 @@ def make_background(services: Services) -> Background:
     return Background(TABLE, services, leadership, lock, services.clock, services.store.documents)
 
 
-def _examine_books(services: Services, wanted: Wanted) -> None:
+def _examine_books(services: Services, go_on: GoOn) -> None:
     """Rows are summed up and hours closed first: until a late row is booked, a closed hour and its rows differ."""
-    services.billing.rollups.advance(wanted)
-    services.billing.ledger_close.close(wanted)
-    services.billing.reconciliation_gauge.measure(wanted)
+    services.billing.rollups.advance(go_on)
+    services.billing.ledger_close.close(go_on)
+    services.billing.reconciliation_gauge.measure(go_on)
 
 
-def _watch_models(services: Services, wanted: Wanted) -> None:
+def _watch_models(services: Services, go_on: GoOn) -> None:
     """Models in use that end soon."""
     services.telemetry.model_watch.look(services.routing.health, services.routing.catalogue.current())
 
 
-def _forget_journals(services: Services, wanted: Wanted) -> None:
+def _forget_journals(services: Services, go_on: GoOn) -> None:
     """The marks of journals long ended."""
     forget_writers(services.store.database, services.store.database.now_us() - WRITERS_KEPT_US)
 
 
 TABLE = (
-    # What a worker knows, holds or tells, so each does its own.
-    RecurringJob("gossip", 0.4, Scope.WORKER, lambda at, wanted: at.routing.gossip.beat()),
-    RecurringJob("budget_leases", 0.4, Scope.WORKER, lambda at, wanted: at.billing.settlements.tend()),
-    RecurringJob("rate_limits", 0.8, Scope.WORKER, lambda at, wanted: at.billing.settlements.rates.exchange()),
-    RecurringJob("metrics", 2.0, Scope.WORKER, lambda at, wanted: at.background.counters.write()),
-    RecurringJob("local_models", 30.0, Scope.WORKER, lambda at, wanted: at.routing.discovery.refresh(), first_s=0),
-    RecurringJob("response_cache", 600.0, Scope.WORKER, lambda at, wanted: at.engine.cache.trim()),
-    RecurringJob("idempotency", 600.0, Scope.WORKER, lambda at, wanted: at.engine.idempotency.trim()),
-    RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, wanted: at.telemetry.request_log.tell()),
-    RecurringJob("alerts_noted", 1.0, Scope.WORKER, lambda at, wanted: at.telemetry.alerts.spread()),
+    # What a worker knows, holds or publishes, so each does its own.
+    RecurringJob("gossip", 0.4, Scope.WORKER, lambda at, go_on: at.routing.gossip.beat()),
+    RecurringJob("budget_leases", 0.4, Scope.WORKER, lambda at, go_on: at.billing.settlements.tend()),
+    RecurringJob("rate_limits", 0.8, Scope.WORKER, lambda at, go_on: at.billing.settlements.rates.exchange()),
+    RecurringJob("metrics", 2.0, Scope.WORKER, lambda at, go_on: at.background.counters.write()),
+    RecurringJob("local_models", 30.0, Scope.WORKER, lambda at, go_on: at.routing.discovery.refresh(), first_s=0),
+    RecurringJob("response_cache", 600.0, Scope.WORKER, lambda at, go_on: at.engine.cache.trim()),
+    RecurringJob("idempotency", 600.0, Scope.WORKER, lambda at, go_on: at.engine.idempotency.trim()),
+    RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, go_on: at.telemetry.request_log.tell()),
+    RecurringJob("alerts_noted", 1.0, Scope.WORKER, lambda at, go_on: at.telemetry.alerts.spread()),
     # Files of the node.
-    RecurringJob("recovery", 0.8, Scope.NODE, lambda at, wanted: at.billing.recovery.run()),
+    RecurringJob("recovery", 0.8, Scope.NODE, lambda at, go_on: at.billing.recovery.run()),
     # Rows of the installation.
-    RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, lambda at, wanted: at.billing.recovery.sweep_lost(wanted)),
-    RecurringJob("rollups", 20.0, Scope.INSTALLATION, lambda at, wanted: at.billing.rollups.advance(wanted)),
-    RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, lambda at, wanted: at.billing.usage_purge.run(wanted)),
-    RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, wanted: at.store.documents.sweep({}, wanted)),
-    RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, wanted: at.routing.decisions.purge(wanted)),
-    RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.retention.purge(wanted)),
-    RecurringJob("payload_room", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.payload_room.keep(wanted)),
-    RecurringJob("sessions", 600.0, Scope.INSTALLATION, lambda at, wanted: at.accounts.endings.forget_sessions(wanted)),
-    RecurringJob("devices", 60.0, Scope.INSTALLATION, lambda at, wanted: at.accounts.endings.forget_devices(wanted)),
+    RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, lambda at, go_on: at.billing.recovery.sweep_lost(go_on)),
+    RecurringJob("rollups", 20.0, Scope.INSTALLATION, lambda at, go_on: at.billing.rollups.advance(go_on)),
+    RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, lambda at, go_on: at.billing.usage_purge.run(go_on)),
+    RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, go_on: at.store.documents.sweep({}, go_on)),
+    RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.routing.decisions.purge(go_on)),
+    RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.retention.purge(go_on)),
+    RecurringJob("payload_room", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.payload_room.keep(go_on)),
+    RecurringJob("sessions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_sessions(go_on)),
+    RecurringJob("devices", 60.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_devices(go_on)),
     RecurringJob(
-        "invitations", 3600.0, Scope.INSTALLATION, lambda at, wanted: at.accounts.endings.forget_invitations(wanted)
+        "invitations", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_invitations(go_on)
     ),
-    RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, lambda at, wanted: at.accounts.endings.shorten_audit(wanted)),
-    RecurringJob("log_entries", 600.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.request_log.purge(wanted)),
-    RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, wanted: at.engine.responses.purge(wanted)),
+    RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.shorten_audit(go_on)),
+    RecurringJob("log_entries", 600.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.request_log.purge(go_on)),
+    RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.responses.purge(go_on)),
     RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),
-    RecurringJob("alerts", 2.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.alerts.deliver(wanted)),
+    RecurringJob("alerts", 2.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.alerts.deliver(go_on)),
     RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),
-    RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, lambda at, wanted: at.telemetry.budget_watch.look()),
+    RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.budget_watch.look()),
     RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
 )

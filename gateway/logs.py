@@ -8,7 +8,7 @@ from typing import Any
 from gateway.settings import Log
 from gateway.telemetry.formats import formatter_of
 from gateway.telemetry.lines import RequestLines
-from gateway.threads import tell_strays
+from gateway.threads import report_uncaught
 
 log = logging.getLogger("gateway")
 
@@ -27,7 +27,7 @@ def set_up(settings: Log) -> None:
     log.setLevel(settings.level.upper())
     log.propagate = False
     logging.captureWarnings(True)
-    tell_strays(_tell_stray)
+    report_uncaught(_tell_stray)
     sys.excepthook = lambda kind, error, trace: _tell_stray("the process", (kind, error, trace))
     threading.excepthook = lambda args: _tell_stray("a thread", (args.exc_type, args.exc_value, args.exc_traceback))
 

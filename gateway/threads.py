@@ -101,7 +101,7 @@ def wait_until_idle(most_s: float) -> None:
         gevent.idle()
 
 
-def tell_strays(tell: Callable[[object, tuple[Any, Any, Any]], object]) -> None:
+def report_uncaught(tell: Callable[[object, tuple[Any, Any, Any]], object]) -> None:
     """Call `tell(where, exception info)` for an exception that no greenlet caught, instead of printing it."""
 
     def print_exception(context: object, kind: Any, error: Any, trace: Any) -> None:

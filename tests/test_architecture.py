@@ -315,6 +315,7 @@ TWICE = {
         [
             "AssistantMessage",
             "AudioPart",
+            "AutoChoice",
             "CacheControl",
             "CustomCall",
             "DeveloperMessage",
@@ -345,12 +346,8 @@ TWICE = {
     **dict.fromkeys(
         ["CustomModel", "NewInvitation", "NewKey"], "the body of a management route, and what is made of it"
     ),
-    "Answer": "what a fetch must bring, and the transport's, which has it",
-    "AutoChoice": "the field of the Messages wire, and the router's choice for `auto`",
-    "Pending": "a sign-in that waits for its second factor, and a request that waits for its answer",
+    "Answer": "to a request, of the transport, and out of the rollups: never imported one beside the other",
     "Prompt": "the sandbox's view of a request, and the Messages body that tokens are counted of",
-    "Scope": "who does a job, and AWS's word for what a signature is good for",
-    "Usage": "the table, and what one answer used",
 }
 
 

@@ -18,7 +18,7 @@ ROUND_STEPS = 400
 PAUSE_S = 0.02
 ACTOR = "gateway"
 
-Wanted = Callable[[], bool]
+GoOn = Callable[[], bool]
 Ending = type[Session] | type[DeviceCode] | type[Invitation]
 # Deletes at most STEP_ROWS within a transaction; how many.
 Step = Callable[[], int]
@@ -31,26 +31,26 @@ class Endings:
         self._database = database
         self._audit_days, self._invitation_days = settings.audit_days, settings.invitation_days
 
-    def forget_sessions(self, wanted: Wanted = lambda: True) -> int:
+    def forget_sessions(self, go_on: GoOn = lambda: True) -> int:
         """Sessions that are over."""
-        return self._repeat(lambda: self._delete(Session, 0), wanted)
+        return self._repeat(lambda: self._delete(Session, 0), go_on)
 
-    def forget_devices(self, wanted: Wanted = lambda: True) -> int:
+    def forget_devices(self, go_on: GoOn = lambda: True) -> int:
         """Device codes that nobody approved or collected in time."""
-        return self._repeat(lambda: self._delete(DeviceCode, 0), wanted)
+        return self._repeat(lambda: self._delete(DeviceCode, 0), go_on)
 
-    def forget_invitations(self, wanted: Wanted = lambda: True) -> int:
+    def forget_invitations(self, go_on: GoOn = lambda: True) -> int:
         """Invitations that were over, used or revoked for as long as the settings say."""
         if not self._invitation_days:
             return 0
-        return self._repeat(lambda: self._delete(Invitation, self._invitation_days * DAY_US), wanted)
+        return self._repeat(lambda: self._delete(Invitation, self._invitation_days * DAY_US), go_on)
 
-    def shorten_audit(self, wanted: Wanted = lambda: True) -> int:
+    def shorten_audit(self, go_on: GoOn = lambda: True) -> int:
         """The oldest entries of the audit log; that they went is an entry. What is left is a chain as before."""
         if not self._audit_days:
             return 0
         oldest = self._database.now_us() - self._audit_days * DAY_US
-        gone = self._repeat(lambda: audit.shorten(oldest, STEP_ROWS), wanted)
+        gone = self._repeat(lambda: audit.shorten(oldest, STEP_ROWS), go_on)
         if gone:
             self._database.write(lambda: self._record(oldest, gone))
         return gone
@@ -64,10 +64,10 @@ class Endings:
         rows = [row.id for row in table.select(table.id).where(over).limit(STEP_ROWS)]
         return table.delete().where(table.id.in_(rows)).execute() if rows else 0
 
-    def _repeat(self, step: Step, wanted: Wanted) -> int:
+    def _repeat(self, step: Step, go_on: GoOn) -> int:
         gone = 0
         for _ in range(ROUND_STEPS):
-            count = self._database.write(step) if wanted() else 0
+            count = self._database.write(step) if go_on() else 0
             gone += count
             if count < STEP_ROWS:
                 break

@@ -44,7 +44,7 @@ class SignedIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingSignIn:
     """The password was right and a second factor is in force; `ticket` stands for the password for five minutes."""
 
     ticket: str = field(repr=False)
@@ -67,7 +67,7 @@ class SignInService:
         self._throttle, self._factors, self._hash_key = throttle, factors, hash_key
         self._documents = documents
 
-    def begin(self, email: str, password: str, place: Place) -> SignedIn | Pending:
+    def begin(self, email: str, password: str, place: Place) -> SignedIn | PendingSignIn:
         """A session for the right password, or what is still needed for one. Unauthenticated, Forbidden
         (deactivated), RateLimited (too many tries)."""
         address = email.strip().lower()[:255].replace("\0", "")
@@ -82,7 +82,7 @@ class SignInService:
             raise
         self._throttle.forgive(*gates)
         if self._factors.find(found.id).active:
-            return Pending(self._make_ticket(found.id))
+            return PendingSignIn(self._make_ticket(found.id))
         return self._open(found.id, place)
 
     def finish(self, ticket: str, code: str, place: Place) -> SignedIn:

@@ -12,7 +12,7 @@ from gateway.providers.protocol import Target
 
 
 class BilledCall(Struct, frozen=True, eq=False):
-    """`mode` tells who pays for it (metering/models). `discount_ppm` millionths of its price are taken off; `ask` is
+    """`mode` names who pays for it (metering/models). `discount_ppm` millionths of its price are taken off; `ask` is
     the most that it can cost, of which `own` is held where its provider key has a bound."""
 
     target: Target

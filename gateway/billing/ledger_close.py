@@ -41,9 +41,9 @@ class LedgerClose:
     def __init__(self, database: Database, documents: Documents, ledger: LedgerBook) -> None:
         self._database, self._documents, self._ledger = database, documents, ledger
 
-    def close(self, wanted: Callable[[], bool] = lambda: True) -> int:
+    def close(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Close every hour that is over, and correct closed ones of which rows came later; nano-dollars that were
-        booked now. Between two hours it is asked whether that is still wanted. Unavailable when it is not, or the
+        booked now. Between two hours `go_on` is asked. Unavailable when it says no, or the
         store is away: the next round does the rest."""
         now = self._database.now_us()
         kept = self._documents.get(KIND, KEY)
@@ -53,7 +53,7 @@ class LedgerClose:
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}
         booked = 0
         for (hour,) in sorted(found):
-            if not wanted():
+            if not go_on():
                 raise Unavailable("The closing of hours was interrupted.")
             booked += self._close(int(hour) * HOUR_US, owners)
         self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)

@@ -67,7 +67,7 @@ class Outcome(Struct, eq=False):
     """All attempts of a request, the serving one last. `requested_provider` None: the caller named none.
 
     `healing` names the strategies by which the answer's text was made JSON. Of a `cached` answer `origin` is the id of
-    the request that it was made for; its one attempt tells who served that and stands for no call. `rate_limits` tell
+    the request that it was made for; its one attempt names who served that and stands for no call. `rate_limits` tell
     where the caller stands with its rate limits.
     """
 

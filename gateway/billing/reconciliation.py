@@ -133,10 +133,10 @@ def doctor(database: Database) -> list[str]:
 
 
 def examine(
-    database: Database, wanted: Callable[[], bool] = lambda: True, rollups_from: int | None = 0
+    database: Database, go_on: Callable[[], bool] = lambda: True, rollups_from: int | None = 0
 ) -> list[Difference]:
     """Every difference. One snapshot, so it may run under load; between two questions to the store it is asked whether
-    the answer is still wanted. Unavailable when it is not, or the store is away.
+    the answer is still go_on. Unavailable when it is not, or the store is away.
 
     What was removed of the usage rows stands in `removed_spend`, so that counters and ledger are compared exactly
     whatever is left. Rollups are compared from the hour `rollups_from` (since the epoch) on, None: not at all.
@@ -145,7 +145,7 @@ def examine(
 
     def read() -> list[Difference]:
         with _sorted_on_disk(database), database.peewee.transaction(level):
-            examination = Examination(database, wanted)
+            examination = Examination(database, go_on)
             found = list(examination.differences())
             if rollups_from is not None:
                 for sql, params, name in compare_rollups(database, rollups_from):
@@ -158,8 +158,8 @@ def examine(
 class Examination:
     """The questions, within one snapshot."""
 
-    def __init__(self, database: Database, wanted: Callable[[], bool]) -> None:
-        self._database, self._wanted = database, wanted
+    def __init__(self, database: Database, go_on: Callable[[], bool]) -> None:
+        self._database, self._wanted = database, go_on
         words = WORDS[database.kind]
         self._columns = {name: words["hex"].format(name) for name in ("organization", "api_key", "member", "team")}
         self._columns["provider_key"] = words["provider_key"]

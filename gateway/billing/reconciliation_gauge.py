@@ -37,15 +37,15 @@ class ReconciliationGauge:
         self._database, self._documents, self._clock, self._rollups = database, documents, clock, rollups
         self._rest_until, self._states = float("-inf"), states or StateLog()
 
-    def measure(self, wanted: Callable[[], bool] = lambda: True) -> None:
+    def measure(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Examine the books and keep by how much they differ. Does nothing while the last examination, for how long it
-        took, is too recent. Unavailable when the store is away, or when it is not `wanted` any more,
+        took, is too recent. Unavailable when the store is away, or when `go_on` says no,
         which is asked before each question to the store."""
         start = self._clock.monotonic()
         if start < self._rest_until:
             return
         try:
-            found = self._examine(wanted)
+            found = self._examine(go_on)
         finally:
             end = self._clock.monotonic()
             self._rest_until = end + (end - start) / SHARE
@@ -58,15 +58,15 @@ class ReconciliationGauge:
             self._states.mend(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), KEPT_S)
 
-    def _examine(self, wanted: Callable[[], bool]) -> list[Difference]:
+    def _examine(self, go_on: Callable[[], bool]) -> list[Difference]:
         """Of rollups the last days: `doctor` compares them all. A row that was committed late is no difference once
         the rollups know of it."""
         first = hour_of(self._database.now_us()) - ROLLUP_HOURS
-        found = examine(self._database, wanted, first)
+        found = examine(self._database, go_on, first)
         if not any(one.right.startswith(ROWS) for one in found):
             return found
-        self._rollups.advance(wanted)
-        return examine(self._database, wanted, first)
+        self._rollups.advance(go_on)
+        return examine(self._database, go_on, first)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Name → (help text, value): what was measured within a day, and how far the rollups are behind; {} when the

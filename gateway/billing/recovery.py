@@ -92,10 +92,10 @@ class Recovery:
         charge(self._database, costs)
         return len(records)
 
-    def sweep_lost(self, wanted: Callable[[], bool] = lambda: True) -> None:
+    def sweep_lost(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Give back what lost nodes leased. Unavailable: it is done the next time."""
         for epoch in list_lost(self._database, self._longest_us):
-            if not wanted():
+            if not go_on():
                 return
             if epoch != self._control.epoch:
                 give_up(self._database, epoch, keep_rows=True, after_us=self._longest_us)

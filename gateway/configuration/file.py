@@ -102,12 +102,12 @@ class _Reader:
         ready = {}
         for name, value in tree.items():
             if name not in known:
-                self._tell(f"there is no section [{name}]{near(name, known)}")
+                self._note(f"there is no section [{name}]{near(name, known)}")
             elif name in sections:
                 ready[name] = self._section(name, value, sections[name])
         for name, value in self._table(tree, SECRETS).items():
             if name not in secrets:
-                self._tell(f"[{SECRETS}] there is no secret {name}{near(name, secrets)}")
+                self._note(f"[{SECRETS}] there is no secret {name}{near(name, secrets)}")
             else:
                 self._keep(secrets[name], value, f"[{SECRETS}] {name}")
         providers = self._table(tree, "providers")
@@ -118,29 +118,29 @@ class _Reader:
         }
         return ConfigFile(str(self._path), ready, self._found, self._references, catalogue, frozenset(self._variables))
 
-    def _tell(self, text: str) -> None:
+    def _note(self, text: str) -> None:
         self._problems.append(f"{self._path.name}: {text}")
 
     def _table(self, tree: dict[str, Any], name: str) -> dict[str, Any]:
         value = tree.get(name, {})
         if isinstance(value, dict):
             return value
-        self._tell(f"[{name}] is no table")
+        self._note(f"[{name}] is no table")
         return {}
 
     def _section(self, name: str, values: Any, keys: Collection[str]) -> dict[str, Any]:
         if not isinstance(values, dict):
-            self._tell(f"[{name}] is no table")
+            self._note(f"[{name}] is no table")
             return {}
         for key in values:
             if key not in keys:
-                self._tell(f"[{name}] there is no setting {key}{near(key, keys)}")
+                self._note(f"[{name}] there is no setting {key}{near(key, keys)}")
         return {key: self._resolve(value, f"[{name}] {key}") for key, value in values.items() if key in keys}
 
     def _provider(self, ident: str, value: Any) -> dict[str, Any]:
         """What the catalogue takes of a provider; the rest is kept for look-ups."""
         if not isinstance(value, dict):
-            self._tell(f"[providers.{ident}] is no table")
+            self._note(f"[providers.{ident}] is no table")
             return {}
         rest = dict(value)
         where = f"[providers.{ident}]"
@@ -149,12 +149,12 @@ class _Reader:
         plain = {BASE_URL: rest.pop(BASE_URL)} if BASE_URL in rest else {}
         values = rest.pop(VALUES, {})
         if not isinstance(values, dict):
-            self._tell(f"{where} {VALUES} is no table")
+            self._note(f"{where} {VALUES} is no table")
             values = {}
         for name, text in (plain | values).items():
             found = self._resolve(text, f"{where} {name}")
             if not isinstance(found, str):
-                self._tell(f"{where} {name}: expected text, got {found!r}")
+                self._note(f"{where} {name}: expected text, got {found!r}")
             else:
                 self._found[variable(ident, name)] = found
                 self._references[variable(ident, name)] = text if self._is_reference(text) else ""
@@ -164,7 +164,7 @@ class _Reader:
         """A secret, which must be a reference or a list of them."""
         items = value if isinstance(value, list) else [value]
         if not items or not all(self._is_reference(item) for item in items):
-            self._tell(f"{where}: a secret does not stand in this file; {REFERENCE}")
+            self._note(f"{where}: a secret does not stand in this file; {REFERENCE}")
             return
         self._references[name] = ", ".join(items)
         if len(items) == 1 and items[0].startswith(FILE):
@@ -185,7 +185,7 @@ class _Reader:
             name = value.removeprefix(ENV)
             self._variables.add(name)
             if not self._environment.get(name):
-                self._tell(f"{where}: the variable {name} is not set{near(name, self._environment)}")
+                self._note(f"{where}: the variable {name} is not set{near(name, self._environment)}")
             return self._environment.get(name, "")
         path = self._place(value.removeprefix(FILE))
         return path.read_text().strip() if self._check(path, where) else ""
@@ -196,9 +196,9 @@ class _Reader:
                 file.read(1)
             return True
         except FileNotFoundError:
-            self._tell(f"{where}: {missing_file(path)}")
+            self._note(f"{where}: {missing_file(path)}")
         except (OSError, UnicodeDecodeError) as error:
-            self._tell(f"{where}: cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}")
+            self._note(f"{where}: cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}")
         return False
 
     def _place(self, text: str) -> Path:

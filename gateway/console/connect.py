@@ -4,7 +4,7 @@ import hmac
 from urllib.parse import quote, urlencode
 
 from gateway.accounts.tokens import hash_token
-from gateway.admin.sign_in import Pending, SignedIn
+from gateway.admin.sign_in import PendingSignIn, SignedIn
 from gateway.console.pages import own_path, page, read_form, redirect
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.services import Services
@@ -29,7 +29,7 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
     given = read_form(inbound)
     target, email, ticket = own_path(given.get("redirect", "")), given.get("email", ""), given.get("ticket", "")
     door, place = services.management.sign_in, place_of(inbound)
-    found: SignedIn | Pending
+    found: SignedIn | PendingSignIn
     try:
         if ticket:
             found = door.finish(ticket, given.get("code", ""), place)
@@ -42,7 +42,7 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
         if error.code == "second_factor_wrong":
             return page(inbound, "factor.html", "Second factor", error.status, ticket=ticket, **shown)
         return page(inbound, "login.html", "Sign in", error.status, email=email, **shown)
-    if isinstance(found, Pending):
+    if isinstance(found, PendingSignIn):
         return page(inbound, "factor.html", "Second factor", ticket=found.ticket, redirect=target)
     cookies = [write_cookie(inbound, found.session.token), device_cookie(inbound, found.device)]
     return redirect(inbound, target, cookies)

@@ -68,7 +68,7 @@ def error_body(error: GatewayError, request_id: str) -> dict:
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usage` object as disjoint counts; None when it tells none.
+    """A `usage` object as disjoint counts; None when it reports none.
 
     input_tokens is the uncached part alone; what was written to a cache is split by lifetime in cache_creation, and
     counts for 5 minutes where it is not. thinking_tokens are part of output_tokens (API reference, "Usage"). What

@@ -19,7 +19,7 @@ FAILED, TIMED_OUT = "ERROR", "TIMEOUT"
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usage` object as disjoint counts; None when it tells none.
+    """A `usage` object as disjoint counts; None when it reports none.
 
     What is billed (`billed_units`) counts, `tokens` (with the service's own additions to the prompt) only in its
     absence; `cached_tokens` are a part of the prompt (API reference, v2/chat, usage). Counts may be written as floats.

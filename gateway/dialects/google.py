@@ -53,7 +53,7 @@ TIERS_READ = {
 
 
 def read_usage(wire: Any, *, searches: int = 0) -> Usage | None:
-    """A `usageMetadata` object as disjoint counts; None when it tells none.
+    """A `usageMetadata` object as disjoint counts; None when it reports none.
 
     promptTokenCount includes the cached tokens; tokens of tool use, of candidates and of thoughts are counted apart
     and add up to totalTokenCount (API reference, UsageMetadata). Details by modality are parts of their count.

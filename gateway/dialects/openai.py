@@ -103,7 +103,7 @@ def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usage` object as disjoint counts; None when it tells none.
+    """A `usage` object as disjoint counts; None when it reports none.
 
     prompt_tokens includes cached, written and audio tokens, completion_tokens the reasoning and audio ones (API
     reference, completion usage). Servers that leave reasoning out of completion_tokens show it by their total, or by

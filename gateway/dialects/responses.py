@@ -148,7 +148,7 @@ def error_code(error: GatewayError) -> str:
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usage` object (response_usage.py) as disjoint counts; None when it tells none.
+    """A `usage` object (response_usage.py) as disjoint counts; None when it reports none.
 
     input_tokens includes cached and written tokens, output_tokens the reasoning ones.
     """

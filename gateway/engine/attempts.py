@@ -164,10 +164,10 @@ def _diagnosed(error: GatewayError, outcome: Outcome) -> dict[str, str] | None:
 
 def _tried(attempts: list[Attempt]) -> str:
     """Who was asked and what they said, in the order of asking."""
-    return "Tried: " + "; ".join(_told(attempts)) + "." if attempts else ""
+    return "Tried: " + "; ".join(_described(attempts)) + "." if attempts else ""
 
 
-def _told(attempts: list[Attempt]) -> Iterator[str]:
+def _described(attempts: list[Attempt]) -> Iterator[str]:
     for attempt in attempts:
         error = attempt.error
         if error is None:

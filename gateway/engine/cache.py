@@ -32,7 +32,7 @@ LOCK_S = 30.0
 
 
 class AnswerOrigin(NamedTuple):
-    """What is told of the answer when it is given again. `request` is the id of the request that it was made for,
+    """What is called with the answer when it is given again. `request` is the id of the request that it was made for,
     `mapping` the key of the mapping that served it."""
 
     request: str
@@ -56,7 +56,7 @@ class CachedAnswer(NamedTuple):
 
 
 class Shelf(Protocol):
-    """Where entries lie. All may raise Unavailable. `lock` tells whether nobody else makes this answer now: None
+    """Where entries lie. All may raise Unavailable. `lock` says whether nobody else makes this answer now: None
     where asking would cost more than it saves."""
 
     def get(self, key: str) -> bytes | None: ...

@@ -76,17 +76,17 @@ class Decisions:
         except ValueError:
             raise missing from None
         attempts = find(self._database, request_id)
-        # Without an attempt there is no row that tells whose request it was.
+        # Without an attempt there is no row that shows whose request it was.
         owners = (attempts[0].api_key, attempts[0].member) if attempts else (b"", b"")
         for owner, ident in zip(owners, (key_id, member_id), strict=True):
             if ident and owner != raw_id(ident):
                 raise missing
         return {**record, "attempts": [_write_attempt(one) for one in attempts]}
 
-    def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
-        """Delete what is older than the days it is kept; how many. In small steps while it is `wanted`, or whole
+    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Delete what is older than the days it is kept; how many. In small steps while `go_on` says so, or whole
         partitions; safe to repeat."""
-        return self._tables.purge(self._clock.now_us(), wanted)
+        return self._tables.purge(self._clock.now_us(), go_on)
 
     def _select(self, request: bytes) -> tuple | None:
         return self._database.execute("SELECT project, record FROM decision WHERE request = ?", (request,)).fetchone()

@@ -111,7 +111,7 @@ class Executor(Generic[R]):
         """Where the request may go, and the request as it goes there."""
         context.request = request
         if context.payload is not None:
-            context.payload.asks(request.requested_model, request.requirements.stream)
+            context.payload.note_request(request.requested_model, request.requirements.stream)
         return self._planner.plan(context, request), request
 
     def _unary(self, run: Run) -> Any:

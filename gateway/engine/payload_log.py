@@ -58,7 +58,7 @@ class Payload:
 
     __slots__ = (
         *("sent", "sent_bytes", "fee_nusd", "kept_bytes", "_owner", "_context", "_path", "_asked", "_streamed"),
-        *("_served", "_status", "_pieces", "_size", "_taps", "_post", "_awaited", "_open", "_ended", "_done"),
+        *("_served", "_status", "_pieces", "_size", "_captures", "_post", "_awaited", "_open", "_ended", "_done"),
     )
 
     def __init__(self, owner: PayloadWriter, context: RequestContext, path: str, sent: bytes) -> None:
@@ -67,22 +67,22 @@ class Payload:
         self.fee_nusd = self.kept_bytes = self._status = self._size = 0
         self._asked = self._served = ""
         self._pieces: list[bytes] = []
-        self._taps: list[WireCapture] = []
+        self._captures: list[WireCapture] = []
         self._post: Post | None = None
         self._streamed = self._awaited = self._open = self._ended = self._done = False
 
     # What the engine tells.
 
-    def asks(self, model: str, streamed: bool) -> None:
+    def note_request(self, model: str, streamed: bool) -> None:
         """The model as the caller wrote it, and whether they want a stream."""
         self._asked, self._streamed = model, streamed
 
-    def tap(self, target: Target) -> WireCapture | None:
+    def capture_call(self, target: Target) -> WireCapture | None:
         """What listens to an upstream call; None unless the caller asked for it (x-debug)."""
         if not self._context.debug:
             return None
-        self._taps.append(WireCapture(target, RAW_BYTES - sum(tap.size for tap in self._taps)))
-        return self._taps[-1]
+        self._captures.append(WireCapture(target, RAW_BYTES - sum(capture.size for capture in self._captures)))
+        return self._captures[-1]
 
     def forget(self) -> None:
         """The answer was made for another request: nothing is kept."""
@@ -177,11 +177,11 @@ class Payload:
         )
 
     def _read_taps(self) -> tuple[list[dict[str, Any]], bool]:
-        return [tap.show() for tap in self._taps], any(tap.cut for tap in self._taps)
+        return [capture.show() for capture in self._captures], any(capture.cut for capture in self._captures)
 
     @property
     def _is_large(self) -> bool:
-        return len(self.sent) + self.kept_bytes + sum(tap.size for tap in self._taps) > INLINE_BYTES
+        return len(self.sent) + self.kept_bytes + sum(capture.size for capture in self._captures) > INLINE_BYTES
 
     def _write(self) -> Ticket | None:
         post, self._post = self._post, None

@@ -37,7 +37,7 @@ class RoutePlan:
 
     `platform_paid`: some target uses the platform's credential, so that the organization's credits pay. `remembered`:
     who answers is remembered, for the session or the project. `adapts`: a target may get another request than the
-    caller's, which `fittings` make by mapping key. `tells_json`: some mapping is asked for JSON in words only.
+    caller's, which `fittings` make by mapping key. `json_in_words`: some mapping is asked for JSON in words only.
     `chance`: that of a random choice, which each request like it has.
     """
 
@@ -49,7 +49,7 @@ class RoutePlan:
     remembered: bool = field(init=False)
     fittings: dict[str, Fitting] = field(init=False, compare=False)
     adapts: bool = field(init=False)
-    tells_json: bool = field(init=False)
+    json_in_words: bool = field(init=False)
     chance: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class RoutePlan:
             if lacking or effort:
                 self.fittings[scored.key] = Fitting(scored.candidate, lacking, effort)
         self.adapts = bool(self.fittings)
-        self.tells_json = any(scored.candidate.ability.tells_json for scored in self.plan.order)
+        self.json_in_words = any(scored.candidate.ability.json_in_words for scored in self.plan.order)
 
     def cooldowns(self, target: Target) -> bool:
         """Whether a target was at rest when the plan was made."""

@@ -137,9 +137,9 @@ class StoredResponses:
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
 
-    def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
+    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Remove what expired; how many turns went."""
-        return self._turns.sweep(wanted)
+        return self._turns.sweep(go_on)
 
     def _check_length(self, link: Link, param: str) -> None:
         if link.turns > MOST_TURNS:

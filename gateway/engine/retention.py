@@ -115,9 +115,9 @@ class Retention:
 
         self._database.write(work)
 
-    def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
+    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Forget what expired; how many. Unavailable: the next round does it."""
-        return payload_table.purge(self._database, wanted)
+        return payload_table.purge(self._database, go_on)
 
     def _count_waiting(self) -> int:
         waiting = self._waiting

@@ -59,10 +59,10 @@ class Run(Struct, eq=False):
             return request
         return apply_policy(request, self.context.caller.cache_markers)
 
-    def tap(self, target: Target) -> WireCapture | None:
+    def listener(self, target: Target) -> WireCapture | None:
         """What listens to the upstream call, for a caller who asked to see it."""
         payload = self.context.payload
-        return None if payload is None else payload.tap(target)
+        return None if payload is None else payload.capture_call(target)
 
     def patience(self) -> float:
         """Until when (monotonic) the attempt that begins now may go without an answer: the whole deadline when it is

@@ -79,7 +79,7 @@ class SharedCall:
         self.frames.append((gap_ms, frame))
         self._size += len(frame) if isinstance(frame, bytes) else UNWRITTEN
         self.overgrown = self.overgrown or self._size > self._most_bytes
-        self._tell()
+        self._notify()
         if self.overgrown:
             self._forget()
 
@@ -99,13 +99,13 @@ class SharedCall:
         """The answer is whole; `entry` is it as others get it, None where they cannot."""
         self.entry = entry
         self.landed = True
-        self._tell()
+        self._notify()
 
     def fail(self, error: Exception | None = None, event: Failed | None = None) -> None:
         """End without a whole answer; `event` is what a stream that had begun ends with."""
         self.failure = error or (event.error if event else UpstreamFailed(ABANDONED))
         self.failed = event
-        self._tell()
+        self._notify()
 
     def wait(self, seconds: float | None) -> None:
         """Until the shared call ended well. Raises what it failed with; UpstreamTimeout when `seconds` passed first."""
@@ -152,7 +152,7 @@ class SharedCall:
                 raise self.failure
             yield [self.failed or Failed(self.failure)]
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         wake, self._wake = self._wake, threading.Event()
         wake.set()
 

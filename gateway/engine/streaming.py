@@ -59,7 +59,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
     ended = False
     try:
         target = attempt.target
-        answering = run.upstreams.stream(run.request_for(target), target, run.deadline, run.tap(target))
+        answering = run.upstreams.stream(run.request_for(target), target, run.deadline, run.listener(target))
         if run.drains(target):
             answering.batches = Pump(answering.batches)
         for batch in _hold(run, attempt, answering.batches):

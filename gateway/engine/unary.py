@@ -40,11 +40,11 @@ def describe(attempt: Attempt, result: Result) -> None:
 def _send(run: Run, attempt: Attempt) -> Any:
     """One upstream call. A hang-up kills this greenlet: then the attempt is settled by the policy."""
     target = attempt.target
-    drains, until, tap = run.drains(target), run.patience(), run.tap(target)
+    drains, until, listener = run.drains(target), run.patience(), run.listener(target)
     try:
         if not drains:
-            return run.upstreams.send(run.request_for(target), target, until, tap)
-        job = Job(run.upstreams.send, run.request_for(target), target, until, tap)
+            return run.upstreams.send(run.request_for(target), target, until, listener)
+        job = Job(run.upstreams.send, run.request_for(target), target, until, listener)
         return job.result()
     except Exception:
         raise

@@ -2,7 +2,7 @@
 
 A hold is a row of the store with one lease for each budget that it concerns. These leases have no worker, so the sweep
 of lost workers spares them, and every budget counts them as leased like any other. A hold ends once: with what the job
-cost, together with the rows that tell so, or given back whole.
+cost, together with the rows that record it, or given back whole.
 """
 
 import secrets
@@ -67,7 +67,7 @@ class Holds:
             raise error
 
     def settle(self, ident: str, cost_nusd: int, credits: bool, record: Callable[[], object]) -> bool:
-        """End a hold with what its job cost. `record` writes the rows that tell so, in the same transaction (it may run
+        """End a hold with what its job cost. `record` writes the rows of it, in the same transaction (it may run
         again when that is repeated); `credits` False leaves the organization's credits out.
 
         False when somebody ended it before: then nothing is written. Unavailable: nobody knows, so repeat it.

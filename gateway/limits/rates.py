@@ -154,7 +154,7 @@ class Slot(Struct, eq=False):
 class RateLimiter:
     """Admission by rate. `Rates()` limits nothing. `exchange` must run about each second to count over workers.
 
-    `limited(version)` tells whether there is any limit under the control version at hand, so that `enter` has a say.
+    `limited(version)` says whether there is any limit under the control version at hand, so that `enter` has a say.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class RateLimiter:
     ) -> Slot:
         """Count a request in every window that concerns it, or in none.
 
-        RateLimited tells which limit, and after how many seconds to come again. Tokens are counted by the size of the
+        RateLimited names which limit, and after how many seconds to come again. Tokens are counted by the size of the
         prompt now and by what was used when the slot is released.
         """
         if self._limits is None:

@@ -62,7 +62,7 @@ class Spending:
         """Reserve the bound of `ask` from every budget of `payer`, or from none. `patient`: wait a moment for what
         other workers hold of it and do not use.
 
-        SpendingLimitReached or OutOfCredits (402) tell the limit, what is left and when it resets. Unavailable when
+        SpendingLimitReached or OutOfCredits (402) name the limit, what is left and when it resets. Unavailable when
         the leases ran out or the store cannot be asked.
         """
         found = self.find(payer, ask, self._control.check())

@@ -11,7 +11,7 @@ BASES = ("provider", "drained", "estimated", "interrupted")  # basis: where the 
 STREAMED, CACHED, RETRIED, OVERRUN, CAPPED = 1, 2, 4, 8, 16
 
 
-class Usage(Base):
+class UsageEntry(Base):
     """One row an attempt. Ids are the 16 bytes behind their prefix; `at` is when the attempt began, `posted_at` when
     it was recorded. Token counts are disjoint but for `reasoning` (part of `output`). `cost_nusd` is the sum of all
     components; those without a column are in `extra`, a JSON object {"units": {…}, "nusd": {…}, …} that is usually
@@ -61,6 +61,7 @@ class Usage(Base):
     discount_nusd = NanoField(null=True)
 
     class Meta:
+        table_name = "usage"
         primary_key = peewee.CompositeKey("request", "attempt", "kind")
 
 
@@ -77,4 +78,4 @@ class TeamUsage(Base):
         primary_key = peewee.CompositeKey("request", "attempt", "kind", "team")
 
 
-MODELS = (Usage, TeamUsage)
+MODELS = (UsageEntry, TeamUsage)

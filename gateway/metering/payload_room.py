@@ -14,7 +14,7 @@ MEASURE = f"SELECT organization, project, sum({SIZE}) FROM request_log GROUP BY 
 OLDEST = f"SELECT at, request, {SIZE} FROM request_log WHERE project = ? ORDER BY at LIMIT {STEP_ROWS}"
 FORGET = "DELETE FROM request_log WHERE request = ?"
 
-Wanted = Callable[[], bool]
+GoOn = Callable[[], bool]
 
 
 class PayloadRoom:
@@ -23,7 +23,7 @@ class PayloadRoom:
     def __init__(self, database: Database, most_bytes: int) -> None:
         self._database, self._most_bytes = database, most_bytes
 
-    def keep(self, wanted: Wanted = lambda: True) -> int:
+    def keep(self, go_on: GoOn = lambda: True) -> int:
         """Forget the oldest payloads of organizations that have too many, in small steps; how many. Usage rows and fees
         stay. Safe to repeat. Unavailable: the next round does it."""
         if not self._most_bytes:
@@ -36,13 +36,13 @@ class PayloadRoom:
             taken[owner] = taken.get(owner, 0) + int(size)
         gone = 0
         for owner, size in taken.items():
-            gone += self._shrink(projects[owner], size - self._most_bytes, wanted)
+            gone += self._shrink(projects[owner], size - self._most_bytes, go_on)
         return gone
 
-    def _shrink(self, projects: list[bytes], excess: int, wanted: Wanted) -> int:
+    def _shrink(self, projects: list[bytes], excess: int, go_on: GoOn) -> int:
         """Forget the oldest of these projects until they take `excess` bytes less; how many."""
         gone = 0
-        while excess > 0 and wanted():
+        while excess > 0 and go_on():
             going, freed = self._choose(projects, excess)
             if not going:
                 break

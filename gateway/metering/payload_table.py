@@ -154,9 +154,9 @@ def delete_log(database: Database, request: bytes) -> bool:
     return database.execute("DELETE FROM request_log WHERE request = ?", (request,)).rowcount > 0
 
 
-def purge(database: Database, wanted: Callable[[], bool] = lambda: True) -> int:
+def purge(database: Database, go_on: Callable[[], bool] = lambda: True) -> int:
     """Delete what expired; how many. Small transactions with pauses, so that no other writer waits long; nothing of
-    the payloads is read. It goes on while it is `wanted`. Safe to repeat and to run in several workers at once."""
+    the payloads is read. It works while `go_on` says so. Safe to repeat and to run in several workers at once."""
     sql = (
         "DELETE FROM request_log WHERE request IN (SELECT request FROM request_log "
         f"WHERE expires_at <= {database.moment_sql()} ORDER BY expires_at LIMIT {PURGE_ROWS})"
@@ -165,7 +165,7 @@ def purge(database: Database, wanted: Callable[[], bool] = lambda: True) -> int:
     for _ in range(PURGE_BATCHES):
         count = database.write(lambda: database.execute(sql).rowcount)
         gone += count
-        if count < PURGE_ROWS or not wanted():
+        if count < PURGE_ROWS or not go_on():
             break
         pause(PURGE_PAUSE_S)
     return gone

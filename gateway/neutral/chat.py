@@ -204,7 +204,7 @@ class ChatResult:
         return self.choices[0].finish if self.choices else "stop"
 
     def text_bytes(self) -> int:
-        """The size of all text in it, for an estimate where the upstream tells no usage."""
+        """The size of all text in it, for an estimate where the upstream reports no usage."""
         return sum(text_size(part) for choice in self.choices for part in choice.parts)
 
     def __getattr__(self, name: str) -> tuple[Choice, ...]:

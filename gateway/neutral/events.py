@@ -114,7 +114,7 @@ class Notice(Struct):
 
 @final
 class NativeChunk(Struct):
-    """A chunk of the caller's own dialect, decoded (relay lane). `content` tells whether a caller sees anything
+    """A chunk of the caller's own dialect, decoded (relay lane). `content` says whether a caller sees anything
     in it (text, reasoning, tool call); `size` the length of that text. Only the writer of that dialect frames it.
     `ready`, instead of a body: any number of chunks that bring one more piece of text each and nothing that a writer
     spells otherwise, as JSON of what is relayed of them; then `size` is that of all."""

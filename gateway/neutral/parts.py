@@ -171,7 +171,7 @@ class Message:
 
 
 def text_size(event: object) -> int:
-    """Length of the text that an event or part brings, for estimates where a provider tells no usage."""
+    """Length of the text that an event or part brings, for estimates where a provider reports no usage."""
     size = getattr(event, "size", None)
     if size is not None:
         return size

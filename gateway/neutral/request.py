@@ -119,5 +119,5 @@ class Result(Protocol):
     def finish(self) -> str: ...
 
     def text_bytes(self) -> int:
-        """The size of the text that was written, for an estimate where the upstream tells no usage."""
+        """The size of the text that was written, for an estimate where the upstream reports no usage."""
         ...

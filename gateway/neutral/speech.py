@@ -16,7 +16,7 @@ FORMATS = {
     "pcm": "audio/pcm",
 }
 LEAST_SPEED, MOST_SPEED = 0.25, 4.0
-# Speakers read some 15 characters a second; makers count 20 to 25 tokens for a second of speech. Numbers and signs are
+# Speakers read some 15 characters a second; vendors count 20 to 25 tokens for a second of speech. Numbers and signs are
 # read out at many times their length, so a bound has room.
 TOKENS_A_CHARACTER, MOST_TOKENS_A_CHARACTER = 1.7, 16
 BYTES_A_TOKEN = 4

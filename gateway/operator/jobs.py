@@ -2,7 +2,7 @@
 
 import click
 
-from gateway.background import TABLE, Scope, is_told, make_background, read_reports
+from gateway.background import TABLE, Scope, is_published, make_background, read_reports
 from gateway.operator.installation import opened
 from gateway.operator.output import print_table, show_time
 from gateway.store.documents import Documents
@@ -24,7 +24,7 @@ def list_(ctx: click.Context) -> None:
     rows = []
     for job in TABLE:
         report = told.get(job.name)
-        last = ("never", "", "never", "") if is_told(job) else ("not told", "", "not told", "")
+        last = ("never", "", "never", "") if is_published(job) else ("not told", "", "not told", "")
         if report is not None:
             good = show_time(report.good_us or None)
             last = (show_time(report.at_us), f"{report.seconds:.2f} s", good, report.error)

@@ -268,7 +268,7 @@ def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait (RFC 9110, Retry-After; the -ms form wins), at most a day; None when it tells none.
+    """Seconds to wait (RFC 9110, Retry-After; the -ms form wins), at most a day; None when it reports none.
 
     A date counts from the answer's own Date, so that no clock is read and skew does not matter.
     """

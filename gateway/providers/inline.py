@@ -49,7 +49,7 @@ BRANDS = {
 RIFFS = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 
-class Answer(Interface):
+class FetchedAnswer(Interface):
     """What a fetch brings."""
 
     @property
@@ -61,7 +61,7 @@ class Answer(Interface):
 class Fetcher(Interface):
     """GETs an address that a caller chose, guarded and capped. Raises GatewayError."""
 
-    def fetch(self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str]) -> Answer: ...
+    def fetch(self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str]) -> FetchedAnswer: ...
 
 
 def is_addressed(media: Media) -> bool:

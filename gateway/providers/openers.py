@@ -34,40 +34,40 @@ class CallListener(Interface):
     def received(self, data: bytes) -> None: ...
 
 
-class TappedPending:
-    """A call whose answer a tap listens to."""
+class CapturedPending:
+    """A call whose answer a listener listens to."""
 
-    def __init__(self, pending: PendingCall, tap: CallListener) -> None:
-        self._pending, self._tap = pending, tap
+    def __init__(self, pending: PendingCall, listener: CallListener) -> None:
+        self._pending, self._listener = pending, listener
 
     @overload
-    def wait(self, seconds: None = None) -> "TappedReply": ...
+    def wait(self, seconds: None = None) -> "CapturedReply": ...
     @overload
-    def wait(self, seconds: float) -> "TappedReply | None": ...
-    def wait(self, seconds: float | None = None) -> "TappedReply | None":
+    def wait(self, seconds: float) -> "CapturedReply | None": ...
+    def wait(self, seconds: float | None = None) -> "CapturedReply | None":
         reply = self._pending.wait(seconds)
-        return None if reply is None else TappedReply(reply, self._tap)
+        return None if reply is None else CapturedReply(reply, self._listener)
 
     def close(self) -> None:
         self._pending.close()
 
 
-class TappedReply:
-    """A reply whose body a tap gets as well."""
+class CapturedReply:
+    """A reply whose body a listener gets as well."""
 
-    def __init__(self, reply: UpstreamReply, tap: CallListener) -> None:
-        self._reply, self._tap = reply, tap
+    def __init__(self, reply: UpstreamReply, listener: CallListener) -> None:
+        self._reply, self._listener = reply, listener
         self.status, self.headers = reply.status, reply.headers
-        tap.answered(reply.status)
+        listener.answered(reply.status)
 
     def read_all(self) -> bytes:
         body = self._reply.read_all()
-        self._tap.received(body)
+        self._listener.received(body)
         return body
 
     def chunks(self) -> Iterator[bytes]:
         for chunk in self._reply.chunks():
-            self._tap.received(chunk)
+            self._listener.received(chunk)
             yield chunk
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Rewrites a JSON Schema into what an upstream's grammar takes, and tells what was left out."""
+"""Rewrites a JSON Schema into what an upstream's grammar takes, and says what was left out."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What all makers of sound share: voices and formats of a mapping, and a binary answer as batches of pieces."""
+"""What all speech services share: voices and formats of a mapping, and a binary answer as batches of pieces."""
 
 import struct
 from collections.abc import Iterator

@@ -64,11 +64,11 @@ class EventReader:
     ids and retry times are skipped. LF and CRLF end a line; a lone CR does not (no known upstream sends it).
     """
 
-    __slots__ = ("_held", "_cr", "_limit", "_told")
+    __slots__ = ("_held", "_cr", "_limit", "_warned")
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._held = bytearray()
-        self._told = False
+        self._warned = False
         self._cr = False
         self._limit = limit
 
@@ -81,8 +81,8 @@ class EventReader:
             # Only where a blank line ends is what is held looked at: not at each of its lines.
             if b"\n\n" not in held[-SEAM:] + piece:
                 self._hold(piece)
-                if len(held) > LONG and not self._told:
-                    self._told = True
+                if len(held) > LONG and not self._warned:
+                    self._warned = True
                     raise LongEvent
                 return []
             held += piece

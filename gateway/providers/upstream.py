@@ -15,7 +15,7 @@ from gateway.operations import OPERATIONS
 from gateway.providers import apart
 from gateway.providers.inline import Fetcher, bring
 from gateway.providers.offered import without_offers, write_bare
-from gateway.providers.openers import CallListener, Opener, PendingCall, TappedPending
+from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall
 from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, Wire
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
@@ -52,7 +52,7 @@ class _Again(NamedTuple):
     request: Request
     target: Target
     deadline: float
-    tap: CallListener | None
+    listener: CallListener | None
 
 
 class CallPath(Struct):
@@ -110,14 +110,14 @@ class Upstreams:
         self._heartbeat_s = heartbeat_s
         self.marked = frozenset(name for name, wire in wires.items() if wire.marks)  # with cache marks
 
-    def send(self, request: Request, target: Target, deadline: float, tap: CallListener | None = None) -> Any:
+    def send(self, request: Request, target: Target, deadline: float, listener: CallListener | None = None) -> Any:
         """The whole answer, the result of the request's operation. Errors as Wire.failure, the transport's, and
         NotSupported."""
-        served, call, relayed, pending = self._send(request, target, deadline, tap)
+        served, call, relayed, pending = self._send(request, target, deadline, listener)
         reply = pending.wait()
         if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
             reply.close()
-            served, call, relayed, pending = self._send(request, target, deadline, tap, first)
+            served, call, relayed, pending = self._send(request, target, deadline, listener, first)
             reply = pending.wait()
             self._note_absence(first, reply)
         try:
@@ -136,11 +136,13 @@ class Upstreams:
             return dataclasses.replace(result, warnings=(*call.warnings, *result.warnings))
         return result
 
-    def stream(self, request: Request, target: Target, deadline: float, tap: CallListener | None = None) -> Answering:
+    def stream(
+        self, request: Request, target: Target, deadline: float, listener: CallListener | None = None
+    ) -> Answering:
         """A streamed answer; batches of Heartbeat while nothing comes, errors as in `send` out of its batches."""
-        served, call, relayed, pending = self._send(request, target, deadline, tap)
+        served, call, relayed, pending = self._send(request, target, deadline, listener)
         answering = Answering(pending)
-        again = _Again(request, target, deadline, tap)
+        again = _Again(request, target, deadline, listener)
         answering.batches = self._read(answering, pending, served, call, relayed, again)
         return answering
 
@@ -149,7 +151,7 @@ class Upstreams:
         request: Request,
         target: Target,
         deadline: float,
-        tap: CallListener | None,
+        listener: CallListener | None,
         served: CallPath | None = None,
     ) -> tuple[CallPath, Call, bool, PendingCall]:
         """What was sent and how (`served`, or as suits the request); whether it was relayed."""
@@ -180,10 +182,10 @@ class Upstreams:
             relayed = False
         if request.warnings:
             call.warnings = (*request.warnings, *call.warnings)
-        if tap is None:
+        if listener is None:
             return served, call, relayed, served.opener.send(call, target, deadline)
-        tap.sent(call.method, call.url, call.body)
-        return served, call, relayed, TappedPending(served.opener.send(call, target, deadline), tap)
+        listener.sent(call.method, call.url, call.body)
+        return served, call, relayed, CapturedPending(served.opener.send(call, target, deadline), listener)
 
     def _write(self, served: CallPath, request: Request, target: Target) -> tuple[CallPath, Call]:
         """The call built anew: over the other protocol for content that `served` cannot carry, else without the tools

@@ -19,7 +19,7 @@ FREE_ONLY, NO_REASONING, AGING, NO_TEXT = "is not free", "reasons", "is deprecat
 
 
 @dataclass(frozen=True, slots=True)
-class AutoChoice:
+class ModelChoice:
     """Entries of the chosen model, then of those that follow when its providers fail. `fallback`: it is not from the
     configured list."""
 
@@ -34,7 +34,7 @@ def choose(
     options: Options,
     pin: str | None,
     strict: bool,
-) -> AutoChoice:
+) -> ModelChoice:
     """The cheapest models of `listed` with a candidate that passes; then of the whole catalogue unless `strict`;
     the built-in provider only when no other has a credential. Models of which everything rests come last.
 
@@ -50,9 +50,9 @@ def choose(
             models, late = _cheapest(tables, candidate_filter, _prefer(fresh, pin), options, whole)
             resting += late
             if models:
-                return AutoChoice([*models, *resting], number > 0)
+                return ModelChoice([*models, *resting], number > 0)
     if resting:
-        return AutoChoice(resting, False)
+        return ModelChoice(resting, False)
     raise _refusal(candidate_filter, options)
 
 

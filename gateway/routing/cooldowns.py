@@ -69,8 +69,8 @@ class Cooldowns:
         watched: Counter[str] | None = None,
         on_change: Callable[[str, Kind | Literal[""], float], None] = lambda key, kind, seconds: None,
     ) -> None:
-        """`on_change` is told of what this worker found itself: the key, the kind of its rest ("": it works again) and
-        the seconds of that."""
+        """`on_change` is called with what this worker found itself: the key, the kind of its rest ("": it works again)
+        and the seconds of that."""
         self._clock, self._on_change = clock, on_change
         self._rests: dict[str, Cooldown] = {}
         self._changed: set[str] = set()

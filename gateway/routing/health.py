@@ -43,7 +43,7 @@ class KnownCredential(Protocol):
 class HealthView:
     """Uptime in percent, time to the first token, tokens a second; `events` outcomes stand behind the uptime.
 
-    `rested_until` is in seconds of the monotonic clock, 0.0 when it may be used; `rest` tells why it may not.
+    `rested_until` is in seconds of the monotonic clock, 0.0 when it may be used; `rest` says why it may not.
     """
 
     uptime: float
@@ -76,7 +76,7 @@ class Health:
     """
 
     def __init__(self, clock: Clock, on_rest: OnRest = lambda key, kind, seconds: None) -> None:
-        """`on_rest` is told of rests that begin and end, as `Cooldowns` tells."""
+        """`on_rest` is called with rests that begin and end, as `Cooldowns` tells."""
         self._clock = clock
         self._windows: dict[str, Window] = {}
         # Most attempts are good ones: each is a few additions here, and enters its windows before anybody reads those.

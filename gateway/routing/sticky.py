@@ -72,8 +72,8 @@ class Sticky:
     ) -> None:
         self._pins = StickyMemory(clock, ttl_s, PIN_CAPACITY)
         self._preferences = StickyMemory(clock, preference_ttl_s, PREFERENCE_CAPACITY)
-        # What the store was told lately: pins are written there when new, moved or half-way to lapsing.
-        self._told = StickyMemory(clock, ttl_s / 2, PIN_CAPACITY)
+        # What was written to the store lately: pins are written there when new, moved or half-way to lapsing.
+        self._written = StickyMemory(clock, ttl_s / 2, PIN_CAPACITY)
         # Sessions that the store did not know a moment ago: one request asks it once.
         self._missed = StickyMemory(clock, MISS_S, PIN_CAPACITY)
         self._ttl_s = ttl_s
@@ -92,7 +92,7 @@ class Sticky:
             return
         key = _digest(scope, session, asked)
         self._pins.put(key, mapping)
-        if self._store is not None and self._told.get(key) != mapping:
+        if self._store is not None and self._written.get(key) != mapping:
             self._share(self._store, key, mapping)
 
     def preference_of(self, scope: str, asked: str) -> str | None:
@@ -109,7 +109,7 @@ class Sticky:
             store.put(key, mapping, self._ttl_s)
         except GatewayError:
             return  # a pin is a convenience: without the store it holds in this worker
-        self._told.put(key, mapping)
+        self._written.put(key, mapping)
 
     def _fetch(self, key: str) -> str | None:
         if self._store is None or self._missed.get(key):

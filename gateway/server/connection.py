@@ -29,7 +29,7 @@ LINGER_BYTES = 64 * 1024 * 1024
 class CallerConnection:
     """A client socket with its surplus bytes. `since` is the tick of the pulse when its phase began; `received` are the
     bytes that came to its request since; `stall` tells of waits for the caller to take its answer; `head` is what its
-    last request began with, where the next one's may be the same. `weigh` is told of the bytes that it holds of a
+    last request began with, where the next one's may be the same. `weigh` is called with the bytes that it holds of a
     request of which nobody knows whose it is, and may refuse them (Overloaded)."""
 
     __slots__ = (

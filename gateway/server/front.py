@@ -22,8 +22,8 @@ def _nothing(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> 
 
 
 class Front:
-    """A WSGI application around another. `errors_at` tells how errors are told at a path, `on_refusal` is told of what
-    is refused here: the error, the id that the caller sees, the environ."""
+    """A WSGI application around another. `errors_at` gives the format of errors at a path; `on_refusal` is called with
+    what is refused here: the error, the id that the caller sees, the environ."""
 
     def __init__(
         self,

@@ -200,8 +200,8 @@ def read_chunked(source: ByteSource, cap: int, grow: Callable[[int], object] = i
 def take_chunks(
     source: ByteSource, cap: int, write: Callable[[bytes], object], grow: Callable[[int], object] = int
 ) -> None:
-    """Give a chunked body (RFC 9112, 7.1) to `write`, extensions and trailers dropped; `grow` is told of the bytes of
-    each chunk before they are taken. RequestTooLarge over `cap` bytes."""
+    """Give a chunked body (RFC 9112, 7.1) to `write`, extensions and trailers dropped; `grow` is called with the size
+    of each chunk before it is taken. RequestTooLarge over `cap` bytes."""
     taken = count = 0
     while size := _read_chunk_size(source.take_line(CHUNK_LINE_BYTES)):
         taken += size

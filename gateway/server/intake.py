@@ -34,7 +34,7 @@ class BodyBudget:
 
 
 class HeldBody:
-    """What one request holds. `ask` tells whose it is, by its head; it is asked, and may refuse, once the request holds
+    """What one request holds. `ask` shows whose it is, by its head; it is asked, and may refuse, once the request holds
     more than `free` bytes."""
 
     __slots__ = ("_bodies", "_ask", "_free", "_owner", "_size")

@@ -56,7 +56,7 @@ class Master(Arbiter):
             sys.exit(1)
         super().start()
         if self._accepted().problems:
-            self._tell_refused("at this start", self._accepted().problems)
+            self._log_refused("at this start", self._accepted().problems)
 
     # Workers.
 
@@ -120,7 +120,7 @@ class Master(Arbiter):
             accepted.check_files()
         except SettingsError as error:
             accepted.refuse(error)
-            self._tell_refused("noticed as a worker starts", str(error).splitlines())
+            self._log_refused("noticed as a worker starts", str(error).splitlines())
             return
         self.log.info("The catalogue's files have changed; SIGHUP puts them in force")
 
@@ -133,7 +133,7 @@ class Master(Arbiter):
             waiting = accepted.renew()
         except SettingsError as error:
             self._files = accepted.fingerprint(self._accepted().settings)
-            self._tell_refused("by SIGHUP", str(error).splitlines())
+            self._log_refused("by SIGHUP", str(error).splitlines())
             return
         self._files = accepted.fingerprint(self._accepted().settings)
         if waiting:
@@ -175,7 +175,7 @@ class Master(Arbiter):
             except queue.Empty:
                 return False
 
-    def _tell_refused(self, when: str, problems: list[str] | tuple[str, ...]) -> None:
+    def _log_refused(self, when: str, problems: list[str] | tuple[str, ...]) -> None:
         """The operator reads what is wrong and what to do; workers say the same to probes, without the details."""
         self.log.error(
             "Refused %s: %s. What was in force stays so. To see all: python -m gateway.manage config check",

@@ -52,7 +52,7 @@ class Stall:
 
 
 def queued(sock: int) -> int:
-    """Bytes that the kernel holds until the other side confirms them; 0 where the system does not tell."""
+    """Bytes that the kernel holds until the other side confirms them; 0 where the system does not report it."""
     try:
         return int(INTEGER.unpack(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(INTEGER.size)))[0])
     except OSError:

@@ -65,7 +65,7 @@ class Watchdog:
             self._timer = None
 
     def gauges(self) -> Gauges:
-        """What is known now: name → (what it tells, value)."""
+        """What is known now: name → (what it means, value)."""
         return {
             "loop_lag_seconds": ("Longest wait for the event loop in the last half to whole minute.", max(self._lags)),
             "loop_busy_seconds": ("Most CPU time in one turn of the event loop, as long.", max(self._busy)),
@@ -87,9 +87,9 @@ class Watchdog:
         if lag >= self._limit_s:
             self._held += 1
             self._held_s += lag
-            self._tell(now, lag, busy, holder)
+            self._log_hold(now, lag, busy, holder)
 
-    def _tell(self, now: float, lag: float, busy: float, holder: str) -> None:
+    def _log_hold(self, now: float, lag: float, busy: float, holder: str) -> None:
         if now - self._logged_at < LOG_EVERY_S:
             self._unlogged += 1
             return
@@ -143,7 +143,7 @@ def _sender_of(head: Any) -> Any:
 
 
 def read_resident() -> float:
-    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    """Bytes of memory that this process holds; 0 where the system does not report it."""
     try:
         return float(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

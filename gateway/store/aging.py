@@ -14,7 +14,7 @@ ROUND_STEPS = 500
 PAUSE_S = 0.02
 WEEKS_FROM_DAYS = 60  # what is kept for longer lies in partitions of a week, else of a day
 
-Wanted = Callable[[], bool]
+GoOn = Callable[[], bool]
 
 
 class AgingTables:
@@ -29,19 +29,19 @@ class AgingTables:
         self._database, self._keep_days, self._step = database, keep_days, step
         self.partitions = [Partitions(database, table, keys, width_us) for table, keys in tables.items()]
 
-    def purge(self, now_us: int, wanted: Wanted = lambda: True) -> int:
+    def purge(self, now_us: int, go_on: GoOn = lambda: True) -> int:
         """One round: partitions are kept ready, old ones are dropped, what is left goes row by row; how many of these.
         Safe to repeat. Unavailable: the next round does it."""
         for partitions in self.partitions:
-            partitions.keep_ready(wanted)
+            partitions.keep_ready(go_on)
         if not self._keep_days:
             return 0
         oldest, gone = id_at(now_us - self._keep_days * DAY_US), 0
         for partitions in self.partitions:
-            self._drop(partitions, oldest, wanted)
+            self._drop(partitions, oldest, go_on)
         least = self._least(oldest)
         for _ in range(ROUND_STEPS):
-            count = self._database.write(lambda: self._step(least)) if wanted() else 0
+            count = self._database.write(lambda: self._step(least)) if go_on() else 0
             gone += count
             if count < STEP_ROWS:
                 break
@@ -54,8 +54,8 @@ class AgingTables:
         apart = [one.high for one in ranges if one.high is not None and one.name.endswith(("_first", "_past"))]
         return min([oldest, *apart]) if apart or not ranges else b""
 
-    def _drop(self, partitions: Partitions, oldest: bytes, wanted: Wanted) -> None:
+    def _drop(self, partitions: Partitions, oldest: bytes, go_on: GoOn) -> None:
         for one in partitions.ended(oldest):
-            if not wanted():
+            if not go_on():
                 return
             self._database.write(partial(partitions.drop, one), patient=True)

@@ -46,16 +46,16 @@ class Documents:
         """Whether there was one, live or not."""
         return self._change("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))
 
-    def sweep(self, bounds: Mapping[str, int], wanted: Callable[[], bool] = lambda: True) -> int:
+    def sweep(self, bounds: Mapping[str, int], go_on: Callable[[], bool] = lambda: True) -> int:
         """Delete what expired and, by kind, the soonest to expire above `bounds` documents; how many went.
 
-        Small transactions, so that no other writer waits long, while it is `wanted`.
+        Small transactions, so that no other writer waits long, while `go_on` says so.
         """
-        gone = self._repeat("WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None, wanted)
+        gone = self._repeat("WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None, go_on)
         for kind, bound in bounds.items():
             excess = self._count(kind) - bound
             if excess > 0:
-                gone += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess, wanted)
+                gone += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess, go_on)
         return gone
 
     def _fetch(self, kind: str, key: str) -> tuple | None:
@@ -74,13 +74,13 @@ class Documents:
         sql = "SELECT count(*) FROM document WHERE kind = ?"
         return self._database.report(lambda: self._database.execute(sql, (kind,)).fetchone()[0])
 
-    def _repeat(self, where: str, params: tuple, most: int | None, wanted: Callable[[], bool]) -> int:
+    def _repeat(self, where: str, params: tuple, most: int | None, go_on: Callable[[], bool]) -> int:
         gone = 0
         for _ in range(SWEEP_BATCHES):
             size = SWEEP_ROWS if most is None else min(SWEEP_ROWS, most - gone)
             count = self._delete(where.format(now=self._database.moment_sql()), (*params, size))
             gone += count
-            if count < SWEEP_ROWS or not wanted():
+            if count < SWEEP_ROWS or not go_on():
                 break
         return gone
 

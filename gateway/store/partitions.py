@@ -59,12 +59,12 @@ class Partitions:
         self._database, self.table, self._keys = database, table, tuple(keys)
         self._width_us = max(DAY_US, width_us // DAY_US * DAY_US)
 
-    def keep_ready(self, wanted: Callable[[], bool] = lambda: True) -> None:
+    def keep_ready(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Convert the table if it is not in partitions yet, and have the next range ready before it begins."""
         if self._database.kind != "postgresql":
             return
         if not self.exist():
-            self._convert(wanted)
+            self._convert(go_on)
         elif self._is_short():
             self._database.write(self._extend, patient=True)
 
@@ -107,7 +107,7 @@ class Partitions:
             self._run(f"CREATE TABLE {past} (LIKE {self.table} INCLUDING DEFAULTS)")
         self._attach(past, b"", high)
 
-    def _convert(self, wanted: Callable[[], bool]) -> None:
+    def _convert(self, go_on: Callable[[], bool]) -> None:
         """Make the table the first partition of a new one of its name."""
         sql = f"SELECT 1 FROM {self.table} OFFSET {SMALL_ROWS} LIMIT 1"
         now_us = self._database.now_us()
@@ -115,7 +115,7 @@ class Partitions:
             bound = self._bound_after(now_us)
         else:
             bound = self._checked_bound(now_us)
-            if not wanted():
+            if not go_on():
                 return
         self._database.write(lambda: self._exchange(bound), patient=True)
 

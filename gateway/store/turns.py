@@ -107,14 +107,14 @@ class Turns:
 
         self._database.write(work)
 
-    def sweep(self, wanted: Callable[[], bool] = lambda: True) -> int:
+    def sweep(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Remove turns that are past their end and that no later one needs; how many. In small transactions, while
-        it is `wanted`."""
+        `go_on` says so."""
         gone = 0
         for _ in range(SWEEP_BATCHES):
             count = self._database.write(self._sweep)
             gone += count
-            if not count or not wanted():
+            if not count or not go_on():
                 break
         return gone
 

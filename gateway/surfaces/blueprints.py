@@ -70,12 +70,12 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
 def _noticed(handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str]]) -> Callable[[Inbound], Outbound]:
     """`handle` whose every answer tells that the operation is deprecated."""
 
-    def handle_and_tell(inbound: Inbound) -> Outbound:
+    def handle_deprecated(inbound: Inbound) -> Outbound:
         outbound = handle(inbound)
         outbound.headers = [*outbound.headers, *notices]
         return outbound
 
-    return handle_and_tell
+    return handle_deprecated
 
 
 def name_of(operation: Operation) -> str:

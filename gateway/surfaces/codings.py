@@ -38,7 +38,7 @@ def decode_body(
     body: bytes, coding: str, max_body: int, run: Run | None = None, grow: Callable[[int], object] = int
 ) -> bytes:
     """Undo Content-Encoding `coding`; never more than `max_body` bytes are made. What is long goes on in `run`, part
-    by part; `grow` is told of the bytes that were made and may raise.
+    by part; `grow` is called with the bytes that were made and may raise.
 
     RequestTooLarge; UnsupportedMediaType for another coding; InvalidRequest for a broken one or too many members.
     """

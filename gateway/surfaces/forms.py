@@ -27,7 +27,7 @@ class FormLimits:
 
 @dataclass(frozen=True, slots=True)
 class FormFile:
-    """A file of a form. `filename` and `content_type` are what the caller says: neither tells what it really is."""
+    """A file of a form. `filename` and `content_type` are what the caller says: neither says what it really is."""
 
     name: str
     filename: str

@@ -1,4 +1,4 @@
-"""The gate: before the body of a request is taken in or unpacked, its head tells whose it is.
+"""The gate: before the body of a request is taken in or unpacked, its head shows whose it is.
 
 Bodies that are short and plain pass without: they cost less than the look. All others need a valid API key or a live
 session, whatever they are for, so that nobody unknown makes this process hold or work on more than a few kilobytes.

@@ -21,7 +21,7 @@ from gateway.telemetry.gauges import INSTALLATION, SHARED, merge
 PREFIX = "llmgateway_"
 # What a call to a provider is counted by.
 PLACE = ("provider", "model", "operation")
-# Name → (what it tells, its labels).
+# Name → (what it means, its labels).
 COUNTERS = {
     "requests_total": ("Answers by operation and status.", ("operation", "status")),
     "errors_total": ("Requests that were refused or failed, by operation and kind.", ("operation", "kind")),

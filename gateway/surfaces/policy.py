@@ -15,7 +15,7 @@ POLICY: tuple[tuple[str, tuple[str, ...]], ...] = (
             "for the same condition.",
             "Not breaking, so be ready for them: new operations, new optional members of requests, new members of "
             "answers and of `details`, new headers, new values of enumerations in answers, new error codes for "
-            "conditions that were not told apart, another order of members, longer ids.",
+            "conditions that were not distinguished, another order of members, longer ids.",
         ),
     ),
     (
@@ -30,7 +30,7 @@ POLICY: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "Models",
         (
-            "Models end on their maker's dates. They stay in the model list with `deprecated_at` and "
+            "Models end on their vendor's dates. They stay in the model list with `deprecated_at` and "
             "`deactivated_at`; a deactivated one is a 400 with the code `model_deactivated`.",
         ),
     ),

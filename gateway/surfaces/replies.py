@@ -91,13 +91,13 @@ def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, req
 
 
 def crashed(inbound: Inbound, error: BaseException, request_id: str = "") -> GatewayError:
-    """What the caller is told of an unexpected exception, which is logged."""
+    """What the caller is called with an unexpected exception, which is logged."""
     log.error("%s %s failed: request %s", inbound.method, inbound.path, request_id, exc_info=error)
     return Internal("Something went wrong on our side; the operator's log has the cause.")
 
 
 def deprecation_headers(deprecated: Deprecated) -> list[tuple[str, str]]:
-    """`Deprecation` (RFC 9745), `Sunset` (RFC 8594) once an end is set, and the `Link` that tells what to do: to what
+    """`Deprecation` (RFC 9745), `Sunset` (RFC 8594) once an end is set, and the `Link` that says what to do: to what
     to use instead, else to the policy."""
     headers = [("Deprecation", f"@{int(_midnight(deprecated.since).timestamp())}")]
     if deprecated.sunset:

@@ -55,12 +55,12 @@ class Alerts:
                 self._documents.put_if_absent(KIND, f"{hook.id}:{event['id']}", orjson.dumps(waiting), KEPT_S)
             self._noted.popleft()
 
-    def deliver(self, wanted: Callable[[], bool] = lambda: True) -> None:
+    def deliver(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Send what is due. Unavailable when the store is away."""
         now = self._clock.now_us()
         entries = [(key, orjson.loads(value)) for key, value in self._documents.entries(KIND)]
         for key, waiting in [one for one in entries if 0 < one[1].get("due", 0) <= now][:AT_ONCE]:
-            if not wanted():
+            if not go_on():
                 return
             self._try(key, waiting)
 

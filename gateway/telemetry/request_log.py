@@ -101,9 +101,9 @@ class RequestLog:
         for kind, count in flood.items():
             self._write(kind._replace(request=bytes.fromhex(ids.new_hex()), requests=count), {})
 
-    def purge(self, wanted: Callable[[], bool] = lambda: True) -> int:
+    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
         """Forget the entries that are older than the days they are kept; how many. Unavailable: the next round does."""
-        return self._tables.purge(self._clock.now_us(), wanted)
+        return self._tables.purge(self._clock.now_us(), go_on)
 
     def _refused(self, finished: FinishedRequest, caller: Caller) -> None:
         if self._may_write(caller.key_id):
@@ -122,7 +122,7 @@ class RequestLog:
     def _count(self, finished: FinishedRequest, caller: Caller) -> None:
         code = finished.error.code if finished.error is not None else ""
         kind = LogEntry(
-            bytes(16), *billing_identity_of(caller).ids, 1, *_told(finished), "", "", _clean(code)[:64] or None
+            bytes(16), *billing_identity_of(caller).ids, 1, *_measured(finished), "", "", _clean(code)[:64] or None
         )
         if kind in self._flood or len(self._flood) < KINDS:
             self._flood[kind] = self._flood.get(kind, 0) + 1
@@ -146,7 +146,7 @@ def _entry_of(finished: FinishedRequest, caller: Caller, tags: Mapping[str, str]
         bytes.fromhex(finished.request_id),
         *billing_identity_of(caller).ids,
         1,
-        *_told(finished),
+        *_measured(finished),
         "" if finished.attempts else _clean(_asked(finished))[:255],
         context.source if context is not None else "",
         None if error is None else _clean(error.code)[:64],
@@ -155,7 +155,7 @@ def _entry_of(finished: FinishedRequest, caller: Caller, tags: Mapping[str, str]
     )
 
 
-def _told(finished: FinishedRequest) -> tuple[int, str, str]:
+def _measured(finished: FinishedRequest) -> tuple[int, str, str]:
     """Status, operation and path."""
     context = finished.context
     operation = context.operation if context is not None else ""

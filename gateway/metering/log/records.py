@@ -49,11 +49,11 @@ class LoggedRequest:
 
     @property
     def owner(self) -> Owner:
-        told = self._told
+        told = self._fullest
         return Owner(told.organization, told.project, told.api_key, told.member)
 
     @property
-    def _told(self) -> UsageRecord | LogEntry | LogInfo:
+    def _fullest(self) -> UsageRecord | LogEntry | LogInfo:
         """What tells of the request as a whole."""
         told = self.attempts[0] if self.attempts else self.entry or self.payload
         assert told is not None
@@ -71,7 +71,7 @@ class LoggedRequest:
 
     @property
     def operation(self) -> str:
-        return self._told.operation
+        return self._fullest.operation
 
     @property
     def path(self) -> str:
@@ -82,7 +82,7 @@ class LoggedRequest:
     @property
     def asked(self) -> str:
         """The model as the caller wrote it."""
-        return self._told.asked
+        return self._fullest.asked
 
     @property
     def source(self) -> str:

@@ -21,11 +21,11 @@ WHERE series = ? AND owner IN ({{marks}}) AND hour >= ? AND hour < ? GROUP BY se
 """
 
 
-def sum_up(database: Database, state: State, now_hour: int, wanted: Callable[[], bool]) -> None:
+def sum_up(database: Database, state: State, now_hour: int, go_on: Callable[[], bool]) -> None:
     """Make the days that are over and not made, or were touched since."""
     end = (now_hour - AFTER_HOURS) // HOURS
     for day in database.report(partial(_list_days, database, state, end)):
-        if not wanted():
+        if not go_on():
             return
         _make(database, day)
     if state.days_through < end:

@@ -37,7 +37,7 @@ ATTEMPTS = 20
 
 log = logging.getLogger(__name__)
 
-Wanted = Callable[[], bool]
+GoOn = Callable[[], bool]
 
 
 def forever() -> bool:
@@ -51,21 +51,21 @@ class Rollups:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def advance(self, wanted: Wanted = forever, lag_us: int = LAG_US) -> None:
-        """One round: everything that was posted until `lag_us` ago; asks `wanted` between its steps."""
+    def advance(self, go_on: GoOn = forever, lag_us: int = LAG_US) -> None:
+        """One round: everything that was posted until `lag_us` ago; asks `go_on` between its steps."""
         state = self._state()
         now_us = self._database.now_us()
-        state = self._count_new(state, now_us - lag_us, wanted)
-        state = self._fill(state, now_us - lag_us, wanted)
-        if state.filling or not wanted():
+        state = self._count_new(state, now_us - lag_us, go_on)
+        state = self._fill(state, now_us - lag_us, go_on)
+        if state.filling or not go_on():
             return
         state = late.look_again(self._database, state)
         for hour, low, high in late.list_dirty(self._database):
-            if not wanted():
+            if not go_on():
                 return
             state = self._compute_hour(state, hour, low, high)
             pause(REST_S)
-        days.sum_up(self._database, state, hour_of(now_us), wanted)
+        days.sum_up(self._database, state, hour_of(now_us), go_on)
 
     def catch_up(self) -> None:
         """Everything that is in the store, however long it takes (commands, and whoever compares)."""
@@ -105,9 +105,9 @@ class Rollups:
         assert made is not None
         return made
 
-    def _count_new(self, state: State, until_us: int, wanted: Wanted) -> State:
+    def _count_new(self, state: State, until_us: int, go_on: GoOn) -> State:
         """Rows posted since the watermark, batch by batch."""
-        while state.watermark < until_us and wanted():
+        while state.watermark < until_us and go_on():
             start_us = state.watermark
             end_us = self._database.report(partial(self._end_of_batch, start_us, until_us))
             purged = bytes.fromhex(state.purged)
@@ -133,10 +133,10 @@ class Rollups:
         groups, retried = sum_rows(self._database, "w.posted_at >= ? AND w.posted_at < ?", params, end_us, purged)
         return groups, sum_outrun(self._database, start_us, end_us, purged) if retried else []
 
-    def _fill(self, state: State, until_us: int, wanted: Wanted) -> State:
+    def _fill(self, state: State, until_us: int, go_on: GoOn) -> State:
         """One pass over the rows that were there when rollups began, in the order of request ids. What is posted
         meanwhile is counted in between."""
-        while state.filling and wanted():
+        while state.filling and go_on():
             last = bytes.fromhex(state.filled or "")
             end = self._database.report(partial(self._end_of_range, last))
             condition, params = "w.request > ? AND w.posted_at < ?", [last, state.fill_until]
@@ -146,7 +146,7 @@ class Rollups:
                 partial(sum_rows, self._database, condition, params, state.fill_until, bytes.fromhex(state.purged))
             )
             state = self._add(state, groups, {"filled": None if end is None else end.hex()})
-            state = self._count_new(state, until_us, wanted)
+            state = self._count_new(state, until_us, go_on)
             pause(REST_S)
         return state
 

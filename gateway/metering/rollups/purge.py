@@ -7,7 +7,7 @@ from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.errors import Unavailable
 from gateway.metering.models import CREDITS
 from gateway.metering.rollups.fold import Names, fold
-from gateway.metering.rollups.job import Wanted, forever, places_of
+from gateway.metering.rollups.job import GoOn, forever, places_of
 from gateway.metering.rollups.rows import HEX, sum_rows
 from gateway.metering.rollups.table import (
     COLUMNS,
@@ -76,9 +76,9 @@ class UsagePurge:
         self.partitions = Partitions(database, "usage", ("request", "attempt", "kind"), width_us)
         self._marked = marked
 
-    def run(self, wanted: Wanted = forever) -> int:
+    def run(self, go_on: GoOn = forever) -> int:
         """One round; how many rows went. Unavailable when the store is away or busy: the next round goes on."""
-        self.partitions.keep_ready(wanted)
+        self.partitions.keep_ready(go_on)
         state = self._database.read(lambda: read_state(self._database))
         now_us = self._database.now_us()
         # While attempts of a day wait to be counted, no earlier ones of their requests may go.
@@ -87,10 +87,10 @@ class UsagePurge:
         cut = id_at(now_us - self._days * DAY_US)
         gone = 0
         for partition in self.partitions.ended(cut):
-            if not wanted():
+            if not go_on():
                 return gone
             gone += self._drop(partition)
-        return gone + self._delete(self._least(cut), wanted)
+        return gone + self._delete(self._least(cut), go_on)
 
     def _least(self, cut: bytes) -> bytes:
         """Up to where rows go one by one: what lies in ordinary partitions waits for those to end."""
@@ -99,10 +99,10 @@ class UsagePurge:
                 return min(cut, one.high)
         return b"" if self.partitions.exist() else cut
 
-    def _delete(self, cut: bytes, wanted: Wanted) -> int:
+    def _delete(self, cut: bytes, go_on: GoOn) -> int:
         gone = 0
         for _ in range(ROUND_STEPS):
-            if not wanted():
+            if not go_on():
                 break
             start = self._clock.monotonic()
             count = self._step(cut)

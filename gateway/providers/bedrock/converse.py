@@ -14,7 +14,7 @@ from gateway.neutral.events import Batch
 from gateway.providers.bedrock.failures import http_failure
 from gateway.providers.bedrock.reply import DIALECT, read_result
 from gateway.providers.bedrock.request import write_body
-from gateway.providers.bedrock.signing import Scope, read_access_key, sign
+from gateway.providers.bedrock.signing import CredentialScope, read_access_key, sign
 from gateway.providers.bedrock.stream import BedrockStreamReader
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
@@ -80,7 +80,7 @@ class BedrockConverse:
         key = read_access_key(secret)
         if key is None:
             return {**headers, "authorization": f"Bearer {secret}"}
-        scope = Scope(region_of(url, target), SERVICE, self._clock.now())
+        scope = CredentialScope(region_of(url, target), SERVICE, self._clock.now())
         return sign(method, url, headers, body, key, scope)
 
 

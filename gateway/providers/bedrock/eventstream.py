@@ -34,11 +34,11 @@ class Frame(NamedTuple):
 class FrameReader:
     """An incremental reader; it checks both sums of every frame."""
 
-    __slots__ = ("_held", "_needed", "_told")
+    __slots__ = ("_held", "_needed", "_warned")
 
     def __init__(self) -> None:
         self._held = bytearray()
-        self._told = False
+        self._warned = False
         self._needed = 0  # the size of the frame that is held in part, once it is known
 
     @property
@@ -57,8 +57,8 @@ class FrameReader:
         if held:
             held += piece
             if len(held) < self._needed:
-                if len(held) > LONG and not self._told:
-                    self._told = True
+                if len(held) > LONG and not self._warned:
+                    self._warned = True
                     raise LongEvent
                 return []
             data = bytes(held)

@@ -86,7 +86,7 @@ def read_tier(wire: dict[str, Any]) -> str:
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A TokenUsage as disjoint counts; writes without a lifetime count for five minutes. None when it tells none."""
+    """A TokenUsage as disjoint counts; writes without a lifetime count for five minutes. None when it reports none."""
     if not isinstance(wire, dict) or "inputTokens" not in wire:
         return None
     written = read_count(wire.get("cacheWriteInputTokens"))

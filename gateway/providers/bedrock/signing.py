@@ -23,7 +23,7 @@ class AccessKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class CredentialScope:
     """What a signature is good for."""
 
     region: str
@@ -46,7 +46,9 @@ def read_access_key(text: str) -> AccessKey | None:
     return AccessKey(*parts)
 
 
-def sign(method: str, url: str, headers: dict[str, str], body: bytes, key: AccessKey, scope: Scope) -> dict[str, str]:
+def sign(
+    method: str, url: str, headers: dict[str, str], body: bytes, key: AccessKey, scope: CredentialScope
+) -> dict[str, str]:
     """`headers` (lower-case names) and those of the signature, which covers all of them, the host, URL and body."""
     signed = {**headers, "x-amz-date": scope.stamp}
     if key.session:
@@ -88,7 +90,7 @@ def _canonical(method: str, url: str, headers: dict[str, str], body: bytes) -> s
     )
 
 
-def _derive(secret: str, scope: Scope) -> bytes:
+def _derive(secret: str, scope: CredentialScope) -> bytes:
     key = f"AWS4{secret}".encode()
     for step in (scope.stamp[:8], scope.region, scope.service, "aws4_request"):
         key = hmac.new(key, step.encode(), hashlib.sha256).digest()

@@ -1,6 +1,6 @@
 """Messages in the roles and blocks of the format.
 
-Wire facts: Cohere API reference, v2/chat, messages; guide, tool use (a turn with calls tells its plan); guide,
+Wire facts: Cohere API reference, v2/chat, messages; guide, tool use (a turn with calls reports its plan); guide,
 reasoning (thinking blocks go back with the turn that they belong to).
 """
 

@@ -28,7 +28,7 @@ class CohereEmbeddings:
     waits = False
 
     def write(self, request: EmbeddingsRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for token numbers, which are another maker's."""
+        """The call built from the neutral form; NotSupported for token numbers, which are another vendor's."""
         wanted: EmbeddingsInput = request.content()
         if request.token_ids:
             raise NotSupported("This model takes texts, no token numbers.", param="input", code="unsupported_input")

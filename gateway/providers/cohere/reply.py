@@ -71,7 +71,7 @@ def read_call(wire: dict[str, Any]) -> ToolCall:
 
 
 def read_sources(citation: dict[str, Any]) -> tuple[Source, ...]:
-    """The sources of one citation: a page where the document or the tool's output tells its address."""
+    """The sources of one citation: a page where the document or the tool's output reports its address."""
     start, end = citation.get("start"), citation.get("end")
     place = (start, end) if type(start) is int and type(end) is int else (-1, -1)
     return tuple(_read_source(one, word(citation.get("text")), place) for one in citation.get("sources") or ())

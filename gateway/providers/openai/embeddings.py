@@ -18,7 +18,7 @@ from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/embeddings"
-COMPATIBLE = "compatible"  # the quirk of servers other than the format's own maker: numbers are what they all have
+COMPATIBLE = "compatible"  # the quirk of servers other than the format's own vendor: numbers are what they all have
 
 
 class OpenAIEmbeddings:

@@ -47,7 +47,7 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 
 
 def read_usage(wire: Wire) -> Usage | None:
-    """The usage of a response, the tools that its provider ran included; None when it tells none."""
+    """The usage of a response, the tools that its provider ran included; None when it reports none."""
     usage = dialect.read_usage(wire.get("usage"))
     tools = dialect.count_tools(wire) if isinstance(wire.get("output"), list) else {}
     return usage if usage is None or not tools else structs.replace(usage, **tools)

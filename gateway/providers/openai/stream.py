@@ -228,7 +228,7 @@ class ChatStreamReader:
     def _number(self, wire: dict[str, Any], call: dict[str, Any]) -> tuple[_Call, bool]:
         """The call that a delta belongs to, and whether it begins it; writes its index and id into the delta.
 
-        Calls are told apart by index. Servers that leave the index out, or say 0 of every call, begin another call
+        Calls are distinguished by index. Servers that leave the index out, or say 0 of every call, begin another call
         with a name and an id that are new; ids that change without a name are noise.
         """
         choice = self._choice(wire)

@@ -38,7 +38,7 @@ FileData = str | DataFile | UrlFile | TextFile | ReferenceFile
 
 
 class PromptPart(Shape, tag_field="type", kw_only=True):
-    """A part of a message, told apart by `type`. `options` are the caller's, by namespace."""
+    """A part of a message, distinguished by `type`. `options` are the caller's, by namespace."""
 
     options: Any = field(default=None, name="providerOptions")
 
@@ -170,7 +170,7 @@ class ToolResultPart(PromptPart, tag="tool-result"):
 
 
 class Message(Shape, tag_field="role", kw_only=True):
-    """A message, told apart by `role`."""
+    """A message, distinguished by `role`."""
 
     options: Any = field(default=None, name="providerOptions")
 

@@ -21,8 +21,8 @@ class _Search(Struct, eq=False):
 
 
 class SearchOrder:
-    """Takes what a stream tells of searches, gives parts. Without a `name` that the caller bound only sources are told,
-    since clients fail at calls of tools that they did not define."""
+    """Takes what a stream reports of searches, gives parts. Without a `name` that the caller bound only sources are
+    shown, since clients fail at calls of tools that they did not define."""
 
     def __init__(self, request_id: str, name: str) -> None:
         self._request_id = request_id
@@ -44,7 +44,7 @@ class SearchOrder:
     def end(self, block: int) -> list[Json]:
         """The block is whole."""
         known = self._known.get(block)
-        return self._tell_call(known) if known is not None else []
+        return self._write_call(known) if known is not None else []
 
     def found(self, body: Json) -> list[Json]:
         """A provider's own block with what a search found; nothing for any other block."""
@@ -55,7 +55,7 @@ class SearchOrder:
     def cite(self, source: Source, beside: list[Source]) -> list[Json]:
         """A source, after the calls and results of all searches so far; `beside` came at the same time."""
         if not self._known:
-            # A provider that tells its sources alone searched all the same.
+            # A provider that reports its sources alone searched all the same.
             self._known[-1] = _Search(f"search_{self._request_id}")
         parts = self._answer_all(searches.found_of(beside))
         ident = f"src_{self._request_id}_{self._cited}"
@@ -73,11 +73,11 @@ class SearchOrder:
     def _answer(self, known: _Search, pages: list[Json]) -> list[Json]:
         if known.answered:
             return []
-        parts = self._tell_call(known)
+        parts = self._write_call(known)
         known.answered = True
         return [*parts, searches.write_result(known.id, self._name, pages)] if self._name else []
 
-    def _tell_call(self, known: _Search) -> list[Json]:
+    def _write_call(self, known: _Search) -> list[Json]:
         if known.called or not self._name:
             return []
         known.called = True

@@ -1,4 +1,4 @@
-"""A neutral answer as the body of a generate call, and what streams tell in the same way."""
+"""A neutral answer as the body of a generate call, and what streams say in the same way."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -146,7 +146,7 @@ class _Content:
     def _write_text(self, part: Text, sources: list[Source]) -> list[Json]:
         content: list[Json] = []
         if part.sources and not self._searched:
-            # A provider that tells its sources alone searched all the same.
+            # A provider that reports its sources alone searched all the same.
             content += self._write_search(f"search_{self._request_id}", "", searches.found_of(sources))
         for source in part.sources:
             content.append(searches.write_source(source, f"src_{self._request_id}_{self._sources}"))

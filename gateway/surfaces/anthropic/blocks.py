@@ -34,7 +34,7 @@ class TextSource(Shape, tag_field="type", tag="text"):
 
 
 class Block(Shape, tag_field="type"):
-    """A block of a message's content, told apart by `type`."""
+    """A block of a message's content, distinguished by `type`."""
 
 
 class TextBlock(Block, tag="text"):

@@ -1,7 +1,7 @@
 """Reasoning and marks of other vendors in the one opaque member that every client of the format sends back.
 
 A token is the `signature` of a thinking block: "gw1." and the base64 of a JSON list [what, vendor, signature, sealed,
-ident, summary]. `what` tells whose it is: "" reasoning; "call:<id>" the mark of a tool call; "text" that of the text
+ident, summary]. `what` shows whose it is: "" reasoning; "call:<id>" the mark of a tool call; "text" that of the text
 before it, "next" that of the text behind it.
 """
 

@@ -17,7 +17,7 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
 class Message(Shape, tag_field="role"):
-    """A message, told apart by `role`."""
+    """A message, distinguished by `role`."""
 
     content: str | Blocks
 

@@ -271,7 +271,7 @@ def _family(writer: _Writer) -> type:
 
 
 class BlockOrder:
-    """Takes events of blocks, gives frames. `called` tells whether the caller has a tool to run.
+    """Takes events of blocks, gives frames. `called` says whether the caller has a tool to run.
 
     The signature of a text goes out ahead of the next block. That of the last text is left out: clients take the last
     block for the answer, and no vendor insists on it (Google, "Thought signatures": only those of calls are checked).

@@ -21,7 +21,7 @@ from gateway.money import format_usd
 
 # There are no plans to buy: whoever runs the installation decides what is possible.
 PLAN = "self-hosted"
-# Clients know active, inactive and deleted; `state` tells why a key is refused.
+# Clients know active, inactive and deleted; `state` says why a key is refused.
 KEY_STATUS = {"expired": "inactive", "revoked": "inactive"}
 CLIENT_MARKERS = {"client": "client-managed"}
 READ_MARKERS = {"client-managed": "client"}

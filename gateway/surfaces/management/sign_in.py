@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.admin.sign_in import Pending
+from gateway.admin.sign_in import PendingSignIn
 from gateway.errors import Unauthenticated
 from gateway.services import Services
 from gateway.surfaces.http import Inbound, Operation, Outbound
@@ -55,7 +55,7 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
     given = read_body(SignIn, inbound)
     door, place = services.management.sign_in, place_of(inbound)
     found = door.begin(given["email"], given["password"], place)
-    if isinstance(found, Pending):
+    if isinstance(found, PendingSignIn):
         if "code" not in given:
             text = "This account has a second factor: send its code, or a recovery code, as `code` as well."
             raise Unauthenticated(text, code="second_factor_required")

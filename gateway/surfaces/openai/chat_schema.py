@@ -32,7 +32,7 @@ class Breakpoint(Shape):
 
 
 class Part(Shape, tag_field="type"):
-    """A part of a message's content, told apart by `type`."""
+    """A part of a message's content, distinguished by `type`."""
 
 
 class TextPart(Part, tag="text"):
@@ -103,7 +103,7 @@ class CustomCall(Struct, tag_field="type", tag="custom", gc=False):
 
 
 class Message(Shape, tag_field="role"):
-    """A message, told apart by `role`. `content` UNSET was absent, None was null."""
+    """A message, distinguished by `role`. `content` UNSET was absent, None was null."""
 
     content: str | Parts | None | UnsetType = UNSET
 

@@ -40,7 +40,7 @@ END = b"}\n\n"
 
 
 class ChatFacts(Interface):
-    """What a reply tells beside the answer itself.
+    """What a reply says beside the answer itself.
 
     `answer_id` is "chatcmpl-…", `created` seconds since the epoch. `served` (provider/model, with :region when one was
     chosen) is asked for when the first piece of the answer is there; the rest once the upstream's own end was read
@@ -269,7 +269,7 @@ class _Stream:
         """A piece of a tool call; calls are numbered in the order in which they begin, block for block."""
         key, inner = (event.choice, event.block), "input" if event.custom else "arguments"
         if event.executed or key in self._hidden:
-            # Only the first piece tells who runs the call.
+            # Only the first piece names who runs the call.
             self._hidden.add(key)
             return b""
         place = self._calls.get(key)

@@ -152,7 +152,7 @@ class _Stream:
 
 
 class PromptStream(_Stream):
-    """The stream of one prompt of several. `tail` is what tells its usage; None until it has ended well."""
+    """The stream of one prompt of several. `tail` is what reports its usage; None until it has ended well."""
 
     def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int) -> None:
         super().__init__(facts, echo, unfence, first)
@@ -194,7 +194,7 @@ class _Plain:
 
 class _Unfenced:
     """Text without the Markdown fence that a chat model may put around it: what could be one is held back until it is
-    told apart."""
+    distinguished."""
 
     echo = ""
 

@@ -7,7 +7,7 @@ import orjson
 
 Json = dict[str, Any]
 
-# Words that are told apart by no reader, whatever their case.
+# Words that are distinguished by no reader, whatever their case.
 WORDS = ("tool_choice", "reasoning_effort", "effort", "verbosity", "service_tier", "routing")
 CHOICES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
 # Parts of the content as the Responses format names them, and the member that has the text.

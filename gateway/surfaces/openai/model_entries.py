@@ -232,7 +232,7 @@ def _entry(
 
 
 def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> dict[str, Any]:
-    """service.md "Provider mapping entry", and the region that tells variants apart."""
+    """service.md "Provider mapping entry", and the region that distinguishes variants."""
     provider = catalogue.providers[mapping.provider]
     return {
         "providerId": mapping.provider,

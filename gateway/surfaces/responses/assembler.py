@@ -1,4 +1,4 @@
-"""Neutral events as Responses output items, with the stream events that tell how each item grows.
+"""Neutral events as Responses output items, with the stream events that show how each item grows.
 
 Wire facts: order and members of the events in openai/types/responses/response_*_event.py. Items may be open side by
 side (parallel tool calls); text and reasoning close when another block begins.

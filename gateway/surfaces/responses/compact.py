@@ -38,7 +38,7 @@ def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tupl
     if not found:
         raise invalid("input", "it is empty and continues no other response")
     whole = schema.ResponsesBody(model=body.model, instructions=body.instructions)
-    record = "\n\n".join(_tell(message) for message in decode_conversation(whole, found, []).messages)
+    record = "\n\n".join(_transcript_of(message) for message in decode_conversation(whole, found, []).messages)
     request = ChatRequest(
         requested_model=body.model,
         requirements=Requirements(prompt_bytes=len(TASK) + len(record.encode("utf-8", "replace")), messages=2),
@@ -80,7 +80,7 @@ def _is_users(item: shapes.Item) -> bool:
     return type(item) is schema.Message and item.role == "user"
 
 
-def _tell(message: Message) -> str:
+def _transcript_of(message: Message) -> str:
     return f"[{message.role}]\n" + "\n".join(_word(part) for part in message.parts)
 
 

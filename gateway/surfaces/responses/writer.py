@@ -33,7 +33,7 @@ Keep = Callable[[Json], bool]
 
 
 class ResponseFacts(Interface):
-    """What a reply tells beside the answer itself.
+    """What a reply says beside the answer itself.
 
     `answer_id` is "resp_…", `created` seconds since the epoch, `asked` the model as the caller wrote it. `serving`
     is known when the first piece of the answer is there; the rest once the upstream's own end was read and the request

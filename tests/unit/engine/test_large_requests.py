@@ -86,7 +86,7 @@ def test_a_large_completion_is_read_in_a_thread_and_stays_large(monkeypatch: pyt
     monkeypatch.setattr(completions, "decode", lambda raw: threads.append(thread_id()) or decode(raw))
     for size in (10, caps.LARGE):
         raw = orjson.dumps({"model": "m", "prompt": "a" * size, "echo": True})
-        request, echoed, _ = caps.read(LIMITS, raw, completions._read, raw)
+        (request,), (echoed,), _ = caps.read(LIMITS, raw, completions._read, raw)
         assert request.large is (size == caps.LARGE) and len(echoed) == size
     assert threads[0] == thread_id() != threads[1]
 

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 import pytest
 from fakes.bedrock_checks import ACCESS, expected_signature
 
-from gateway.providers.bedrock.signing import AccessKey, Scope, host_of, read_access_key, sign
+from gateway.providers.bedrock.signing import AccessKey, CredentialScope, host_of, read_access_key, sign
 
 KEY = AccessKey(*ACCESS)
 AT = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
-SCOPE = Scope("eu-west-1", "bedrock", AT)
+SCOPE = CredentialScope("eu-west-1", "bedrock", AT)
 
 
 def signed(url: str, headers: dict | None = None, body: bytes = b"{}", key: AccessKey = KEY) -> dict[str, str]:
