@@ -149,7 +149,7 @@ def test_pages_hold_what_a_look_at_every_row_finds_each_once(database, monkeypat
         Rollups(database).catch_up()
     every = sorted({row.request for row in rows}, reverse=True)
     whole = database.read(lambda: read_requests(database, every))
-    for _ in range(150):
+    for _ in range(70):
         wanted = LogFilter(**{name: chance.choice(values) for name, values in WISHES.items()})
         scopes = chance.choice((EVERYTHING, [LogScope(PROJECT)], [LogScope(PROJECT, MEMBER)],
                                 [LogScope(OTHER, MEMBER, (KEY, OTHER_KEY))]))  # fmt: skip

@@ -252,3 +252,31 @@ def test_a_request_whose_body_was_not_read_is_in_the_log(house: House) -> None:
     [one] = house.ok("GET", "/logs", developer)["logs"]
     assert answer.status_code == one["status"] == 415 and one["path"] == CHAT
     assert answer.headers["x-request-id"] == one["id"]
+
+
+WISHES = (
+    "", "projectId={project}", "apiKeyId={key}", "model=sandbox/sandbox-echo", "model=no-such-model",
+    "provider=sandbox", "status=200", "status=400", "errorCode=model_not_found", "source=shop.example",
+    "source=unknown", "requestId=theirs",
+    "metadata=team:search", "retained=true", "retained=true&metadata=team:search", "from=2020-01-01", "to=2999-01-01",
+    "apiKeyId={key}&projectId={project}&requestId=theirs&errorCode=model_not_found", "cursor={after}", "limit=1",
+)  # fmt: skip
+
+
+def test_no_parameter_shows_a_developer_the_requests_of_another_key(retaining: House) -> None:
+    owner, developer, stranger = (retaining[name] for name in ("acme owner", "acme developer", "rival owner"))
+    said = {"x_llmgateway_team": "search", "x_source": "shop.example", "x_request_id": "theirs"}
+    theirs = ask(retaining, owner, **said)
+    retaining.call("POST", CHAT, owner.key.token, BODY | {"model": "no-such-model"}, **said)
+    settle(retaining)
+    names = {"project": owner.project_id, "key": owner.key.info.id, "after": "f" * 32}
+    assert len(listed(retaining, owner)) == 2
+    for wish in WISHES:
+        query = wish.format(**names)
+        for path in ("/logs", "/logs/export", "/activity/export"):
+            for who in (developer, stranger):
+                status, answer = retaining.call("GET", f"{path}?format=jsonl&{query}", who)
+                assert status in (200, 403, 400), (path, query, answer)
+                assert theirs not in str(answer) and owner.key.info.id not in str(answer), (path, query)
+                if path == "/logs" and status == 200:
+                    assert answer == {"logs": [], "next": None}, query
