@@ -1,5 +1,6 @@
 """The response cache through the whole gateway: same answer, no cost, one upstream call, never another project's."""
 
+import re
 import sqlite3
 import time
 from typing import Any
@@ -207,3 +208,19 @@ def test_four_workers_make_one_upstream_call_where_redis_is(process, upstream, r
     gevent.joinall(jobs, timeout=20)
     assert {job.value[1]["choices"][0]["message"]["content"] for job in jobs} == {"Once."}
     assert len(upstream.calls) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_that_is_given_again_is_stored_under_an_id_of_its_own(cached, stream: bool) -> None:
+    text, headers = unique()[0]["content"], {"Authorization": f"Bearer {cached.key}"}
+    with httpx.Client(trust_env=False, base_url=cached.url, headers=headers, timeout=20) as http:
+
+        def ask() -> tuple[str, str]:
+            answer = http.post("/responses", json={"model": MODEL, "input": text, "stream": stream})
+            assert answer.status_code == 200, answer.text
+            return answer.headers.get("x-llmgateway-cache", ""), re.findall(r"resp_[0-9a-f]{32}", answer.text)[-1]
+
+        (_, first), (hit, second), (again, third) = ask(), ask(), ask()
+        assert (hit, again) == ("HIT", "HIT") and len({first, second, third}) == 3
+        for ident in (first, second, third):
+            assert http.get(f"/responses/{ident}").json()["id"] == ident

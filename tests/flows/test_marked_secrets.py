@@ -1,4 +1,7 @@
-"""Marked secrets go through every surface and fault; then logs, errors, metrics, database and files are searched."""
+"""Marked secrets go through every surface and fault; then logs, errors, metrics, stores and files are searched.
+
+Once traces are told to somebody, what is told belongs to what is searched.
+"""
 
 import json
 import secrets as random
@@ -6,14 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+import redis
 import requests
 from fakes.openai import Answer, FakeOpenAI
 from support.gateways import GatewayProcess
+from support.spending import BODIES, FORMS, STREAMED, say_in_headers
 
 OWNER = "owner@localhost"
 CANARY = "a-label-that-is-no-secret"
 MODEL = "openai/gpt-4o-mini"
+# Paid operations that answer no chat: what they send and keep goes the same ways.
+OTHERS = ("/v1/embeddings", "/v1/audio/speech")
 
 
 def mark(name: str) -> str:
@@ -30,6 +38,7 @@ class Marks:
         self.api_key = "llmgtwy_" + mark("key")
         self.prompt, self.answer, self.idempotency_key = mark("prompt"), mark("answer"), mark("idempotency")
         self.unknown_key, self.unknown_session = "llmgtwy_" + mark("unknown"), "llmgses_" + mark("unknown")
+        self.metrics_token = mark("metrics")
         self.code, self.invitation = mark("code"), "llmginv_" + mark("invitation")
         self.learnt: dict[str, str] = {}
 
@@ -94,28 +103,41 @@ class Walk:
         ):
             self.send("POST", path, marks.unknown_session, body)
 
-    def generation(self) -> None:
+    def generation(self, faults: int = 6) -> None:
         marks = self.marks
         messages = [{"role": "user", "content": marks.prompt}]
-        bodies = [
-            ("/v1/chat/completions", {"model": MODEL, "messages": messages}),
-            ("/v1/chat/completions", {"model": MODEL, "messages": messages, "stream": True}),
-            ("/v1/messages", {"model": MODEL, "max_tokens": 50, "messages": messages}),
-            ("/v1/responses", {"model": MODEL, "input": marks.prompt}),
-        ]
-        for path, body in bodies:
-            for fault in self.faults():
+        for path, body in bodies_of(marks.prompt):
+            for fault in self.faults()[:faults]:
                 self.upstream.script(*[fault] * 4)
-                self.send("POST", path, marks.api_key, body)
+                self.ask(path, marks.api_key, body, x_debug="true")
                 self.upstream._script.clear()
-            self.upstream.script(Answer(marks.answer, piece=1000))
+            self.upstream.script(*[Answer(marks.answer, piece=1000)] * 4)
             key = marks.idempotency_key + path.replace("/", "-") + str(body.get("stream", ""))
             for _ in range(2):
-                answer = self.send("POST", path, marks.api_key, body, Idempotency_Key=key, x_request_id=CANARY)
-                assert answer.status_code == 200 and marks.answer in answer.text, answer.text
-            self.send("POST", path, marks.unknown_key, body)
-            self.send("POST", path, marks.api_key, {**body, "max_tokens": -1, "max_output_tokens": -1})
-            self.send("POST", path, marks.api_key, {**body, "model": "no-such-model"})
+                answer = self.ask(path, marks.api_key, body, Idempotency_Key=key, x_request_id=CANARY)
+                # A summary is sealed for whoever goes on with it.
+                assert answer.status_code == 200 and (marks.answer in answer.text or "compact" in path), answer.text
+            self.ask(path, marks.api_key, body, x_debug="true")  # answered by the cache, where that is possible
+            self.upstream._script.clear()
+            self.ask(path, marks.unknown_key, body)
+            self.ask(path, marks.api_key, {**body, "max_tokens": -1, "max_output_tokens": -1, "prompt": [[]]})
+            self.ask(path, marks.api_key, {**body, "model": "no-such-model"})
+        for path, body in (
+            ("/v1/messages/count_tokens", {"model": MODEL, "messages": messages}),
+            ("/v1/responses/input_tokens", {"model": MODEL, "input": marks.prompt}),
+            ("/v1/route/explain", {"model": MODEL, "messages": messages}),
+        ):
+            self.ask(path, marks.api_key, body)
+            self.ask(path, marks.unknown_key, body)
+            self.ask(path, marks.api_key, {**body, "model": "no-such-model", "messages": 5})
+
+    def ask(self, path: str, key: str, body: Any, **headers: str) -> Any:
+        return self.send("POST", path, key, body, **headers, **say_in_headers(path, body))
+
+    def keep_all(self) -> None:
+        """The project keeps payloads and answers, so that what is kept is there to be searched."""
+        project = self.manage("GET", f"/orgs/{self.organization}/projects")["projects"][0]["id"]
+        self.gateway.manage("projects", "set", project, "--retention", "retain", "--cache")
 
     def faults(self) -> list[Answer]:
         """What a provider may do wrong, the key that it was sent repeated in its words."""
@@ -131,14 +153,55 @@ class Walk:
         ]
 
 
+def bodies_of(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """A good body for each paid operation that chats, and one for its stream."""
+    chats = [path for path in BODIES if path not in (*FORMS, *OTHERS)]
+    plain = [(path, {**BODIES[path](text), "model": MODEL}) for path in chats]
+    streamed = [(path, {**body, "stream": True}) for path, body in plain if path in STREAMED]
+    return plain + streamed
+
+
+def dump(url: str) -> dict[str, str]:
+    """All tables of a PostgreSQL database as text; bytes as the text that they may be."""
+    shown: dict[str, str] = {}
+    with psycopg.connect(url) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        for (table,) in tables:
+            rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()  # type: ignore[call-overload]
+            cells = [cell for row in rows for cell in row]
+            shown[f"table {table}"] = "\n".join(
+                bytes(cell).decode("latin-1") if isinstance(cell, bytes | memoryview) else str(cell) for cell in cells
+            )
+    return shown
+
+
+def dump_redis(url: str) -> str:
+    client, found = redis.Redis.from_url(url), []
+    for key in client.scan_iter("*"):
+        kind = client.type(key)
+        value = client.get(key) if kind == b"string" else client.hgetall(key) if kind == b"hash" else b""
+        found.append(f"{key!r} {value!r}")
+    return "\n".join(found)
+
+
 @pytest.fixture
 def upstream() -> Iterator[FakeOpenAI]:
     with FakeOpenAI() as fake:
         yield fake
 
 
+@pytest.fixture(params=["sqlite", "postgresql and redis"])
+def stores(request: pytest.FixtureRequest) -> dict[str, str]:
+    if request.param == "sqlite":
+        return {}
+    return {
+        "DATABASE_URL": request.getfixturevalue("postgresql_url"),
+        "REDIS_URL": request.getfixturevalue("redis_url"),
+    }
+
+
 def test_no_secret_is_found_outside_of_its_place(
-    process: Callable[..., GatewayProcess], upstream: FakeOpenAI, tmp_path: Path
+    process: Callable[..., GatewayProcess], upstream: FakeOpenAI, tmp_path: Path, stores: dict[str, str]
 ) -> None:
     marks = Marks()
     gateway = process(
@@ -149,14 +212,21 @@ def test_no_secret_is_found_outside_of_its_place(
         GATEWAY_BOOTSTRAP_API_KEY=marks.api_key,
         LLM_OPENAI_API_KEY=marks.upstream_key,
         LLM_OPENAI_BASE_URL=upstream.url,
+        LLM_OPENAI_USE_RESPONSES_API="false",  # it speaks chat completions alone
+        GATEWAY_METRICS_TOKEN=marks.metrics_token,
+        **stores,
     )
     walk = Walk(gateway, marks, upstream)
     walk.accounts()
     walk.generation()
+    walk.keep_all()
+    marks.idempotency_key += "-again"
+    walk.generation(faults=1)
     assert any(marks.upstream_key in json.dumps(call.headers) for call in upstream.calls)
+    scraper = {"Authorization": f"Bearer {marks.metrics_token}"}
     shown = {
         "errors": "\n".join(walk.told),
-        "metrics": requests.get(f"{gateway.address}/metrics", timeout=20).text,
+        "metrics": requests.get(f"{gateway.address}/metrics", headers=scraper, timeout=20).text,
         "health": requests.get(gateway.address, timeout=20).text,
         "operator": gateway.manage("audit", "list") + gateway.manage("provider-keys", "list", walk.organization),
     }
@@ -165,7 +235,11 @@ def test_no_secret_is_found_outside_of_its_place(
     for path in gateway.data.rglob("*"):
         if path.is_file():
             shown[f"file {path.relative_to(gateway.data)}"] = path.read_bytes().decode("latin-1")
-    assert len(walk.told) > 30 and any("gateway.db" in name for name in shown)
-    assert any(CANARY in text for name, text in shown.items() if name.startswith("file"))  # the search does find
+    if stores:
+        shown |= dump(stores["DATABASE_URL"]) | {"redis": dump_redis(stores["REDIS_URL"])}
+        assert "response" in shown["redis"]
+    where = "table" if stores else "file"
+    assert len(walk.told) > 30 and "llmgateway_" in shown["metrics"]
+    assert any(CANARY in text for name, text in shown.items() if name.startswith(where))  # the search does find
     found = [(name, where) for name, value in marks.every().items() for where, text in shown.items() if value in text]
     assert found == []

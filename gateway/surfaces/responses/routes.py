@@ -77,7 +77,10 @@ def _stream(services: Services, context: RequestContext, turn: reader.ResponseTu
 
 
 def _facts(context: RequestContext, answer: Answer | StreamedAnswer) -> Facts:
-    return Facts(context, answer.outcome, store.ID_PREFIX + context.request_id)
+    facts = Facts(context, answer.outcome, store.ID_PREFIX + context.request_id)
+    # Also where an answer is given again: a response is stored under its id, and is the next turn's to go on from.
+    facts.answer_id = store.ID_PREFIX + context.request_id
+    return facts
 
 
 def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTurn, previous: str) -> writer.Keep:
