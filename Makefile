@@ -81,7 +81,7 @@ browser: .venv/test.stamp
 # Writes both requirement files anew from pyproject.toml, hashes included.
 requirements: .venv/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --extra test --extra catalogue --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra test --extra catalogue --extra otel --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-dev.txt
 	$(BIN)/uv pip compile pyproject.toml -c requirements-dev.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements.txt

@@ -62,6 +62,7 @@ from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.gauges import SHARED, JobTold, budget_rows, job_rows, provider_rows
 from gateway.telemetry.model_watch import ModelWatch
+from gateway.telemetry.otel import Tracing
 from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -69,6 +70,10 @@ from gateway.transport import Transport
 log = logging.getLogger("gateway")
 
 FLUSH_S = 5.0
+
+
+def _nothing() -> None:
+    return
 
 
 @dataclass(slots=True)
@@ -165,6 +170,7 @@ class TelemetryServices:
     hooks: AlertHooks
     alerts: Alerts
     model_watch: ModelWatch
+    tracing: Tracing | None = None
     # How the recurring work of this worker went; whoever runs it tells.
     jobs: Callable[[], list[JobTold]] = list
 
@@ -209,6 +215,7 @@ class Services:
         self._closed = True
         for step in (
             self.telemetry.request_log.tell,
+            self.telemetry.tracing.close if self.telemetry.tracing is not None else _nothing,
             self.billing.settlements.stop,
             lambda: self.store.journal.close(FLUSH_S),
             self.store.control.stop,

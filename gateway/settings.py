@@ -201,6 +201,14 @@ class AlertSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Otel:
+    endpoint: str
+    service_name: str
+    sample: float
+    metrics_every_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Every section, and `environment`: what credential look-ups (LLM_<ID>_API_KEY …) and secrets read, with what the
     operator's `file` says where the environment says nothing."""
@@ -224,6 +232,7 @@ class Settings:
     log: Log
     metrics: Metrics
     alerts: AlertSettings
+    otel: Otel
     environment: Mapping[str, str] = field(repr=False)
     file: ConfigFile = field(default_factory=ConfigFile, metadata={"section": False})
     # (section, key) → what set it: "default", a file's name, a variable's name.
@@ -269,6 +278,8 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "GATEWAY_ALLOW_PRIVATE_MEDIA": ("security", "allow_private_media", 1),
     "GATEWAY_CATALOGUE_PATH": ("catalogue", "path", 1),
     "UPLOAD_DIR": ("media", "upload_dir", 1),
+    "OTEL_EXPORTER_OTLP_ENDPOINT": ("otel", "endpoint", 1),
+    "OTEL_SERVICE_NAME": ("otel", "service_name", 1),
     "MCP_GATEWAY_URL": ("media", "mcp_url", 1),
 }
 

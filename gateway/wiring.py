@@ -83,6 +83,7 @@ from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.changes import ProviderChanges
 from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.model_watch import ModelWatch
+from gateway.telemetry.otel import Tracing
 from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -208,7 +209,17 @@ def _open_telemetry(
         hooks=hooks,
         alerts=Alerts(hooks, store.documents, transport, states, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
+        tracing=_open_tracing(settings, clock, ends),
     )
+
+
+def _open_tracing(settings: Settings, clock: Clock, ends: RequestEnds) -> Tracing | None:
+    """What tells a collector of requests; None where the operator named none."""
+    if not settings.otel.endpoint:
+        return None
+    tracing = Tracing(settings.otel, clock)
+    ends.observe(tracing)
+    return tracing
 
 
 def _open_accounts(base: WorkerBase) -> AccountServices:

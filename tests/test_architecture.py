@@ -152,6 +152,7 @@ LIBRARIES = {
     "genai_prices": ("gateway.catalogue.build",),
     "gevent": ("gateway.server", "gateway.transport", "gateway.threads", "gateway.manage"),
     "gunicorn": ("gateway.server",),
+    "opentelemetry": ("gateway.telemetry.otel",),
     "click": ("gateway.manage", "gateway.operator"),
 }
 

@@ -23,6 +23,12 @@ class PayloadCapture(Protocol):
     def admit(self, owner: Any, terms: Any, ask: Any, reservation: Any, slot: Any) -> Any: ...
 
 
+class Trace(Protocol):
+    """The trace that a request belongs to, where the operator collects traces (telemetry/otel)."""
+
+    def listener(self, number: int, inner: Any) -> Any: ...
+
+
 class RequestContext(Struct, eq=False):
     """One request of one caller.
 
@@ -49,6 +55,7 @@ class RequestContext(Struct, eq=False):
     metadata: dict[str, str] = field(default_factory=dict)
     idempotency_key: str = ""
     payload: PayloadCapture | None = None
+    trace: Trace | None = None
     request: Request | None = None
     outcome: "Outcome | None" = None
     own_s: float = 0.0

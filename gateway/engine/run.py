@@ -61,8 +61,9 @@ class Run(Struct, eq=False):
 
     def listener(self, target: Target) -> WireCapture | None:
         """What listens to the upstream call, for a caller who asked to see it."""
-        payload = self.context.payload
-        return None if payload is None else payload.capture_call(target)
+        payload, trace = self.context.payload, self.context.trace
+        listener = None if payload is None else payload.capture_call(target)
+        return listener if trace is None else trace.listener(len(self.outcome.attempts) - 1, listener)
 
     def patience(self) -> float:
         """Until when (monotonic) the attempt that begins now may go without an answer: the whole deadline when it is

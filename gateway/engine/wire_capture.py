@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.files import MessageBody
-from gateway.providers.protocol import Target
+from gateway.providers.protocol import Call, Target
 
 BYOK = "byok"
 HIDDEN = b"[secret]"
@@ -27,6 +27,9 @@ class WireCapture:
         self._received: list[bytes] = []
         self.size = 0
         self.cut = False
+
+    def sending(self, call: Call) -> None:
+        """It goes as it is."""
 
     def sent(self, method: str, url: str, body: bytes | MessageBody) -> None:
         """A body in pieces holds what the caller uploaded: of that nothing is kept."""

@@ -184,6 +184,7 @@ class Upstreams:
             call.warnings = (*request.warnings, *call.warnings)
         if listener is None:
             return served, call, relayed, served.opener.send(call, target, deadline)
+        listener.sending(call)
         listener.sent(call.method, call.url, call.body)
         return served, call, relayed, CapturedPending(served.opener.send(call, target, deadline), listener)
 

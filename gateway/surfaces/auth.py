@@ -81,6 +81,8 @@ def _begin(
         operation=operation,
         surface=surface,
     )
+    if services.telemetry.tracing is not None:
+        context.trace = services.telemetry.tracing.begin(inbound.request_id, inbound.headers)
     if caller.retention == RETAIN:
         inbound.payload = context.payload = services.engine.retention.begin(context, inbound.path, inbound.body)
     return context

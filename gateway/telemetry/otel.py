@@ -1,0 +1,257 @@
+"""OpenTelemetry: traces and metrics of requests by OTLP over HTTP, where an operator named a collector.
+
+A request is a server span, each upstream call a client span below it with the attributes of the GenAI conventions. What
+was asked and answered is never sent. Spans are made when a request is over, from ids that were settled when it began:
+then its way costs nothing but the line that passes the trace on to the provider.
+"""
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway import __version__
+from gateway.billing.outcome import Attempt, error_type
+from gateway.clock import Clock
+from gateway.lazy_import import LazyImport
+from gateway.providers.protocol import Call, Target
+from gateway.settings import CONFIG, Otel, SettingsError
+from gateway.telemetry.finished import UNMATCHED, FinishedRequest
+
+sdk_trace, trace_export = LazyImport("opentelemetry.sdk.trace"), LazyImport("opentelemetry.sdk.trace.export")
+sdk_metrics, metrics_export = LazyImport("opentelemetry.sdk.metrics"), LazyImport("opentelemetry.sdk.metrics.export")
+otlp_trace = LazyImport("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+otlp_metrics = LazyImport("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+sdk_resources, sdk_scope = (
+    LazyImport("opentelemetry.sdk.resources"),
+    LazyImport("opentelemetry.sdk.util.instrumentation"),
+)
+api = LazyImport("opentelemetry.trace")
+
+PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+LONGEST_STATE = 512
+SCOPE = "llmgateway"
+# Few spans in a batch: writing one holds the event loop.
+BATCH, EVERY_MS, QUEUE = 64, 1_000, 4_096
+STOP_MS = 2_000
+NS = 1_000_000_000
+SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+PROBABILITY_BITS = 56
+NO_TRACE, NO_SPAN = "0" * 32, "0" * 16
+
+
+class TraceContext:
+    """The trace of one request: its own if it came with none. `state` is the caller's `tracestate`, passed on."""
+
+    __slots__ = ("parent", "request_id", "sampled", "state", "trace_id")
+
+    def __init__(self, request_id: str, headers: Mapping[str, str], ratio: float) -> None:
+        found = PARENT.fullmatch(headers.get("traceparent", "").strip())
+        self.request_id, self.parent, self.state = request_id, "", ""
+        if found and found[1] != NO_TRACE and found[2] != NO_SPAN:
+            self.trace_id, self.parent, self.sampled = found[1], found[2], bool(int(found[3], 16) & 1)
+            self.state = headers.get("tracestate", "").strip()[:LONGEST_STATE]
+            return
+        self.trace_id = request_id
+        self.sampled = int(request_id[-14:], 16) < ratio * (1 << PROBABILITY_BITS)
+
+    def span(self, number: int = -1) -> str:
+        """The id of the span of an attempt; -1: of the request."""
+        return hashlib.blake2b(f"{self.request_id}:{number}".encode(), digest_size=8).hexdigest()
+
+    def listener(self, number: int, inner: Any) -> "TracedCall":
+        """What listens to the call of an attempt and passes the trace on with it."""
+        line = f"00-{self.trace_id}-{self.span(number)}-{'01' if self.sampled else '00'}"
+        return TracedCall(line, self.state, inner)
+
+
+class TracedCall:
+    """Listens to one upstream call (providers.openers.CallListener), for another listener where there is one."""
+
+    def __init__(self, traceparent: str, state: str, inner: Any) -> None:
+        self._traceparent, self._state, self._inner = traceparent, state, inner
+
+    def sending(self, call: Call) -> None:
+        """Pass the trace on: the call has headers of its own then."""
+        call.way = None
+        call.headers = {**call.headers, "traceparent": self._traceparent}
+        if self._state:
+            call.headers["tracestate"] = self._state
+        if self._inner is not None:
+            self._inner.sending(call)
+
+    def sent(self, method: str, url: str, body: Any) -> None:
+        if self._inner is not None:
+            self._inner.sent(method, url, body)
+
+    def answered(self, status: int) -> None:
+        if self._inner is not None:
+            self._inner.answered(status)
+
+    def received(self, data: bytes) -> None:
+        if self._inner is not None:
+            self._inner.received(data)
+
+
+class Tracing:
+    """One of a worker. SettingsError where the extra is not installed."""
+
+    def __init__(self, settings: Otel, clock: Clock, exporters: tuple[Any, Any] | None = None) -> None:
+        """`exporters` of traces and of metrics stand in for those of OTLP in tests."""
+        self._clock, self._ratio = clock, settings.sample
+        try:
+            self._resource = sdk_resources.Resource.create(
+                {"service.name": settings.service_name, "service.version": __version__}
+            )
+            traces, metrics = exporters or _otlp(settings.endpoint.rstrip("/"))
+            self._processor = trace_export.BatchSpanProcessor(
+                traces, max_queue_size=QUEUE, schedule_delay_millis=EVERY_MS, max_export_batch_size=BATCH
+            )
+        except ImportError as error:
+            raise SettingsError(
+                f"otel.endpoint is set, but {error.name} is missing; install llmgateway[otel]"
+            ) from None
+        self._scope = sdk_scope.InstrumentationScope(SCOPE, __version__)
+        names = tomllib.loads((CONFIG / "genai_names.toml").read_text())
+        self._providers, self._operations = names["providers"], names["operations"]
+        self._metrics = sdk_metrics.MeterProvider(
+            [metrics_export.PeriodicExportingMetricReader(metrics, settings.metrics_every_s * 1000)], self._resource
+        )
+        self._make_instruments()
+
+    def begin(self, request_id: str, headers: Mapping[str, str]) -> TraceContext:
+        """The trace of a request that begins."""
+        return TraceContext(request_id, headers, self._ratio)
+
+    def __call__(self, finished: FinishedRequest) -> None:
+        """Tell of a request that is over."""
+        context = finished.context
+        trace = context.trace if context is not None else None
+        if not isinstance(trace, TraceContext):
+            trace = TraceContext(finished.request_id, {}, self._ratio)
+        end_ns = finished.at_us * 1000
+        method, _, route = finished.operation.partition(" ")
+        http = {"http.request.method": method, "http.route": route, "http.response.status_code": finished.status}
+        if finished.operation == UNMATCHED:
+            http = {"http.response.status_code": finished.status}
+        failed = {} if finished.error is None else {"error.type": finished.error.code}
+        self._http_seconds.record(finished.took_s, {**http, **failed})
+        for attempt in finished.attempts if not self._is_cached(finished) else ():
+            self._tell_attempt(finished, trace, attempt, end_ns)
+        if trace.sampled:
+            more = {"client.address": finished.peer, "llmgateway.request_id": finished.request_id}
+            if finished.caller is not None:
+                more |= {"llmgateway.key": finished.caller.key_id, "llmgateway.project": finished.caller.project_id}
+            start_ns = end_ns - round(finished.took_s * NS)
+            span = (finished.operation, trace.span(), trace.parent, api.SpanKind.SERVER)
+            fault = finished.error if finished.status >= 500 else None
+            self._emit(trace, span, {**http, **more, **failed}, start_ns, end_ns, fault.code if fault else "")
+
+    def close(self) -> None:
+        """Send what waits, and end."""
+        self._processor.force_flush(STOP_MS)
+        self._processor.shutdown()
+        self._metrics.shutdown(STOP_MS)
+
+    def _is_cached(self, finished: FinishedRequest) -> bool:
+        outcome = finished.context.outcome if finished.context is not None else None
+        return outcome is not None and outcome.cached
+
+    def _tell_attempt(self, finished: FinishedRequest, trace: TraceContext, attempt: Attempt, end_ns: int) -> None:
+        operation = finished.context.operation if finished.context is not None else ""
+        facts = self._genai(attempt.target, operation)
+        if attempt.model:
+            facts["gen_ai.response.model"] = attempt.model
+        failed = {"error.type": error_type(attempt.error)} if attempt.error is not None else {}
+        took_s = max(0.0, (attempt.ended or self._clock.monotonic()) - attempt.started)
+        self._seconds.record(took_s, {**facts, **failed})
+        usage = attempt.usage
+        if usage is not None:
+            self._tokens.record(usage.input_total, {**facts, "gen_ai.token.type": "input"})
+            self._tokens.record(usage.output_total, {**facts, "gen_ai.token.type": "output"})
+        if attempt.first_at:
+            self._first.record(attempt.first_at - attempt.started, facts)
+        if trace.sampled:
+            more = _details(attempt, usage)
+            name = f"{facts['gen_ai.operation.name']} {facts['gen_ai.request.model']}"
+            start_ns = attempt.at_us * 1000
+            span = (name, trace.span(attempt.number), trace.span(), api.SpanKind.CLIENT)
+            fault = attempt.error.code if attempt.error is not None else ""
+            self._emit(trace, span, {**facts, **more, **failed}, start_ns, start_ns + round(took_s * NS), fault)
+
+    def _genai(self, target: Target, operation: str) -> dict[str, Any]:
+        place = urlsplit(target.address)
+        provider = target.provider.id.partition(":")[0]
+        facts: dict[str, Any] = {
+            "gen_ai.operation.name": self._operations.get(operation, operation or "chat"),
+            "gen_ai.provider.name": self._providers.get(provider, provider),
+            "gen_ai.request.model": target.mapping.external_id,
+        }
+        if place.hostname and target.trusted:  # where an organization's own provider is, is its own business
+            facts |= {"server.address": place.hostname} | ({"server.port": place.port} if place.port else {})
+        return facts
+
+    def _emit(
+        self,
+        trace: TraceContext,
+        span: tuple[str, str, str, Any],
+        facts: dict[str, Any],
+        start_ns: int,
+        end_ns: int,
+        fault: str,
+    ) -> None:
+        name, ident, parent, kind = span
+        flags = api.TraceFlags(api.TraceFlags.SAMPLED)
+
+        def place(of: str, remote: bool) -> Any:
+            return api.SpanContext(int(trace.trace_id, 16), int(of, 16), remote, flags)
+
+        status = api.Status(api.StatusCode.ERROR, fault) if fault else api.Status(api.StatusCode.UNSET)
+        self._processor.on_end(
+            sdk_trace.ReadableSpan(
+                name,
+                context=place(ident, False),
+                parent=place(parent, kind is api.SpanKind.SERVER) if parent else None,
+                resource=self._resource,
+                attributes=facts,
+                kind=kind,
+                status=status,
+                start_time=start_ns,
+                end_time=end_ns,
+                instrumentation_scope=self._scope,
+            )
+        )
+
+    def _make_instruments(self) -> None:
+        make = self._metrics.get_meter(SCOPE, __version__).create_histogram
+        more: dict[str, Any] = {"explicit_bucket_boundaries_advisory": SECONDS}
+        self._http_seconds = make("http.server.request.duration", "s", "Duration of requests.", **more)
+        self._seconds = make("gen_ai.client.operation.duration", "s", "Duration of upstream calls.", **more)
+        self._first = make("gen_ai.client.operation.time_to_first_chunk", "s", "Time to the first content.", **more)
+        more = {"explicit_bucket_boundaries_advisory": TOKENS}
+        self._tokens = make("gen_ai.client.token.usage", "{token}", "Tokens used, by direction.", **more)
+
+
+def _details(attempt: Attempt, usage: Any) -> dict[str, Any]:
+    """What a span tells of an attempt beside what metrics do."""
+    facts: dict[str, Any] = {"llmgateway.cost_nano_usd": attempt.charge.total}
+    if usage is not None:
+        facts |= {"gen_ai.usage.input_tokens": usage.input_total, "gen_ai.usage.output_tokens": usage.output_total}
+    if attempt.upstream_id:
+        facts["gen_ai.response.id"] = attempt.upstream_id
+    if attempt.finish and attempt.error is None:
+        facts["gen_ai.response.finish_reasons"] = (attempt.finish,)
+    if attempt.status:
+        facts["http.response.status_code"] = attempt.status
+    return facts
+
+
+def _otlp(endpoint: str) -> tuple[Any, Any]:
+    """Exporters of traces and metrics; their headers and time limits are OpenTelemetry's own variables."""
+    return (
+        otlp_trace.OTLPSpanExporter(f"{endpoint}/v1/traces"),
+        otlp_metrics.OTLPMetricExporter(f"{endpoint}/v1/metrics"),
+    )

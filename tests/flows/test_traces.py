@@ -1,0 +1,167 @@
+"""Traces and metrics as a collector gets them: by OTLP, in the words of the GenAI conventions, without content."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from fakes.otlp import FakeCollector, attributes
+from openai import APIStatusError, OpenAI
+from support.gateways import LocalGateway, local_gateway
+
+from gateway.settings import Settings, SettingsError
+from gateway.telemetry import otel
+from gateway.telemetry.otel import TraceContext
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+REQUEST = "0199c0de00007000800000000000abcd"
+ASK: dict[str, Any] = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "my private words"}]}
+SERVER, CLIENT, ERROR = 2, 3, 2
+
+
+@pytest.fixture
+def collector() -> Iterator[FakeCollector]:
+    with FakeCollector() as fake:
+        yield fake
+
+
+@pytest.fixture
+def gateway(
+    settings: Callable[..., Settings], upstream: FakeOpenAI, collector: FakeCollector
+) -> Iterator[LocalGateway]:
+    environment = {
+        "LLM_OPENAI_API_KEY": "sk-upstream-secret",
+        "LLM_OPENAI_BASE_URL": upstream.url,
+        "LLM_OPENAI_USE_RESPONSES_API": "false",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address,
+        "OTEL_SERVICE_NAME": "the-gateway",
+    }
+    with local_gateway(settings, **environment) as running:
+        yield running
+
+
+def told(gateway: LocalGateway) -> None:
+    """Everything that waits is sent."""
+    tracing = gateway.services.telemetry.tracing
+    assert tracing is not None
+    tracing._processor.force_flush(5_000)
+    tracing._metrics.force_flush(5_000)
+
+
+def test_a_request_is_a_span_with_its_call_below_it_in_the_words_of_the_conventions(
+    gateway: LocalGateway, client: OpenAI, collector: FakeCollector, upstream: FakeOpenAI
+) -> None:
+    client.chat.completions.create(**ASK, extra_headers={"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "a=1"})
+    told(gateway)
+    assert collector.problems == [] and collector.resources[0]["service.name"] == "the-gateway"
+    server = next(span for span in collector.spans if span.kind == SERVER)
+    call = next(span for span in collector.spans if span.kind == CLIENT)
+    assert server.trace_id.hex() == call.trace_id.hex() == TRACE
+    assert server.parent_span_id.hex() == SPAN and call.parent_span_id == server.span_id
+    facts = attributes(server)
+    assert server.name == "POST /v1/chat/completions" and facts["http.response.status_code"] == 200
+    assert facts["llmgateway.key"].startswith("key_")
+    facts = attributes(call)
+    assert call.name == "chat gpt-4o-mini" and facts["gen_ai.operation.name"] == "chat"
+    assert facts["gen_ai.provider.name"] == "openai" and facts["gen_ai.request.model"] == "gpt-4o-mini"
+    assert facts["gen_ai.usage.input_tokens"] > 0 and facts["gen_ai.usage.output_tokens"] > 0
+    assert facts["gen_ai.response.finish_reasons"] == ["stop"] and facts["gen_ai.response.id"]
+    sent = upstream.calls[0].headers
+    assert sent["traceparent"] == f"00-{TRACE}-{call.span_id.hex()}-01" and sent["tracestate"] == "a=1"
+
+
+def test_a_request_without_a_trace_begins_one_by_its_own_id(
+    gateway: LocalGateway, client: OpenAI, collector: FakeCollector, upstream: FakeOpenAI
+) -> None:
+    for _ in client.chat.completions.create(**ASK, stream=True):
+        pass
+    told(gateway)
+    server = next(span for span in collector.spans if span.kind == SERVER)
+    assert server.trace_id.hex() == attributes(server)["llmgateway.request_id"] and not server.parent_span_id
+    assert upstream.calls[0].headers["traceparent"].startswith(f"00-{server.trace_id.hex()}-")
+
+
+def test_who_does_not_sample_is_heeded_and_the_trace_still_passed_on(
+    gateway: LocalGateway, client: OpenAI, collector: FakeCollector, upstream: FakeOpenAI
+) -> None:
+    client.chat.completions.create(**ASK, extra_headers={"traceparent": f"00-{TRACE}-{SPAN}-00"})
+    told(gateway)
+    assert collector.spans == [] and upstream.calls[0].headers["traceparent"].endswith("-00")
+
+
+def test_every_failed_call_and_every_refusal_is_a_span_with_its_error(
+    gateway: LocalGateway, client: OpenAI, collector: FakeCollector, upstream: FakeOpenAI
+) -> None:
+    upstream.script(*[Answer(status=500)] * 3)
+    with pytest.raises(APIStatusError):
+        client.chat.completions.create(**ASK)
+    httpx.post(f"{gateway.url}/chat/completions", json=ASK, headers={"Authorization": "Bearer llmgtwy_unknown_token"})
+    told(gateway)
+    calls = [span for span in collector.spans if span.kind == CLIENT]
+    assert calls and all(span.status.code == ERROR for span in calls)
+    servers = {attributes(span)["http.response.status_code"]: span for span in collector.spans if span.kind == SERVER}
+    assert attributes(servers[502])["error.type"] == "all_providers_failed" and servers[502].status.code == ERROR
+    assert attributes(servers[401])["error.type"] == "invalid_api_key" and servers[401].status.code == 0
+    assert len({span.span_id for span in collector.spans}) == len(collector.spans)
+
+
+def test_metrics_are_those_of_the_conventions(gateway: LocalGateway, client: OpenAI, collector: FakeCollector) -> None:
+    client.chat.completions.create(**ASK)
+    told(gateway)
+    found = {metric.name: metric for metric in collector.metrics}
+    assert found["gen_ai.client.token.usage"].unit == "{token}" and found["http.server.request.duration"].unit == "s"
+    points = found["gen_ai.client.token.usage"].histogram.data_points
+    assert {attributes(point)["gen_ai.token.type"] for point in points} == {"input", "output"}
+    (point,) = found["gen_ai.client.operation.duration"].histogram.data_points
+    assert point.count == 1 and attributes(point)["gen_ai.request.model"] == "gpt-4o-mini"
+
+
+def test_neither_content_nor_secrets_are_sent(
+    gateway: LocalGateway, client: OpenAI, collector: FakeCollector, upstream: FakeOpenAI
+) -> None:
+    upstream.script(Answer("their private answer"))
+    client.chat.completions.create(**ASK)
+    told(gateway)
+    text = "\n".join(map(str, [*collector.spans, *collector.metrics]))
+    for secret in ("private words", "private answer", "sk-upstream-secret", gateway.key):
+        assert secret not in text
+
+
+def test_nothing_is_there_and_nothing_is_sent_while_it_is_off(
+    settings: Callable[..., Settings], upstream: FakeOpenAI
+) -> None:
+    environment = {"LLM_OPENAI_API_KEY": "sk-x", "LLM_OPENAI_BASE_URL": upstream.url}
+    with local_gateway(settings, **environment) as running:
+        client = OpenAI(base_url=running.url, api_key=running.key, max_retries=0)
+        client.chat.completions.create(**ASK, extra_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"})
+        assert running.services.telemetry.tracing is None
+        assert "traceparent" not in upstream.calls[0].headers
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "nonsense", f"01-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE}"],
+)
+def test_a_broken_traceparent_is_as_none(header: str) -> None:
+    trace = TraceContext(REQUEST, {"traceparent": header, "tracestate": "a=1"}, 1.0)
+    assert (trace.trace_id, trace.parent, trace.sampled, trace.state) == (REQUEST, "", True, "")
+
+
+def test_the_part_that_is_sampled_is_decided_by_the_id() -> None:
+    low, high = REQUEST[:-14] + "0" * 14, REQUEST[:-14] + "f" * 14
+    assert TraceContext(low, {}, 0.1).sampled and not TraceContext(high, {}, 0.1).sampled
+    assert not TraceContext(low, {}, 0.0).sampled and TraceContext(high, {}, 1.0).sampled
+
+
+def test_without_the_extra_the_start_says_what_to_install(
+    settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch, clock
+) -> None:
+    class Missing:
+        def __getattr__(self, name: str) -> Any:
+            raise ModuleNotFoundError("no", name="opentelemetry.sdk")
+
+    monkeypatch.setattr(otel, "sdk_resources", Missing())
+    chosen = settings(GATEWAY_OTEL_ENDPOINT="http://127.0.0.1:4318")
+    with pytest.raises(SettingsError, match=r"install llmgateway\[otel\]"):
+        otel.Tracing(chosen.otel, clock)
