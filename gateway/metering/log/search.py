@@ -116,13 +116,14 @@ def _look(
     met: list[bytes] = []
     left = DEPTH
     for low, high in used.ranges:
-        found, bound = _scan(database, source, low, high, limit - len(met), left)
-        met += found
-        if bound is not None:
-            return met, bound
-        left -= _count(database, source, low, high, left)
-        if left <= 0:
-            return met, low
+        count = _count(database, source, low, high, left + 1)
+        if count > left:
+            found, bound = _scan(database, source, low, high, limit - len(met), left)
+            return [*met, *found], bound
+        met += _ask(database, source, low, high, limit - len(met)) if count else []
+        if len(met) == limit:
+            return met, met[-1]
+        left -= count
     return met, None if used.whole or not used.ranges else used.ranges[-1][0]
 
 
