@@ -35,6 +35,7 @@ architecture: .venv/test.stamp
 
 bench: .venv/test.stamp
 	$(BIN)/python -m bench.run
+	$(BIN)/python -m bench.lanes
 
 soak: .venv/test.stamp
 	$(BIN)/pytest tests -m soak

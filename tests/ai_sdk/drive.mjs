@@ -87,7 +87,7 @@ function show(result) {
     warnings: result.warnings,
     providerMetadata: result.providerMetadata,
     response: { id: result.response?.id, modelId: result.response?.modelId },
-    messages: result.response?.messages,
+    messages: result.responseMessages ?? result.response?.messages,  // major 7 has those of all steps apart
     steps: result.steps?.map((step) => ({
       finishReason: step.finishReason,
       toolCalls: step.toolCalls,

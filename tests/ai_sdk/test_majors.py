@@ -80,6 +80,23 @@ def test_reasoning_comes_back_with_its_signature_over_two_turns(scene: Scene, ma
     scene.heard(maker)
 
 
+def test_a_session_of_one_makers_model_goes_on_with_anothers(scene: Scene, major: int, maker: str) -> None:
+    """What one maker signed is never shown to another, and nothing else of the conversation is lost."""
+    first = "google" if maker == "anthropic" else "anthropic"
+    scene.script(first, Say("Aha.", thinking="Hm.", tools=(("weather", OSLO),)), Say("Rain."))
+    options = {"llmgateway": {"reasoning_effort": "high"}}
+    asked = [{"role": "user", "content": "Weather?"}]
+    one = {"messages": asked, "tools": {"weather": WEATHER}, "steps": 2, "providerOptions": options}
+    told = scene.sdks[major].ask("text", able(first), **one)
+    assert told.get("error") is None and told["text"] == "Rain."
+    scene.script(maker, Say("Still rain."))
+    going_on = [*asked, *told["messages"], {"role": "user", "content": "And now?"}]
+    told = scene.sdks[major].ask("text", able(maker), **one | {"messages": going_on})
+    assert told.get("error") is None and told["text"] == "Still rain."
+    heard = str(scene.heard(maker))
+    assert "Oslo" in heard and "And now?" in heard
+
+
 def test_a_conversation_goes_on_with_the_messages_that_the_sdk_made(scene: Scene, major: int) -> None:
     scene.script("anthropic", Say("Aha.", thinking="Hm."), Say("Still so."))
     options = {"llmgateway": {"reasoning_effort": "high"}}
@@ -130,6 +147,21 @@ def test_images_by_address_reach_the_makers_that_load_them(scene: Scene, major: 
     told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": [image]}])
     assert told.get("error") is None and told["text"] == "A cat."
     assert "https://pictures.example/cat.png" in str(scene.heard(maker))
+
+
+BY_ADDRESS = {
+    "anthropic": ("https://papers.example/a.pdf", "application/pdf"),
+    "google": ("https://sounds.example/bell.wav", "audio/wav"),
+}
+
+
+@pytest.mark.parametrize("maker", BY_ADDRESS)
+def test_documents_and_sounds_by_address_reach_the_makers_that_load_them(scene: Scene, major: int, maker: str) -> None:
+    address, kind = BY_ADDRESS[maker]
+    scene.script(maker, Say("As it says."))
+    content = [{"type": "text", "text": "What?"}, {"type": "file", "data": {"$url": address}, "mediaType": kind}]
+    told = scene.sdks[major].ask("text", able(maker), messages=[{"role": "user", "content": content}])
+    assert told.get("error") is None and told["text"] == "As it says." and address in str(scene.heard(maker))
 
 
 @pytest.mark.parametrize("maker", ["openai", "google"])
