@@ -15,6 +15,7 @@ from gateway import extensions, settings
 from gateway.catalogue import kept, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.loader import CatalogueError
+from gateway.configuration.names import near
 from gateway.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,22 @@ def in_one_line(problems: list[str] | tuple[str, ...]) -> str:
 
 def _load(chosen: Settings) -> Catalogue:
     extensions.install(chosen.server.extensions)
-    return loader.load_from(loader.sources_of(chosen))
+    catalogue = loader.load_from(loader.sources_of(chosen))
+    problems = strange_choices(chosen, catalogue)
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return catalogue
+
+
+def strange_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
+    """What the operator chose of the catalogue that it does not have, one line each."""
+    if chosen.origins.get(("catalogue", "auto_models"), "default") == "default":
+        return []  # of the models that come along some may have been removed
+    return [
+        f"[catalogue] auto_models: there is no model {name}{near(name, catalogue.models)}"
+        for name in chosen.catalogue.auto_models
+        if catalogue.find(name) is None
+    ]
 
 
 def _keep(accepted: Accepted) -> None:

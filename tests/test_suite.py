@@ -49,7 +49,6 @@ TRIED_THROUGH = {
     "routing/": ("unit/routing/test_plan.py", "unit/routing/test_health.py"),
     "server/boot.py": ("flows/test_boot.py",),
     "server/launch.py": ("flows/test_boot.py",),
-    "server/master.py": ("flows/test_boot.py",),
     "server/ports.py": ("unit/operator/test_start.py", "flows/test_boot.py"),
     "server/": ("unit/server/test_worker.py", "unit/server/test_express.py"),
     "store/disk.py": ("unit/operator/test_start.py", "flows/test_operations.py"),

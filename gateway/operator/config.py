@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from gateway import extensions, settings
+from gateway import accepted, extensions, settings
 from gateway.catalogue import credentials, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
 from gateway.configuration import explain, file
 from gateway.configuration.explain import MASK, Entry
 from gateway.settings import Settings, SettingsError
+from gateway.store.database import check_scheme
 from gateway.store.redis import check_url
 
 WIDTH = 44
@@ -44,7 +45,11 @@ def show(as_json: bool) -> None:
     extensions.install(chosen.server.extensions)
     entries = [*_settings_of(chosen), *_providers_of(chosen, loader.load_from(loader.sources_of(chosen)))]
     if as_json:
-        click.echo(json.dumps([{name: getattr(one, name) for name in Entry.__slots__} for one in entries], indent=2))
+        click.echo(
+            json.dumps(
+                [{name: getattr(one, name) for name in Entry.__slots__} for one in entries], indent=2, default=str
+            )
+        )
         return
     click.echo(f"# {chosen.file.path or 'no ' + file.NAME}; GATEWAY_ENV {chosen.environment_name}")
     section = ""
@@ -63,10 +68,13 @@ def find_problems() -> list[str]:
         return str(error).splitlines()
     extensions.install(chosen.server.extensions)
     problems = loader.find_problems(loader.sources_of(chosen))
-    try:
-        check_url(chosen.redis)
-    except SettingsError as error:
-        problems.append(str(error))
+    if not problems:
+        problems += accepted.strange_choices(chosen, loader.load_from(loader.sources_of(chosen)))
+    for look_at in (lambda: check_url(chosen.redis), lambda: check_scheme(chosen.database)):
+        try:
+            look_at()
+        except SettingsError as error:
+            problems.append(str(error))
     return problems
 
 
@@ -79,8 +87,11 @@ def _settings_of(chosen: Settings) -> Iterator[Entry]:
 def _providers_of(chosen: Settings, catalogue: Catalogue) -> Iterator[Entry]:
     """The providers that the operator says anything of."""
     for provider in catalogue.providers.values():
-        found = [one for one in _provider(chosen, provider) if one.value]
-        yield from found
+        yield from (one for one in _provider(chosen, provider) if one.value)
+    for model in chosen.file.catalogue.get("models", ()):
+        yield Entry("models", model["id"], model, file.NAME)
+    for alias, name in chosen.file.catalogue.get("aliases", {}).items():
+        yield Entry("aliases", alias, name, file.NAME)
 
 
 def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
@@ -91,6 +102,8 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
         *parts,
         file.variable(provider.id, file.API_KEY),
     ]
+    for key, value in chosen.file.catalogue.get("providers", {}).get(provider.id, {}).items():
+        yield Entry(section, key, value, file.NAME)
     yield explain.secret_entry(section, file.API_KEY, names, env, chosen.file.references, file.NAME)
     own = credentials.variable_of(provider.id, "BASE_URL")
     origin = own if env.get(own) else file.NAME
@@ -105,7 +118,7 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
 
 
 def _write(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def choose(path: str) -> None:

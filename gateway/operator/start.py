@@ -15,6 +15,7 @@ from gateway.operator.installation import address_of, opened
 from gateway.server.ports import problem_of
 from gateway.settings import MIGRATE_LATE, ROOT, SettingsError
 from gateway.store import migrations
+from gateway.store.database import check_scheme
 from gateway.store.disk import check_folder
 from gateway.store.redis import answers, check_url
 
@@ -87,6 +88,7 @@ def examine() -> tuple[list[str], dict[str, str]]:
     problem = "" if INHERITED in found.settings.environment else problem_of(server.host, server.port)
     if problem:
         raise SettingsError(problem)
+    check_scheme(database)
     check_url(found.settings.redis)
     check_folder(Path(database.data_dir))
     warnings = []

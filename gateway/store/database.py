@@ -25,6 +25,8 @@ REMEDY = (
     "what was settled is written as soon as it is back"
 )
 BACK = StateChange("database.back", SUBJECT, "the database answers again", INFO)
+SCHEMES = ("sqlite", "postgresql")
+KNOWN_URLS = "sqlite:///path or postgresql://user:password@host/database"
 ATTEMPTS = 6
 BACKOFF_S = 0.01
 
@@ -183,9 +185,14 @@ def open_database(
 
     Connects to nothing yet. Unavailable when the file cannot be made; SettingsError for another scheme.
     """
-    scheme = config.scheme
-    if scheme == "sqlite":
+    check_scheme(config)
+    if config.scheme == "sqlite":
         return Database(Sqlite(config, clock, threads), config.pool_wait_s, states)
-    if scheme == "postgresql":
-        return Database(postgresql.Postgresql(config), config.pool_wait_s, states)
-    raise settings.SettingsError(f"DATABASE_URL: {scheme}:// is not known; use sqlite:/// or postgresql://")
+    return Database(postgresql.Postgresql(config), config.pool_wait_s, states)
+
+
+def check_scheme(config: settings.DatabaseSettings) -> None:
+    """SettingsError for a URL of a store that nobody knows."""
+    if config.scheme not in SCHEMES:
+        # What else is in the URL may be a password.
+        raise settings.SettingsError(f"DATABASE_URL: {config.scheme[:20]}:// is not known; use {KNOWN_URLS}")

@@ -93,7 +93,7 @@ def test_a_broken_catalogue_ends_nothing_and_is_told_everywhere(twins: tuple[Gat
     assert refused_metric(gateway).endswith(" 0.0") and "twin-northern" in get(gateway, "/v1/models")[1]
 
 
-def test_a_reload_fails_no_request(twins: tuple[GatewayProcess, Path]) -> None:
+def test_a_reload_takes_new_keys_and_fails_no_request(twins: tuple[GatewayProcess, Path]) -> None:
     gateway, _ = twins
     before, codes, stop = gateway.workers(), [], []
 
@@ -102,11 +102,15 @@ def test_a_reload_fails_no_request(twins: tuple[GatewayProcess, Path]) -> None:
             codes.append(get(gateway, "/v1/models?available=true")[0])
 
     asking = [gevent.spawn(ask) for _ in range(3)]
+    (gateway.data / "key").write_text("sk-rotated")
+    (gateway.data / "gateway.toml").write_text('[providers.groq]\napi_key = "file:key"\n')
+    assert '"groq"' not in get(gateway, "/v1/models?available=true")[1]
     gateway.hang_up()
     wait_until(lambda: not set(before) & set(gateway.workers()))
     stop.append(True)
     gevent.joinall(asking, timeout=10)
     assert set(codes) == {200} and len(codes) > 5
+    assert '"groq"' in get(gateway, "/v1/models?available=true")[1], "keys are read anew"
 
 
 def start_in_vain(tmp_path: Path, **environment: str) -> str:

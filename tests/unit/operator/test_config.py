@@ -17,6 +17,9 @@ url = "postgresql://gateway:hidden@db.example/gateway"
 metrics_token = "env:SCRAPE"
 [providers.groq]
 api_key = "file:key"
+priority = 2.0
+[aliases]
+fast = "gpt-4o-mini"
 """
 
 
@@ -60,6 +63,7 @@ def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
         "origin": "",
     }
     assert found["providers.openai", "api_key"]["origin"] == "OPENAI_API_KEY"
+    assert found["aliases", "fast"]["value"] == "gpt-4o-mini" and found["providers.groq", "priority"]["value"] == 2.0
 
 
 def test_every_mistake_is_a_line(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -68,6 +72,12 @@ def test_every_mistake_is_a_line(run: Callable[..., str], monkeypatch: pytest.Mo
     monkeypatch.setenv("REDIS_URL", "http://localhost")
     told = run("config", "check", status=1)
     assert "LLM_OPENAI_API_KEY" in told and "REDIS_URL" in told and "hidden" not in told and told.count("\n") == 2
+    monkeypatch.setenv("REDIS_URL", "")
+    monkeypatch.delenv("LLM_OPNAI_API_KEY")
+    monkeypatch.setenv("DATABASE_URL", "mysql://gateway:hidden@db.example/gateway")
+    monkeypatch.setenv("GATEWAY_CATALOGUE_AUTO_MODELS", "gpt-4o-minni")
+    told = run("config", "check", status=1)
+    assert "DATABASE_URL: mysql://" in told and "did you mean gpt-4o-mini" in told and "hidden" not in told
     (tmp_path / "house.toml").write_text("[server]\nprot = 4001\n")
     assert "did you mean port?" in run("config", "check", status=1)
 
