@@ -12,7 +12,9 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.request import Request
+from gateway.neutral.rerank import RerankRequest, RerankResult
 from gateway.neutral.speech import SpeechRequest
+from gateway.neutral.structured import DecisionRequest, ModerationRequest, OcrRequest
 from gateway.neutral.transcriptions import TranscriptionRequest, TranslationRequest
 
 MESSAGE_TOKENS = 8  # roles and separators around each message or input
@@ -56,6 +58,18 @@ def check_vectors(request: EmbeddingsRequest, result: EmbeddingsResult) -> None:
         raise UpstreamFailed(f"The provider answered {wanted} inputs with {got} vectors.", upstream_status=200)
 
 
+def check_scores(request: RerankRequest, result: RerankResult) -> None:
+    """Each score is of a document that was sent, and no two of one."""
+    indices = {index for index, _ in result.scores}
+    if not indices or len(indices) < len(result.scores) or max(indices) >= request.requirements.messages:
+        raise UpstreamFailed("The provider answered with scores of other documents.", upstream_status=200)
+
+
+def no_tokens(request: Request) -> int:
+    """What it may count as stands in its units alone."""
+    return 0
+
+
 def text_tokens(request: Request) -> int:
     """Of a prompt that is one text: a token is at least one byte."""
     return request.requirements.prompt_bytes + MESSAGE_TOKENS
@@ -68,14 +82,15 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors),
         ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),
         ModelOperation("transcriptions", TranscriptionRequest, text_tokens, streams=True, cacheable=False),
+        ModelOperation("rerank", RerankRequest, no_tokens, check=check_scores),
+        ModelOperation("moderations", ModerationRequest, text_tokens),
+        ModelOperation("ocr", OcrRequest, no_tokens, cacheable=False),
+        ModelOperation("decisions", DecisionRequest, text_tokens),
         ModelOperation("translations", TranslationRequest, text_tokens, streams=True, cacheable=False),
     )
 }
 # Catalogue entries name these too; no surface asks for them yet.
-UNSERVED = (
-    "images", "image_edits", "moderations", "ocr", "rerank", "videos",
-    "realtime", "decisions",
-)  # fmt: skip
+UNSERVED = ("images", "image_edits", "videos", "realtime")
 
 
 def names() -> tuple[str, ...]:

@@ -20,6 +20,7 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
     "bedrock": ProtocolEntry("sigv4"),
     "cohere": ProtocolEntry(),
     "prediction": ProtocolEntry(),
+    "deepinfra": ProtocolEntry(version_path="/v1"),
     "elevenlabs": ProtocolEntry("xi-api-key"),
     "sandbox": ProtocolEntry("none"),
 }

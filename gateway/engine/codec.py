@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import orjson
 from msgspec import NODEFAULT, Struct, structs
 
-from gateway.neutral import chat, embeddings, events, parts, request, usage
+from gateway.neutral import chat, embeddings, events, parts, request, rerank, structured, usage
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Result
 
@@ -29,7 +29,7 @@ KINDS: dict[str, type] = {
         ),
         *(parts.Video, parts.File, parts.Reasoning, parts.ToolCall, parts.ToolResult, parts.VendorPart, usage.Usage),
         *(request.Native, chat.Choice, chat.ChatResult),
-        *(embeddings.EmbeddingsInput, embeddings.EmbeddingsResult),
+        *(embeddings.EmbeddingsInput, embeddings.EmbeddingsResult, rerank.RerankResult, structured.StructuredResult),
         *(events.Started, events.TextDelta, events.RefusalDelta, events.ReasoningDelta, events.ToolCallDelta),
         *(events.BlockDone, events.SourceFound, events.PartFound, events.Notice, events.NativeChunk, events.Progress),
         *(events.Finished,),

@@ -8,6 +8,9 @@ from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.cohere.chat import CohereChat
 from gateway.providers.cohere.embeddings import CohereEmbeddings
+from gateway.providers.cohere.rerank import CohereRerank
+from gateway.providers.deepinfra import rerank as deepinfra
+from gateway.providers.deepinfra.rerank import DeepInfraRerank
 from gateway.providers.elevenlabs import speech as elevenlabs
 from gateway.providers.elevenlabs.speech import ElevenLabsSpeech
 from gateway.providers.failures import upstream_failure
@@ -18,8 +21,10 @@ from gateway.providers.google.speech import GoogleSpeech
 from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
+from gateway.providers.openai.rerank import OpenAIRerank
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openai.speech import OpenAISpeech
+from gateway.providers.openai.structured import OpenAIStructured, fit_moderations, mend_moderations
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.openers import Local, Network
 from gateway.providers.protocol import ChatCodec, Codec, Wire
@@ -48,7 +53,8 @@ MAKERS: dict[str, Callable[[Resources], Wire]] = {
     "anthropic": lambda given: chat_wire("anthropic", AnthropicMessages(given.token)),
     "google": lambda given: _google(GoogleGenerate(given.token)),
     "bedrock": lambda given: chat_wire("bedrock", BedrockConverse(given.clock)),
-    "cohere": lambda given: chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings()),
+    "cohere": lambda given: chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings(), rerank=CohereRerank()),
+    "deepinfra": lambda given: Wire("deepinfra", deepinfra.NAME, upstream_failure, {"rerank": DeepInfraRerank()}),
     "elevenlabs": lambda given: Wire("elevenlabs", elevenlabs.NAME, upstream_failure, {"speech": ElevenLabsSpeech()}),
 }
 
@@ -59,6 +65,10 @@ def _openai(name: str, token: Tokens | None) -> Wire:
         OpenAIChat(token),
         embeddings=OpenAIEmbeddings(token),
         speech=OpenAISpeech(token),
+        rerank=OpenAIRerank(token),
+        moderations=OpenAIStructured("/moderations", "results", token, fit_moderations, mend_moderations),
+        ocr=OpenAIStructured("/ocr", "pages", token),
+        decisions=OpenAIStructured("/systemone", "answers", token),
         transcriptions=OpenAITranscriptions("/audio/transcriptions", token),
         translations=OpenAITranscriptions("/audio/translations", token),
     )

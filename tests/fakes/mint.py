@@ -58,11 +58,30 @@ class Mint(FakeServer):
         self.calls.append(Call("", 0, 100, told=True))
         return send_json(start, 200, {"text": "Heard.", "usage": {"type": "duration", "seconds": 1}})
 
+    def _judge(self, start: Any, end: str, text: str) -> Iterator[bytes]:
+        """Operations of one object each: they count what they read, or a page."""
+        words = _words(text)
+        self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
+        gevent.sleep(float(words.get("wait", 0)))
+        if end == "ocr":
+            size = {"dpi": 1, "height": 1, "width": 1}
+            page = {"index": 0, "markdown": "Read.", "images": [], "dimensions": size}
+            return send_json(start, 200, {"pages": [page], "usage_info": {"pages_processed": 1}})
+        answers = {
+            "rerank": {"results": [{"index": 0, "relevance_score": 0.5}]},
+            "moderations": {"results": [{"flagged": False, "categories": {}, "category_scores": {}}]},
+            "systemone": {"answers": {"a": {"type": "noul", "noul": 0.5}}},
+        }
+        return send_json(start, 200, answers[end] | {"usage": {"prompt_tokens": 100, "total_tokens": 100}})
+
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         raw = environ["wsgi.input"].read()
         if environ["CONTENT_TYPE"].startswith("multipart/"):
             return self._hear(start)
         body = json.loads(raw)
+        end = environ["PATH_INFO"].rpartition("/")[2]
+        if end in ("rerank", "moderations", "ocr", "systemone"):
+            return self._judge(start, end, str(body.get("documents") or body.get("document") or body))
         if environ["PATH_INFO"].endswith("/audio/speech"):
             return self._speak(start, body["input"])
         if "input" in body:

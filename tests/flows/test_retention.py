@@ -131,7 +131,9 @@ def test_what_was_sent_and_got_is_kept_on_every_paid_route(gateway, path: str) -
     assert bodies.sent == answer.request.content and bodies.answer == answer.content and bodies.raw == []
     model = json.loads(answer.request.content)["model"]
     assert (info.status, info.path, info.asked, info.served) == (200, path, model, model)
-    fee_nusd = {"mint/leaf": 1000, "mint/horn": 0}.get(model, FEE_NUSD)  # of all tokens; characters are none
+    fee_nusd = {"/v1/audio/speech": 0, "/v1/ocr": 0}.get(
+        path, FEE_NUSD if model == "mint/coin" else 1000
+    )  # of all tokens; characters are none
     assert (info.cost_nusd, info.storage_nusd, info.finish) == (100 * TOKEN_NUSD, fee_nusd, "stop")
     assert info.expires_at - info.at == 3 * 86_400_000_000
 

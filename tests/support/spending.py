@@ -52,9 +52,16 @@ model = "ear"
 external_id = "ear"
 operations = ["transcriptions", "translations"]
 prices = {{ input_audio_hour = "108" }}
+
+[[mappings]]
+model = "scale"
+external_id = "scale"
+operations = ["rerank", "moderations", "ocr", "decisions"]
+context_length = 1000000
+prices = {{ prompt = "0.0003", ocr_page = "0.03" }}
 """
 MODEL = "".join(
-    f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n' for one in ("coin", "leaf", "horn", "ear")
+    f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n' for one in ("coin", "leaf", "horn", "ear", "scale")
 )
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
 
@@ -87,6 +94,17 @@ BODIES: dict[str, Callable[[str], Json]] = {
     # As many bytes as its tokens need for their bound.
     "/v1/embeddings": lambda text: {"model": "mint/leaf", "input": f"{text:<120}"},
     "/v1/audio/speech": lambda text: {"model": "mint/horn", "input": f"{text:<100}", "voice": "alloy"},
+    "/v1/rerank": lambda text: {"model": "mint/scale", "query": "q", "documents": [f"{text:<120}"]},
+    "/v1/moderations": lambda text: {"model": "mint/scale", "input": f"{text:<120}"},
+    "/v1/ocr": lambda text: {
+        "model": "mint/scale",
+        "document": {"type": "image_url", "image_url": f"https://x/{text}"},
+    },
+    "/v1/systemone": lambda text: {
+        "model": "mint/scale",
+        "state": f"{text:<120}",
+        "questions": {"a": {"type": "noul", "instructions": "Is it?"}},
+    },
     "/v1/responses/compact": lambda text: {"input": text},
     "/v1/ai/language-model": _prompt,
     "/v3/ai/language-model": _prompt,

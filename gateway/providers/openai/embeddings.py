@@ -18,6 +18,7 @@ from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/embeddings"
+DIMENSIONS = "dimensions_field"  # of a mapping's `extra`: how that field is called there
 COMPATIBLE = "compatible"  # the quirk of servers other than the format's own vendor: numbers are what they all have
 
 
@@ -51,7 +52,7 @@ class OpenAIEmbeddings:
             rows = sorted(wire["data"], key=lambda row: row.get("index", 0))
             vectors = [row["embedding"] for row in rows]
             usage = wire.get("usage")
-            used = Usage(input=read_count(usage.get("prompt_tokens"))) if usage else None
+            used = Usage(input=read_count(usage.get("prompt_tokens", usage.get("total_tokens")))) if usage else None
             model = wire.get("model") or ""
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
@@ -65,5 +66,8 @@ class OpenAIEmbeddings:
             body["user"] = shorten_user(body["user"])
         if COMPATIBLE in target.quirks:
             body.pop("encoding_format", None)
+        spelled = target.mapping.extra.get(DIMENSIONS)
+        if spelled and "dimensions" in body:
+            body[spelled] = body.pop("dimensions")
         way = way_of(target, PATH, False, self._tokens)
         return Call("POST", way.url, way.headers, json.encode(body), way=way)

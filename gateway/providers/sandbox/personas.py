@@ -7,7 +7,9 @@ from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.refusals import refuse
 
 Voice = Literal["echo", "template", "tools", "reasoning", "json"]
-ANY = ("chat", "embeddings", "moderations", "speech", "transcriptions", "translations")
+ANY = (
+    *("chat", "embeddings", "moderations", "speech", "transcriptions", "translations", "rerank", "ocr", "decisions"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,9 @@ PERSONAS: dict[str, Persona] = {
     "embed": Persona(operations=("embeddings",)),
     "moderate": Persona(operations=("moderations",)),
     "speak": Persona(operations=("speech",)),
+    "rerank": Persona(operations=("rerank",)),
+    "read": Persona(operations=("ocr",)),
+    "decide": Persona(operations=("decisions",)),
     "transcribe": Persona(operations=("transcriptions", "translations")),
     "cut": _failing(cut=3),
     "malformed": _failing(malformed=2),

@@ -15,7 +15,18 @@ from gateway.clock import Clock
 from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
 from gateway.files import whole
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.sandbox import chat, embeddings, moderations, prompt, requests, speech, transcriptions
+from gateway.providers.sandbox import (
+    chat,
+    decisions,
+    embeddings,
+    moderations,
+    ocr,
+    prompt,
+    requests,
+    rerank,
+    speech,
+    transcriptions,
+)
 from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
 from gateway.providers.sandbox.personas import Persona, find
 from gateway.providers.sandbox.refusals import refuse, write_refusal
@@ -54,6 +65,11 @@ OPERATIONS = {
         )
         for name in ("transcriptions", "translations")
     },
+    "/rerank": SandboxOperation("rerank", rerank.check_rerank, rerank.directive_text, rerank.respond),
+    "/ocr": SandboxOperation("ocr", ocr.check_ocr, ocr.directive_text, ocr.respond),
+    "/systemone": SandboxOperation(
+        "decisions", decisions.check_decisions, decisions.directive_text, decisions.respond
+    ),
     "/audio/speech": SandboxOperation("speech", speech.check_speech, speech.directive_text, speech.respond),
 }  # fmt: skip
 

@@ -1,7 +1,20 @@
 """Every operation in the service's own format, which is OpenAI's where that has one."""
 
 from gateway.surfaces.http import Surface
-from gateway.surfaces.openai import chat, completions, embeddings, explain, key, models, speech, transcriptions
+from gateway.surfaces.openai import (
+    chat,
+    completions,
+    decisions,
+    embeddings,
+    explain,
+    key,
+    models,
+    moderations,
+    ocr,
+    rerank,
+    speech,
+    transcriptions,
+)
 from gateway.surfaces.replies import OPENAI
 
 SURFACE = Surface(
@@ -11,6 +24,10 @@ SURFACE = Surface(
         *chat.OPERATIONS,
         *completions.OPERATIONS,
         *embeddings.OPERATIONS,
+        *rerank.OPERATIONS,
+        *moderations.OPERATIONS,
+        *ocr.OPERATIONS,
+        *decisions.OPERATIONS,
         *speech.OPERATIONS,
         *transcriptions.OPERATIONS,
         *models.OPERATIONS,

@@ -8,7 +8,7 @@ from gateway.settings import load
 from gateway.transport import Transport
 
 # Entries may name them, and are served when somebody speaks them.
-UNSPOKEN = {"prediction", "elevenlabs"}
+UNSPOKEN = {"prediction"}
 
 
 def test_every_protocol_of_the_catalogue_is_spoken_but_those_named_here():

@@ -1,0 +1,56 @@
+"""A request to order documents by how well they answer a query, and its result."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gateway.neutral.request import Request
+from gateway.neutral.usage import Units, Usage
+
+DOCUMENTS_A_SEARCH = 100  # of the unit that some makers bill: a query with so many documents
+# Longer documents count as several: of 500 tokens each (Cohere's pricing page), a token being one byte at the least.
+BYTES_A_CHUNK, LEAST_BYTES_A_CHUNK = 2000, 500
+BYTES_A_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RerankInput:
+    query: str
+    documents: tuple[str, ...]
+
+
+class RerankRequest(Request, eq=False):
+    """`decode` gives a RerankInput."""
+
+    operation: ClassVar[str] = "rerank"
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class RerankResult:
+    """`scores` holds (index of the document, score) in any order."""
+
+    scores: tuple[tuple[int, float], ...]
+    usage: Usage | None = None
+    model: str = ""
+    upstream_id: str = ""
+    service_tier: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def finish(self) -> str:
+        return "stop"
+
+    def text_bytes(self) -> int:
+        return 0
+
+
+def units_of(wanted: RerankInput) -> Units:
+    """What it may count as, by searches or by tokens: the query is read with each document."""
+    sizes = [len(one.encode("utf-8", "replace")) for one in wanted.documents]
+    query = len(wanted.query.encode("utf-8", "replace"))
+    read = sum(sizes) + query * len(sizes)
+    most = Usage(input=read, searches=_searches(sizes, LEAST_BYTES_A_CHUNK))
+    return Units(most, Usage(input=-(-read // BYTES_A_TOKEN), searches=_searches(sizes, BYTES_A_CHUNK)))
+
+
+def _searches(sizes: list[int], chunk: int) -> int:
+    return -(-sum(max(1, -(-size // chunk)) for size in sizes) // DOCUMENTS_A_SEARCH)

@@ -1,0 +1,94 @@
+"""Operations of one object each in OpenAI's manner: the body goes as it is, with the provider's name of the model.
+
+Facts: Moderations API reference; Mistral's references of moderations and OCR, whose answers have other members; the
+HTTP reference's System One.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import json
+
+from gateway.dialects import openai as dialect
+from gateway.errors import NotSupported, UpstreamFailed
+from gateway.neutral.request import Native
+from gateway.neutral.structured import StructuredRequest, StructuredResult
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.openai.address import Tokens, way_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+
+Json = dict[str, Any]
+TEXT_ONLY = "text_only"  # of a mapping's `extra`: its moderations take no images
+
+
+class OpenAIStructured:
+    """POST {address}{path}. `answers` is the list or object that an answer cannot do without, `fit` what is done to a
+    body first (NotSupported), `mend` to an answer."""
+
+    dialect = dialect.NAME
+    waits = False
+
+    def __init__(
+        self,
+        path: str,
+        answers: str,
+        tokens: Tokens | None = None,
+        fit: Callable[[Json, Target], Json] | None = None,
+        mend: Callable[[Json], None] | None = None,
+    ) -> None:
+        self._path, self._answers, self._tokens, self._fit, self._mend = path, answers, tokens, fit, mend
+
+    def write(self, request: StructuredRequest, target: Target) -> Call:
+        """The call with the body under the model's name at the provider."""
+        body: Json = request.content()
+        if self._fit is not None:
+            body = self._fit(body, target)
+        way = way_of(target, self._path, False, self._tokens)
+        sent = json.encode({**body, "model": target.mapping.external_id})
+        return Call("POST", way.url, way.headers, sent, way=way)
+
+    def relay(self, native: Native, request: StructuredRequest, target: Target) -> Call:
+        """Every call is written anew."""
+        raise NotSupported("A request of this kind is not relayed.")
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> StructuredResult:
+        """The answer. UpstreamFailed when what it cannot do without is not there."""
+        wire = read_object(reply.read_all())
+        try:
+            if not wire[self._answers]:
+                raise ValueError("empty")
+            if self._mend is not None:
+                self._mend(wire)
+            model, ident = wire.pop("model", ""), wire.pop("id", "")
+            usage = read_usage(wire.pop("usage", None), wire.get("usage_info"))
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+        return StructuredResult(
+            wire, usage, model if isinstance(model, str) else "", ident if isinstance(ident, str) else ""
+        )
+
+
+def fit_moderations(body: Json, target: Target) -> Json:
+    """Texts alone where the model reads nothing else."""
+    if target.mapping.extra.get(TEXT_ONLY) and isinstance(body["input"], list):
+        if any(isinstance(one, dict) and one.get("type") != "text" for one in body["input"]):
+            raise NotSupported(f"{target.mapping.key} judges texts alone.", param="input", code="unsupported_input")
+        return {**body, "input": [one["text"] if isinstance(one, dict) else one for one in body["input"]]}
+    return body
+
+
+def mend_moderations(wire: Json) -> None:
+    """A verdict that does not say whether anything was flagged has the answer among its categories."""
+    for one in wire["results"]:
+        one.setdefault("flagged", any(one["categories"].values()))
+
+
+def read_usage(told: Json | None, pages: Json | None) -> Usage | None:
+    """Tokens, pages, or both; None where neither is told."""
+    counted = read_count(pages.get("pages_processed")) if pages else 0
+    if not told:
+        return Usage(pages=counted) if counted else None
+    read = told.get("input_tokens", told.get("prompt_tokens", told.get("total_tokens")))
+    said = told.get("output_tokens", told.get("completion_tokens"))
+    return Usage(input=read_count(read), output=read_count(said), pages=counted)

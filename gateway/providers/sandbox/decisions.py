@@ -1,0 +1,60 @@
+"""Decisions: the option, level or truth whose words the state has most of; the first where it has none.
+
+Facts: HTTP reference, section 3.9.
+"""
+
+from typing import Any
+
+import orjson
+
+from gateway.providers.sandbox.checks import Check, check_fields, of
+from gateway.providers.sandbox.counting import count
+from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.response import Response
+
+
+def check_decisions(body: dict[str, Any]) -> None:
+    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    check_fields(body, FIELDS, ("model", "state", "questions"))
+
+
+def directive_text(body: dict[str, Any]) -> str:
+    """Where directives are looked for: the state."""
+    return _text(body["state"])
+
+
+def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
+    """The answer to a checked body."""
+    words = set(strip(_text(body["state"])).lower().split())
+    answers = {name: _decide(question, words) for name, question in body["questions"].items()}
+    whole: dict[str, Any] = {"model": body["model"], "answers": answers}
+    if not directives.no_usage:
+        whole["usage"] = {
+            "input_tokens": count(_text(body["state"])) + count(_text(body["questions"])),
+            "output_tokens": 0,
+        }
+    return Response(orjson.dumps(whole), bare=orjson.dumps({"answers": {}}))
+
+
+def _decide(question: dict[str, Any], words: set[str]) -> dict[str, Any]:
+    kind, criteria = question["type"], question.get("criteria") or {"true": "yes", "false": "no"}
+    names = list(criteria) if isinstance(criteria, dict) else [str(level) for level in range(len(criteria))]
+    texts = [f"{name} {criteria[name]}" for name in names] if isinstance(criteria, dict) else criteria
+    weights = [1 + 9 * len(words & set(_text(text).lower().split())) for text in texts]
+    odds = {name: round(weight / sum(weights), 6) for name, weight in zip(names, weights, strict=True)}
+    best = max(odds, key=lambda name: odds[name])
+    if kind == "noul":
+        return {"type": kind, "noul": odds.get("true", 0.5), "probabilities": odds, "confidence": odds[best]}
+    found: dict[str, Any] = {"type": kind, "probabilities": odds, "confidence": odds[best]}
+    if kind == "score":
+        legend = {name: _text(text) for name, text in zip(names, texts, strict=True)}
+        return found | {"score": int(best), "legend": legend}
+    return found | {"choice": best}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+FIELDS: dict[str, Check] = {"model": of(str), "state": of(str, dict, list), "questions": of(dict)}

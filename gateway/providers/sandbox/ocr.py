@@ -1,0 +1,82 @@
+"""OCR: the texts of a PDF's pages as its content streams show them; of anything else its address.
+
+Facts: Mistral's reference of OCR; ISO 32000-1, 7.3.4.2 (strings), 7.7.3 (pages), 9.4.3 (showing text).
+"""
+
+import re
+import zlib
+from base64 import b64decode
+from typing import Any
+
+import orjson
+
+from gateway.providers.sandbox.checks import Check, check_fields, of
+from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.response import Response
+
+PAGE = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])")
+STREAM = re.compile(rb"stream\r?\n(.*?)endstream", re.DOTALL)
+SHOWN = re.compile(rb"\(((?:[^()\\]++|\\.)*+)\)\s{0,8}(?:Tj|')")
+MOST_UNPACKED = 1 << 20
+SIZE = {"dpi": 200, "height": 2200, "width": 1700}
+
+
+def check_ocr(body: dict[str, Any]) -> None:
+    """Raise InvalidRequest with the wire's words for the first thing that is wrong."""
+    check_fields(body, FIELDS, ("model", "document"))
+
+
+def directive_text(body: dict[str, Any]) -> str:
+    """Where directives are looked for: the document's name."""
+    return body["document"].get("document_name") or ""
+
+
+def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
+    """The answer to a checked body."""
+    document = body["document"]
+    address = document.get("document_url") or document.get("image_url") or ""
+    address = address["url"] if isinstance(address, dict) else address
+    data = b64decode(address.partition(",")[2]) if address.startswith("data:") else b""
+    texts = _pages_of(data) or [f"The sandbox does not load {address[:200]}."]
+    asked = body.get("pages")
+    chosen = [page for page in asked if page < len(texts)] if asked is not None else range(len(texts))
+    pages: list[dict[str, Any]] = [
+        {"index": page, "markdown": strip(texts[page]), "images": [], "dimensions": SIZE} for page in chosen
+    ]
+    told = {"usage_info": {"pages_processed": len(pages), "doc_size_bytes": len(data) or None}}
+    whole: dict[str, Any] = {"pages": pages, "model": body["model"], "document_annotation": None}
+    return Response(orjson.dumps(whole | ({} if directives.no_usage else told)), bare=orjson.dumps({"pages": []}))
+
+
+def _pages_of(data: bytes) -> list[str]:
+    """What each page shows: the streams in their order, one a page, as simple writers make them."""
+    count = len(PAGE.findall(data))
+    if not data.startswith(b"%PDF-") or not count:
+        return []
+    texts = [text for stream in STREAM.findall(data) if (text := _shown(stream))]
+    return [texts[page] if page < len(texts) else "" for page in range(count)]
+
+
+def _shown(stream: bytes) -> str:
+    try:
+        stream = zlib.decompressobj().decompress(stream, MOST_UNPACKED)
+    except zlib.error:
+        pass  # it is not packed
+    return " ".join(re.sub(rb"\\(.)", rb"\1", one).decode("latin-1") for one in SHOWN.findall(stream))
+
+
+FIELDS: dict[str, Check] = {
+    "model": of(str),
+    "document": of(dict),
+    "pages": of(list),
+    "include_image_base64": of(bool),
+    "image_limit": of(int),
+    "image_min_size": of(int),
+    "bbox_annotation_format": of(dict),
+    "document_annotation_format": of(dict),
+    "document_annotation_prompt": of(str),
+    "table_format": of(str),
+    "extract_header": of(bool),
+    "extract_footer": of(bool),
+}

@@ -1,0 +1,71 @@
+"""POST /v1/systemone (HTTP reference, section 3.9): questions about a state, answered as choices, scores and odds."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+
+from gateway.neutral.structured import DecisionRequest
+from gateway.neutral.usage import Units
+from gateway.services import Services
+from gateway.surfaces.facts import Facts
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai.structured import Json, answer, tokens
+from gateway.surfaces.validation_errors import invalid
+
+ID_PREFIX = "sone-"
+MOST_QUESTIONS = 256
+OPTIONS, LEVELS = (2, 255), (2, 10)
+
+
+class DecisionBody(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    state: str | dict[str, Any] | list[Any]
+    questions: dict[str, Any]
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+
+
+def decide(services: Services, inbound: Inbound) -> Outbound:
+    """An answer to each question."""
+    return answer(services, inbound, DecisionRequest, DECODER, read, ID_PREFIX, write)
+
+
+def read(body: DecisionBody) -> tuple[Json, Units | None]:
+    """What goes upstream. InvalidRequest with the question at fault."""
+    if not 1 <= len(body.questions) <= MOST_QUESTIONS:
+        raise invalid("questions", f"from 1 to {MOST_QUESTIONS} questions by their ids")
+    for name, question in body.questions.items():
+        _check(f"questions.{name[:64]}", question)
+    return {"state": body.state, "questions": body.questions}, None
+
+
+def _check(param: str, question: Any) -> None:
+    if not isinstance(question, dict):
+        raise invalid(param, "an object")
+    if not question.get("instructions") or isinstance(question["instructions"], int | float):
+        raise invalid(f"{param}.instructions", "a text, an object or a list")
+    criteria = question.get("criteria")
+    match question.get("type"):
+        case "noul":
+            if criteria is not None and not (isinstance(criteria, dict) and criteria.keys() <= {"true", "false"}):
+                raise invalid(f"{param}.criteria", "an object with true and false")
+        case "choice":
+            if not isinstance(criteria, dict) or not OPTIONS[0] <= len(criteria) <= OPTIONS[1]:
+                raise invalid(f"{param}.criteria", f"an object of {OPTIONS[0]} to {OPTIONS[1]} options")
+        case "score":
+            if not isinstance(criteria, list) or not LEVELS[0] <= len(criteria) <= LEVELS[1]:
+                raise invalid(f"{param}.criteria", f"a list of {LEVELS[0]} to {LEVELS[1]} levels, the lowest first")
+        case _:
+            raise invalid(f"{param}.type", "noul, choice or score")
+
+
+def write(body: Json, facts: Facts) -> Json:
+    """The provider's answers."""
+    return {"id": facts.answer_id, "model": facts.served, **body, "usage": tokens(facts), "metadata": facts.metadata()}
+
+
+DECODER = Decoder(DecisionBody)
+ABOUT = About("Decisions about a state", request=DecisionBody)
+OPERATIONS = (Operation("POST", "/v1/systemone", decide, body="json", paid=True, about=ABOUT),)

@@ -1,0 +1,56 @@
+"""POST /v1/moderations (HTTP reference, section 3.6)."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+
+from gateway.neutral.structured import ModerationRequest
+from gateway.neutral.usage import Units
+from gateway.services import Services
+from gateway.surfaces.facts import Facts
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai.structured import Json, answer, tokens
+from gateway.surfaces.validation_errors import invalid
+
+ID_PREFIX = "modr-"
+DEFAULT = "omni-moderation-latest"
+PARTS = {"text": str, "image_url": dict}
+
+
+class ModerationBody(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    input: str | list[Any]
+    model: Annotated[str, Meta(min_length=1)] = DEFAULT
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+
+
+def moderate(services: Services, inbound: Inbound) -> Outbound:
+    """A verdict for each text, or for parts together."""
+    return answer(services, inbound, ModerationRequest, DECODER, read, ID_PREFIX, write)
+
+
+def read(body: ModerationBody) -> tuple[Json, Units | None]:
+    """What goes upstream. InvalidRequest for an input of another shape."""
+    given = body.input
+    if not given or (isinstance(given, list) and not all(map(_is_input, given))):
+        raise invalid("input", "give a text, a list of texts, or a list of parts of type text or image_url")
+    return {"input": given}, None
+
+
+def _is_input(one: Any) -> bool:
+    if isinstance(one, dict):
+        kind = one.get("type")
+        return kind in PARTS and isinstance(one.get(kind), PARTS[kind])
+    return isinstance(one, str) and bool(one)
+
+
+def write(body: Json, facts: Facts) -> Json:
+    """The provider's verdicts."""
+    return {"id": facts.answer_id, "model": facts.served, **body, "usage": tokens(facts), "metadata": facts.metadata()}
+
+
+DECODER = Decoder(ModerationBody)
+ABOUT = About("Moderation", request=ModerationBody)
+OPERATIONS = (Operation("POST", "/v1/moderations", moderate, body="json", paid=True, about=ABOUT),)

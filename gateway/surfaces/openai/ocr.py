@@ -1,0 +1,125 @@
+"""POST /v1/ocr (HTTP reference, section 3.7): the pages of a document as text."""
+
+import re
+from base64 import b64decode
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+
+from gateway.neutral.structured import OcrRequest
+from gateway.neutral.usage import Units, Usage
+from gateway.services import Services
+from gateway.surfaces.facts import Facts
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai.structured import Json, answer
+from gateway.surfaces.validation_errors import invalid
+from gateway.threads import compute
+
+ID_PREFIX = "ocr-"
+MOST_PAGES = 1000  # of one document, as the reference of the format has it
+RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
+DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
+PDF = "application/pdf"
+# What a PDF says of its pages where that is not packed: each page object, and the sum in the root of the tree.
+PAGE, COUNT = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])"), re.compile(rb"/Count\s{1,8}(\d{1,6})")
+PASSED_ON = (
+    *("document", "pages", "include_image_base64", "image_limit", "image_min_size", "bbox_annotation_format"),
+    *("document_annotation_format", "document_annotation_prompt", "table_format", "extract_header", "extract_footer"),
+)
+
+
+class OcrBody(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    document: dict[str, Any]
+    pages: list[int] | str | None = None
+    include_image_base64: bool | None = None
+    image_limit: int | None = None
+    image_min_size: int | None = None
+    bbox_annotation_format: dict[str, Any] | None = None
+    document_annotation_format: dict[str, Any] | None = None
+    document_annotation_prompt: str | None = None
+    table_format: str | None = None
+    extract_header: bool | None = None
+    extract_footer: bool | None = None
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+
+
+def read_document(services: Services, inbound: Inbound) -> Outbound:
+    """The text of each page."""
+    return answer(services, inbound, OcrRequest, DECODER, read, ID_PREFIX, write)
+
+
+def read(body: OcrBody) -> tuple[Json, Units | None]:
+    """What goes upstream, and how many pages it may be. InvalidRequest."""
+    address = _address_of(body.document)
+    asked = _pages_of(body.pages)
+    if body.document["type"] == "image_url":
+        most = likely = 1
+    elif asked is not None:
+        most = likely = min(len(asked), MOST_PAGES)
+    else:
+        counted = compute(_count_pages, address)
+        most, likely = counted or MOST_PAGES, counted or 1
+    sent = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
+    if asked is not None:
+        sent["pages"] = asked
+    return sent, Units(Usage(pages=most), Usage(pages=likely))
+
+
+def _address_of(document: Json) -> str:
+    kind = document.get("type")
+    if kind not in ("document_url", "image_url"):
+        raise invalid("document.type", "document_url or image_url")
+    found = document.get(kind)
+    if kind == "image_url" and isinstance(found, dict):
+        found = found.get("url")
+    if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
+        raise invalid(f"document.{kind}", "an http address or a data URL")
+    if found.startswith("data:") and not DATA.match(found):
+        raise invalid(f"document.{kind}", "a data URL names its type and is in base64")
+    return found
+
+
+def _pages_of(given: list[int] | str | None) -> list[int] | None:
+    """Numbers of pages, the first being 0; None: all."""
+    if given is None:
+        return None
+    if isinstance(given, list):
+        if not given or any(page < 0 for page in given):
+            raise invalid("pages", "numbers from 0 on")
+        return sorted(set(given[: MOST_PAGES + 1]))
+    found: set[int] = set()
+    for part in given.split(",")[: MOST_PAGES + 1]:
+        ends = RANGE.fullmatch(part)
+        if ends is None:
+            raise invalid("pages", 'numbers, or ranges such as "0-4,7"')
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        found.update(range(first, min(last, first + MOST_PAGES) + 1))
+    return sorted(found)
+
+
+def _count_pages(address: str) -> int:
+    """How many pages a PDF in a data URL says that it has; 0 where nobody can tell."""
+    head = DATA.match(address)
+    if head is None or head[1] != PDF:
+        return 0
+    try:
+        data = b64decode(address[head.end() :], validate=True)
+    except ValueError:
+        raise invalid("document.document_url", "the data URL is not valid base64") from None
+    told = [int(one) for one in COUNT.findall(data)]
+    return min(max([len(PAGE.findall(data)), *told]), MOST_PAGES)
+
+
+def write(body: Json, facts: Facts) -> Json:
+    """The provider's pages, with what they cost."""
+    usage = dict(body.get("usage_info") or {}) | facts.cost()
+    return {**body, "model": facts.served, "usage_info": usage, "metadata": facts.metadata()}
+
+
+DECODER = Decoder(OcrBody)
+ABOUT = About("Text of a document's pages", request=OcrBody)
+OPERATIONS = (Operation("POST", "/v1/ocr", read_document, body="json", paid=True, about=ABOUT),)

@@ -1,0 +1,48 @@
+"""What operations of one object share: admission, the call, and the answer with its model, usage and metadata."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec.json import Decoder
+
+from gateway.neutral.request import Options, Requirements
+from gateway.neutral.structured import StructuredRequest
+from gateway.neutral.usage import Units
+from gateway.services import Services
+from gateway.surfaces import auth, caps, replies
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.json_bodies import read_json
+
+Json = dict[str, Any]
+Body = TypeVar("Body")
+ROUTINGS = ("auto", "price", "throughput", "latency")
+
+
+def answer(
+    services: Services,
+    inbound: Inbound,
+    kind: type[StructuredRequest],
+    decoder: Decoder[Body],
+    read: Callable[[Body], tuple[Json, Units | None]],
+    prefix: str,
+    write: Callable[[Json, Facts], Json],
+) -> Outbound:
+    """The answer of one such operation. `read` gives what goes upstream of the checked body (its model apart), and its
+    units; `write` adds to the provider's answer what is ours."""
+    context = auth.admit(services, inbound, kind.operation)
+    raw = inbound.body
+    body: Any = read_json(services.settings.limits, decoder, raw, {"routing": ROUTINGS})
+    sent, units = read(body)
+    needs = Requirements(max_tokens=0, prompt_bytes=len(raw), messages=1, units=units)
+    request = kind(body.model, needs, lambda: sent, Options(routing=body.routing or ""), large=len(raw) >= caps.LARGE)
+    result = services.engine.executor.generate(context, request)
+    facts = Facts(context, result.outcome, prefix + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    return replies.json_reply(write(result.result.body, facts), context.shown_id, headers=headers)
+
+
+def tokens(facts: Facts) -> Json:
+    """The usage of an operation that reads and may write text, with its cost."""
+    used = facts.usage
+    return {"input_tokens": used.input_total, "output_tokens": used.output_total} | facts.cost()

@@ -1,0 +1,177 @@
+"""Moderations, rerank, OCR and decisions through the whole gateway: every maker, exact money, errors by name."""
+
+import base64
+import zlib
+from typing import Any
+
+import httpx
+import pytest
+from fakes.judges import FakeJudges
+from mistralai.client import Mistral
+from openai import OpenAI
+from support.gateways import LocalGateway
+from support.shared import Share
+
+from gateway.metering.usage_table import find
+
+DOCUMENTS = ["short", "a much longer document", "middle one"]
+QUESTIONS = {"safe": {"type": "noul", "instructions": "Is it safe?"}}
+PDF = "document_url"
+
+
+@pytest.fixture
+def upstream(share: Share) -> FakeJudges:
+    return share.fake(FakeJudges)
+
+
+@pytest.fixture
+def house(share: Share, upstream: FakeJudges) -> LocalGateway:
+    paths = {
+        "OPENAI": "/v1",
+        "MISTRAL": "/v1",
+        "COHERE": "/v2",
+        "JINA": "/v1",
+        "VOYAGE": "/voyage/v1",
+        "TYPESAFE": "/v1",
+    }
+    keys = {f"LLM_{name}_API_KEY": f"{name}-key" for name in paths}
+    return share.gateway(keys | {f"LLM_{name}_BASE_URL": upstream.address + path for name, path in paths.items()})
+
+
+def post(house: LocalGateway, path: str, **body: Any) -> httpx.Response:
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        return http.post(f"{house.url}{path}", json=body, headers={"Authorization": f"Bearer {house.key}"})
+
+
+def row_of(house: LocalGateway, answer: httpx.Response) -> Any:
+    house.services.store.journal.flush(5)
+    (row,) = find(house.services.store.database, answer.json()["metadata"]["log_id"])
+    return row
+
+
+def pdf(*pages: str) -> str:
+    """A small PDF with these pages, packed, as a data URL."""
+    streams = [zlib.compress(f"BT /F1 12 Tf ({text}) Tj ET".encode()) for text in pages]
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>"]
+    kids = " ".join(f"{3 + 2 * n} 0 R" for n in range(len(pages)))
+    objects.append(f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode())
+    for n, stream in enumerate(streams):
+        objects.append(f"<< /Type /Page /Parent 2 0 R /Contents {4 + 2 * n} 0 R >>".encode())
+        head = f"<< /Length {len(stream)} /Filter /FlateDecode >>\nstream\n".encode()
+        objects.append(head + stream + b"\nendstream")
+    body = b"%PDF-1.4\n" + b"".join(b"%d 0 obj\n%b\nendobj\n" % (n, one) for n, one in enumerate(objects, 1))
+    return "data:application/pdf;base64," + base64.b64encode(body + b"trailer << /Root 1 0 R >>\n%%EOF").decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "body", "nusd", "estimated"),
+    [
+        ("/rerank", "cohere/rerank-v3.5", {"query": "q", "documents": DOCUMENTS}, 2 * 2_000_000, 2_000_000),
+        ("/rerank", "jina/jina-reranker-v3", {"query": "q", "documents": DOCUMENTS}, 70 * 50, 10 * 50),
+        ("/rerank", "voyage/rerank-2.5", {"query": "q", "documents": DOCUMENTS}, 70 * 50, 10 * 50),
+        ("/ocr", "mistral/mistral-ocr-4-1", {"document": {"type": PDF, PDF: pdf("a", "b")}}, 12_000_000, 8_000_000),
+        ("/ocr", "mistral/mistral-ocr-2512", {"document": {"type": PDF, PDF: pdf("a")}}, 6_000_000, 2_000_000),
+        ("/systemone", "typesafe/jev-1.14.0", {"state": "calm", "questions": QUESTIONS}, 70 * 42, None),
+        ("/moderations", "openai/omni-moderation-latest", {"input": "hello"}, 0, 0),
+    ],
+)
+def test_every_maker_answers_and_is_billed_to_the_nano_dollar(
+    house, upstream, monkeypatch, path, model, body, nusd, estimated
+):
+    answer = post(house, path, model=model, **body)
+    assert answer.status_code == 200, answer.text
+    row = row_of(house, answer)
+    assert (row.cost_nusd, answer.json()["model"]) == (nusd, model)
+    assert float(answer.headers["x-llmgateway-cost"]) * 10**9 == pytest.approx(nusd)
+    monkeypatch.setattr(upstream, "silent", True)
+    row = row_of(house, post(house, path, model=model, **body))
+    assert row.usage_basis == "estimated"
+    if estimated is not None:
+        assert row.cost_nusd == estimated
+
+
+def test_documents_come_the_best_first_and_as_many_as_are_wanted(house):
+    answer = post(
+        house, "/rerank", model="cohere/rerank-v3.5", query="q", documents=DOCUMENTS, top_n=2, return_documents=True
+    ).json()
+    assert answer["results"] == [
+        {"index": 1, "relevance_score": 0.22, "document": DOCUMENTS[1]},
+        {"index": 2, "relevance_score": 0.1, "document": DOCUMENTS[2]},
+    ]
+    assert answer["meta"] == {
+        "api_version": {"version": "1"},
+        "billed_units": {"input_tokens": 0, "total_tokens": 0, "search_units": 2},
+    }
+
+
+def test_the_sdk_moderates_texts_and_parts(house):
+    sdk = OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+    verdict = sdk.moderations.create(input=["I kill you", "hello"])
+    assert [one.flagged for one in verdict.results] == [True, False] and verdict.id.startswith("modr-")
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    assert not sdk.moderations.create(input=[{"type": "text", "text": "x"}, picture]).results[0].flagged
+
+
+def test_the_makers_own_sdk_reads_documents(house):
+    client = Mistral(api_key=house.key, server_url=house.url.removesuffix("/v1"))
+    answer = client.ocr.process(
+        model="mistral-ocr-latest", document={"type": PDF, PDF: "https://example.com/a.pdf"}, pages=[0, 2]
+    )
+    assert [page.markdown for page in answer.pages] == ["# Page 0", "# Page 1", "# Page 2"]
+    assert answer.usage_info.pages_processed == 3
+
+
+def test_the_sandbox_reads_a_real_pdf_and_is_billed_by_its_pages(house):
+    body = {"document": {"type": PDF, PDF: pdf("First page", "Second (page)".replace("(", "\\(").replace(")", "\\)"))}}
+    answer = post(house, "/ocr", model="sandbox/sandbox-read", **body)
+    assert [page["markdown"] for page in answer.json()["pages"]] == ["First page", "Second (page)"]
+    assert row_of(house, answer).cost_nusd == 2_000_000
+    answer = post(house, "/ocr", model="sandbox/sandbox-read", pages="1-5", **body)
+    assert [page["index"] for page in answer.json()["pages"]] == [1]
+
+
+@pytest.mark.parametrize("model", ["sandbox/sandbox-rerank", "sandbox/sandbox-decide"])
+def test_the_sandbox_ranks_and_decides_by_words(house, model):
+    if "rerank" in model:
+        found = post(house, "/rerank", model=model, query="red fox", documents=["a cow", "the red fox"]).json()
+        assert found["results"][0] == {"index": 1, "relevance_score": 1.0}
+        return
+    question = {"type": "choice", "instructions": "Which?", "criteria": {"buy": "cheap price", "sell": "high price"}}
+    found = post(house, "/systemone", model=model, state="the price is cheap", questions={"q": question}).json()
+    assert found["answers"]["q"]["choice"] == "buy"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/rerank", {"query": "", "documents": ["a"]}, "query"),
+        ("/rerank", {"query": "q", "documents": []}, "documents"),
+        ("/rerank", {"query": "q", "documents": ["a"], "top_n": 0}, "top_n"),
+        ("/moderations", {"input": []}, "input"),
+        ("/moderations", {"input": [{"type": "file"}]}, "input"),
+        ("/ocr", {"document": {"type": "file"}}, "document.type"),
+        ("/ocr", {"document": {"type": PDF, PDF: "ftp://x"}}, f"document.{PDF}"),
+        ("/ocr", {"document": {"type": PDF, PDF: "data:application/pdf;base64,%%"}}, f"document.{PDF}"),
+        ("/ocr", {"document": {"type": PDF, PDF: "https://x"}, "pages": "a-b"}, "pages"),
+        ("/systemone", {"state": "s", "questions": {}}, "questions"),
+        ("/systemone", {"state": "s", "questions": {"a": {"type": "x", "instructions": "i"}}}, "questions.a.type"),
+        (
+            "/systemone",
+            {"state": "s", "questions": {"a": {"type": "choice", "instructions": "i", "criteria": {"one": 1}}}},
+            "questions.a.criteria",
+        ),
+    ],
+)
+def test_each_bad_input_is_named_and_reaches_nobody(house, upstream, path, body, param):
+    before = len(upstream.calls)
+    models = {"/rerank": "rerank-v3.5", "/ocr": "mistral-ocr-latest", "/systemone": "jev"}
+    answer = post(house, path, **{"model": models.get(path, "omni-moderation-latest")}, **body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_parameters", param)
+    assert len(upstream.calls) == before
+
+
+def test_scores_of_documents_that_nobody_sent_are_the_providers_fault(house, upstream, monkeypatch):
+    monkeypatch.setattr(upstream, "_rerank", lambda path, body: {"results": [{"index": 9, "relevance_score": 1.0}]})
+    answer = post(house, "/rerank", model="jina/jina-reranker-v3", query="q", documents=DOCUMENTS)
+    assert answer.status_code == 502
