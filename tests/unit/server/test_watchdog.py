@@ -66,8 +66,8 @@ def test_lines_are_few_however_often_the_loop_is_held(caplog, monkeypatch):
     made = Watchdog(0.1)
     with caplog.at_level(logging.WARNING):
         for number in range(50):
-            made._tell(100.0 + number / 100, 0.5, 0.5, "GET /x")
-        made._tell(102.0, 0.5, 0.5, "GET /x")
+            made._log_hold(100.0 + number / 100, 0.5, 0.5, "GET /x")
+        made._log_hold(102.0, 0.5, 0.5, "GET /x")
     # Each by itself: pytest may have put its handler in two places.
     lines = list(dict.fromkeys(caplog.records))
     assert len(lines) == 2 and "49 more" in lines[1].getMessage()
