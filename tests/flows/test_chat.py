@@ -2,13 +2,14 @@
 
 import json
 
+import gevent
 import httpx
 import openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
 from pydantic import BaseModel
-from support.gateways import LocalGateway
+from support.gateways import LocalGateway, local_gateway
 
 from gateway.metering.usage_table import find
 
@@ -204,3 +205,30 @@ def test_an_sdk_error_names_the_status_and_the_code(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="no-such-model", messages=HELLO)
     assert caught.value.code == "model_not_found"
+
+
+class Watching(FakeOpenAI):
+    """Notes, while a request waits for it, whether every connection of the gateway's pool came free."""
+
+    def serve(self, environ, start):
+        pool = self.gateway.services.store.database.peewee
+        for _ in range(100):
+            if pool._slots._free.counter == pool._size:
+                self.free = True
+                break
+            gevent.sleep(0.01)
+        return super().serve(environ, start)
+
+
+def test_no_database_connection_is_held_while_an_upstream_answers(settings) -> None:
+    with Watching() as upstream:
+        environment = {"LLM_OPENAI_API_KEY": "k", "LLM_OPENAI_BASE_URL": upstream.url}
+        with local_gateway(settings, **environment) as gateway:
+            upstream.gateway, upstream.free = gateway, False
+            client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+            for stream in (False, True):
+                upstream.free = False
+                asked = client.chat.completions.create(
+                    model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "x"}], stream=stream
+                )
+                assert list(asked) and upstream.free
