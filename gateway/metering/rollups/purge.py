@@ -158,6 +158,10 @@ class UsagePurge:
         add_sums(self._database, {key: [-value for value in values] for key, values in moved.items()}, HELD, None)
         add_sums(self._database, moved, REMOVED, updated)
         delete_empty(self._database, hours)
+        # Less than nothing: rows went that were never counted. What lies in the table still is summed up anew.
+        short = f"SELECT 1 FROM rollup r WHERE r.hour = rollup_hour.hour AND r.part = {HELD} AND r.rows < 0"
+        for hour in hours:
+            self._database.execute(f"UPDATE rollup_hour SET dirty = 1 WHERE hour = ? AND EXISTS ({short})", (hour,))
 
     def _check(self, count: int, moved: dict[Any, list[int]]) -> None:
         """A row may come while its neighbours go. Unavailable: nothing happened."""

@@ -1,0 +1,211 @@
+"""Usage rows go, and the books are as provable as before: counters, ledger and rollups to the nano-dollar."""
+
+import pytest
+from support.billing import DOLLAR, attempt_at, target
+
+from gateway import ids
+from gateway.billing.ledger_close import LedgerClose
+from gateway.billing.reconciliation import MARKED, doctor
+from gateway.clock import DAY_US
+from gateway.errors import Unavailable
+from gateway.metering.models import MODELS
+from gateway.metering.rollups import purge as module
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.purge import UsagePurge
+from gateway.settings import SettingsError
+from gateway.store.documents import Documents
+
+
+class Books:
+    """A house with its rollups, closing of hours and purge, some days from now."""
+
+    def __init__(self, house, account) -> None:
+        self.house, self.account, self.database = house, account, house.database
+        house.database.bind(MODELS)
+        account.teams = ((ids.new("team"), "Research"),)
+        house.ledger.grant(account.organization, DOLLAR, "start")
+        self.rollups = Rollups(house.database)
+        self.hours = LedgerClose(house.database, Documents(house.database), house.ledger)
+        self.purge = UsagePurge(house.database, house.clock, 3, MARKED)
+        self.ahead_us = 0
+        now = house.database.now_us
+        house.database.now_us = lambda: now() + self.ahead_us
+        self.rollups.catch_up()
+
+    def spend(
+        self, used, hours_later: int = 0, source: str = "platform", retries: int = 0, posted: bool = True
+    ) -> None:
+        start_us = self.house.clock.now_us()
+        place = target(source)
+        settlement = self.house.admit(self.account, credits=source == "platform")
+        for number in range(retries + 1):
+            attempt = attempt_at(place, number, usage=used, finish="stop")
+            attempt.at_us += hours_later * 3_600_000_000
+            settlement.begin(number, place)
+            if number < retries:
+                settlement.failed(attempt)
+            else:
+                settlement.settle(attempt)
+        settlement.close()
+        self.house.rest()
+        if posted:
+            self.run("UPDATE usage SET posted_at = posted_at + ? WHERE posted_at >= ?", self.ahead_us, start_us)
+
+    def close(self) -> int:
+        self.rollups.catch_up()
+        return self.hours.close()
+
+    def run(self, sql: str, *params):
+        return self.database.write(lambda: self.database.execute(sql, params).rowcount)
+
+    def count(self, table: str) -> int:
+        return self.database.read(lambda: self.database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
+
+    def adjustments(self) -> list[int]:
+        entries = self.house.ledger.entries(self.account.organization)
+        return [entry.amount_nusd for entry in entries if entry.kind == "adjustment"]
+
+
+@pytest.fixture
+def books(house, account, used):
+    """Seven requests in three hours, closed, five days ago."""
+    made = Books(house(), account)
+    for hour in (0, 0, 1, 1, 2):
+        made.spend(used, hour)
+    made.spend(used, 1, retries=1)
+    made.spend(used, 1, source="byok")
+    made.close()
+    made.ahead_us = 5 * DAY_US
+    made.rollups.catch_up()
+    assert doctor(made.database) == []
+    yield made
+    del made.database.now_us
+
+
+def test_after_a_purge_the_books_agree_and_one_nano_dollar_is_told_still(books):
+    assert books.purge.run() == 8
+    assert books.count("usage") == books.count("team_usage") == 0 and books.count("removed_spend") > 0
+    assert books.close() == 0 and doctor(books.database) == []
+    for scope in ("key", "member", "team"):
+        for step, told in ((1, True), (-2, True), (1, False)):
+            books.run(f"UPDATE budget SET settled_nusd = settled_nusd + {step} WHERE scope = '{scope}'")
+            assert any("counter" in line for line in doctor(books.database)) == told, scope
+
+
+def test_a_row_that_comes_for_a_purged_hour_is_booked_and_the_purged_rest_is_not_booked_back(books, used):
+    books.purge.run()
+    books.spend(used, 1)  # of a node that is back after weeks
+    assert books.close() == 20_000
+    assert books.adjustments() == [-20_000]
+    assert doctor(books.database) == []
+    assert books.close() == 0 and doctor(books.database) == []
+    books.ahead_us += 5 * DAY_US
+    books.rollups.catch_up()
+    assert books.purge.run() == 1
+    assert books.close() == 0 and doctor(books.database) == [] and books.adjustments() == [-20_000]
+
+
+def test_an_hour_that_is_purged_by_half_is_no_difference_and_may_be_computed_anew(books, used, monkeypatch):
+    monkeypatch.setattr(module, "STEP_ROWS", 3)
+    monkeypatch.setattr(module, "ROUND_STEPS", 1)
+    assert books.purge.run() == 3
+    assert 0 < books.count("usage") < 8 and doctor(books.database) == []
+    books.spend(used, 0)
+    assert books.close() == 20_000
+    assert books.rollups.rebuild(0, 10**6) >= 3
+    assert doctor(books.database) == [] and books.adjustments() == [-20_000]
+    rows = books.database.read(lambda: books.database.execute("SELECT request FROM usage").fetchall())
+    books.run("DELETE FROM usage WHERE request = ?", bytes(rows[0][0]))
+    assert doctor(books.database)
+
+
+def test_a_purge_that_breaks_in_the_middle_loses_and_doubles_nothing(books, monkeypatch):
+    monkeypatch.setattr(module, "STEP_ROWS", 2)
+    write, calls = books.database.write, 0
+    while books.count("usage"):
+        calls += 1
+
+        def fail(work, patient=False, after=calls % 2):
+            books.database.write = write
+            if after:
+                write(work, patient)
+            raise Unavailable("injected")
+
+        books.database.write = fail
+        with pytest.raises(Unavailable):
+            books.purge.run()
+        books.database.write = write
+        assert doctor(books.database) == []
+        books.purge.run(lambda counted=iter([True]): next(counted, False))
+    assert books.close() == 0 and doctor(books.database) == []
+
+
+def test_what_a_bound_provider_key_spent_is_compared_after_its_rows_are_gone(books, used):
+    ident = ids.new("pkey")
+    extra = f'{{"provider_key":"{ident}","bounded":true}}'
+    row = "SELECT request, attempt, kind FROM usage WHERE mode = 1"
+    (found,) = books.database.read(lambda: books.database.execute(row).fetchall())
+    books.run("UPDATE usage SET extra = ? WHERE mode = 1", extra)
+    insert = "INSERT INTO budget (id, scope, scope_id, kind, settled_nusd, leased_nusd, period, generation)"
+    books.run(f"{insert} VALUES (?, 'provider_key', ?, 'total', 20000, 0, '', 0)", f"{ident}:total", ident)
+    assert found and doctor(books.database) == []
+    books.purge.run()
+    assert doctor(books.database) == []
+    books.run("UPDATE budget SET settled_nusd = 19999 WHERE scope = 'provider_key'")
+    assert len(doctor(books.database)) == 1
+
+
+def test_a_row_that_goes_unnoticed_is_told_once_it_is_gone(books, used):
+    books.spend(used, posted=False)  # behind the watermark, and gone before anybody looked again
+    assert books.purge.run() == 9
+    assert doctor(books.database)
+    books.rollups.catch_up()
+    assert books.hours.close() == 0 or books.adjustments()
+    assert [line for line in doctor(books.database) if "rollup" in line] == []
+
+
+def test_nothing_goes_where_rows_are_kept_for_ever_or_are_young(books):
+    assert UsagePurge(books.database, books.house.clock, 0, MARKED).run() == 0
+    assert UsagePurge(books.database, books.house.clock, 6, MARKED).run() == 0
+    with pytest.raises(SettingsError, match="at least 3"):
+        UsagePurge(books.database, books.house.clock, 2, MARKED)
+
+
+def test_a_partition_that_is_old_is_dropped_whole(books, used):
+    if books.database.kind != "postgresql":
+        pytest.skip("SQLite has no partitions")
+    books.purge.partitions.keep_ready()
+    first = books.purge.partitions.ranges()[0]
+    books.ahead_us = 20 * DAY_US
+    books.rollups.catch_up()
+    deleted = books.purge._delete
+    books.purge._delete = lambda *_: 0  # what is dropped is not deleted
+    books.purge.run()
+    assert books.count("usage") == books.count("team_usage") == 0
+    assert first.name not in {one.name for one in books.purge.partitions.ranges()}
+    assert books.close() == 0 and doctor(books.database) == []
+    books.spend(used, 1)
+    assert books.close() == 20_000 and doctor(books.database) == [] and books.adjustments() == [-20_000]
+    books.purge._delete = deleted
+    books.ahead_us += 5 * DAY_US
+    books.rollups.catch_up()
+    assert books.purge.run() == 1 and doctor(books.database) == []
+
+
+def test_a_row_that_came_unnoticed_keeps_its_partition_until_it_is_counted(books, used):
+    if books.database.kind != "postgresql":
+        pytest.skip("SQLite has no partitions")
+    books.purge.partitions.keep_ready()
+    books.ahead_us = 20 * DAY_US
+    books.rollups.catch_up()
+    books.purge._delete = lambda *_: 0
+    copy = "INSERT INTO usage SELECT * FROM usage WHERE attempt = 0 LIMIT 1"
+    books.run("CREATE TABLE spare AS SELECT * FROM usage WHERE attempt = 0 LIMIT 1")
+    books.run("UPDATE spare SET attempt = 9, cost_nusd = 0")
+    books.run(copy.replace("usage WHERE attempt = 0 LIMIT 1", "spare"))
+    with pytest.raises(Unavailable):
+        books.purge.run()
+    assert books.count("usage") == 9
+    books.rollups.catch_up()
+    books.purge.run()
+    assert books.count("usage") == 0 and doctor(books.database) == []
