@@ -1,7 +1,8 @@
 """Sums of days in UTC, made of those of their hours once they are over; what comes later makes a day anew."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import groupby
 
 from gateway.metering.figures import FIGURES
 from gateway.metering.rollups.table import DAILY, HELD, HOURS, State, advance_state, run_sums
@@ -10,7 +11,7 @@ from gateway.threads import pause
 
 # A day is summed up so many hours after its end.
 AFTER_HOURS = 1
-OWNERS = 20  # in one transaction
+STEP_ROWS = 2_000  # of the hours, in one transaction
 REST_S = 0.01
 
 MERGED = ", ".join(f"NULLIF(sum({name}), 0)" for name in ("rows", *FIGURES))
@@ -44,17 +45,29 @@ def _make(database: Database, day: int) -> None:
     """Sum up a day in small transactions; it counts as made only if nobody touched it meanwhile."""
     stamp = database.write(partial(_begin, database, day))
     first = day * HOURS
-    sql = "SELECT DISTINCT series, owner FROM rollup WHERE hour >= ? AND hour < ?"
+    sql = (
+        f"SELECT series % {DAILY}, owner, COUNT(*) FROM rollup WHERE hour >= ? AND hour < ? "
+        f"GROUP BY series % {DAILY}, owner ORDER BY 1, 2"
+    )
     found = database.report(lambda: database.execute(sql, (first, first + HOURS)).fetchall())
-    owners: dict[int, set[bytes]] = {}
-    for series, owner in found:
-        owners.setdefault(int(series) % DAILY, set()).add(bytes(owner))
-    for series, members in sorted(owners.items()):
-        idents = sorted(members)
-        for start in range(0, len(idents), OWNERS):
-            database.write(partial(_write, database, day, series, idents[start : start + OWNERS]))
-            pause(REST_S)
+    for step in _steps([(int(series), bytes(owner), count) for series, owner, count in found]):
+        database.write(partial(_write, database, day, step))
+        pause(REST_S)
     database.write(lambda: database.execute("DELETE FROM rollup_day WHERE day = ? AND stamp = ?", (day, stamp)))
+
+
+def _steps(found: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Series and owners, so many at once as have some thousand rows."""
+    step: list[tuple[int, bytes]] = []
+    held = 0
+    for series, owner, count in found:
+        step.append((series, owner))
+        held += count
+        if held >= STEP_ROWS:
+            yield step
+            step, held = [], 0
+    if step:
+        yield step
 
 
 def _begin(database: Database, day: int) -> int:
@@ -64,8 +77,11 @@ def _begin(database: Database, day: int) -> int:
     return int(database.execute("SELECT stamp FROM rollup_day WHERE day = ?", (day,)).fetchone()[0])
 
 
-def _write(database: Database, day: int, series: int, owners: list[bytes]) -> None:
-    first, marks = day * HOURS, ", ".join("?" * len(owners))
-    delete = f"DELETE FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour = ?"
-    database.execute(delete, (series + DAILY, *owners, first))
-    run_sums(database, DAY.format(marks=marks), (first, series, *owners, first, first + HOURS))
+def _write(database: Database, day: int, step: list[tuple[int, bytes]]) -> None:
+    first = day * HOURS
+    for series, group in groupby(step, key=lambda one: one[0]):
+        owners = [owner for _, owner in group]
+        marks = ", ".join("?" * len(owners))
+        delete = f"DELETE FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour = ?"
+        database.execute(delete, (series + DAILY, *owners, first))
+        run_sums(database, DAY.format(marks=marks), (first, series, *owners, first, first + HOURS))
