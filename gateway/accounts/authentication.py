@@ -4,7 +4,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import peewee
@@ -77,9 +77,12 @@ class Refused:
     kind: type[GatewayError]
     message: str
     code: str | None = None
+    whose: tuple[str, str, str] | None = None
 
     def error(self) -> GatewayError:
-        return self.kind(self.message, code=self.code)
+        made = self.kind(self.message, code=self.code)
+        made.whose = self.whose
+        return made
 
 
 class Authentication:
@@ -107,7 +110,7 @@ class Authentication:
         if isinstance(found, Refused):
             raise found.error()
         if found.expires_at_us is not None and self._clock.now_us() >= found.expires_at_us:
-            raise Unauthenticated(EXPIRED)
+            raise Refused(Unauthenticated, EXPIRED, None, _whose(found)).error()
         return found
 
     def holds(self, caller: Caller) -> bool:
@@ -200,6 +203,18 @@ def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
     if not rows:
         return Refused(Unauthenticated, UNKNOWN)
     row = rows[0]
+    refused = _refusal_of(row)
+    if refused is not None:
+        return replace(refused, whose=(row["key_id"], row["project_id"], row["organization_id"]))
+    rules = {line["rule_id"]: _rule(line) for line in rows if line["rule_id"]}
+    levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), list(rules.values()))
+    teams = tuple(sorted({(line["team_id"], line["team_name"]) for line in rows if line["team_id"]}))
+    known = {name: row[name] for name in DIRECT}
+    return Caller(**known, settings=json.loads(row["settings"]), rules=levels, teams=teams, version=version)
+
+
+def _refusal_of(row: Mapping[str, Any]) -> Refused | None:
+    """Why the key of a row may not be used, None where it may."""
     if row["key_status"] != "active":
         return Refused(Unauthenticated, KEY_REFUSALS[row["key_status"]])
     if row["member_status"] != "active" or row["user_status"] != "active":
@@ -208,11 +223,11 @@ def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
         return Refused(Gone, "The organization of this API key is blocked.", "organization_blocked")
     if row["project_status"] != "active":
         return Refused(Gone, "The project of this API key is archived.", "project_archived")
-    rules = {line["rule_id"]: _rule(line) for line in rows if line["rule_id"]}
-    levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), list(rules.values()))
-    teams = tuple(sorted({(line["team_id"], line["team_name"]) for line in rows if line["team_id"]}))
-    known = {name: row[name] for name in DIRECT}
-    return Caller(**known, settings=json.loads(row["settings"]), rules=levels, teams=teams, version=version)
+    return None
+
+
+def _whose(caller: Caller) -> tuple[str, str, str]:
+    return caller.key_id, caller.project_id, caller.organization_id
 
 
 def _rule(row: Mapping[str, Any]) -> RuleInfo:

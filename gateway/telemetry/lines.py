@@ -71,6 +71,8 @@ def facts_of(finished: FinishedRequest) -> Facts:
     if caller is not None:
         facts["key"], facts["project"] = caller.key_id, caller.project_id
         facts["organization"] = caller.organization_id
+    elif finished.error is not None and finished.error.whose is not None:
+        facts["key"], facts["project"], facts["organization"] = finished.error.whose
     if context is not None and context.request is not None:
         facts["model"] = context.request.requested_model
         if context.source:

@@ -1,0 +1,203 @@
+"""Ten injected faults, found as an operator would: from the log, the metrics and the operator's command alone.
+
+Each test knows what it broke, and finds in what the gateway tells which request failed, why, for whom and what to do.
+"""
+
+import json
+import os
+import re
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from support.gateways import GatewayProcess, free_port
+
+MODEL = "openai/gpt-4o-mini"
+NOWHERE = "http://127.0.0.1:9/v1"
+Line = dict[str, Any]
+
+
+class House:
+    """A gateway with one worker, a provider that fails as told, one that is not there, and a Redis that is away."""
+
+    def __init__(self, folder: Path, upstream: FakeOpenAI) -> None:
+        self.upstream = upstream
+        self.gateway = GatewayProcess(
+            folder / "data",
+            1,
+            GATEWAY_LOG_FORMAT="json",
+            GATEWAY_LOG_REQUESTS="json",
+            GATEWAY_METRICS_TOKEN="scrape",
+            GATEWAY_BOOTSTRAP_CREDITS_USD="unlimited",
+            REDIS_URL=f"redis://127.0.0.1:{free_port()}/0",
+            LLM_OPENAI_API_KEY="sk-upstream-secret",
+            LLM_OPENAI_BASE_URL=upstream.url,
+            LLM_OPENAI_USE_RESPONSES_API="false",
+            LLM_GROQ_API_KEY="gsk-upstream-secret",
+            LLM_GROQ_BASE_URL=NOWHERE,
+        ).start()
+
+    def ask(self, model: str = MODEL, key: str = "", **more: Any) -> str:
+        """Send a request and read its answer; the id that its caller would quote."""
+        body = {"model": model, "messages": [{"role": "user", "content": "my private words"}], **more}
+        headers = {"Authorization": f"Bearer {key or self.gateway.key}", "Content-Type": "application/json"}
+        url = f"{self.gateway.url}/chat/completions"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as answer:
+                answer.read()
+                return answer.headers["x-request-id"]
+        except urllib.error.HTTPError as error:
+            return error.headers["x-request-id"]
+
+    def lines(self) -> list[Line]:
+        return [json.loads(line) for line in self.gateway.log().splitlines() if line.startswith("{")]
+
+    def find(self, wanted: Callable[[Line], bool]) -> Line:
+        """The newest line of the log that is wanted, once it is written."""
+        until = time.monotonic() + 15
+        while time.monotonic() < until:
+            found = [line for line in self.lines() if wanted(line)]
+            if found:
+                return found[-1]
+            time.sleep(0.05)
+        raise AssertionError("no such line:\n" + "\n".join(map(str, self.lines()[-15:])))
+
+    def request(self, request_id: str) -> Line:
+        return self.find(lambda line: line.get("event") == "request" and line["request_id"] == request_id)
+
+    def event(self, name: str) -> Line:
+        line = self.find(lambda line: line.get("event") == name)
+        assert line["remedy"], "an event says what to do"
+        return line
+
+    def metric(self, name: str, *labels: str) -> float:
+        headers = {"Authorization": "Bearer scrape"}
+        with urllib.request.urlopen(urllib.request.Request(f"{self.gateway.address}/metrics", headers=headers)) as page:
+            text = page.read().decode()
+        rows = [line for line in text.splitlines() if re.match(rf"llmgateway_{name}[{{ ]", line)]
+        return sum(float(row.rpartition(" ")[2]) for row in rows if all(label in row for label in labels))
+
+    def key_of(self, *more: str) -> tuple[str, str]:
+        """A new key: its id and its token."""
+        made = self.gateway.manage("keys", "create", "--description", "for a test", *more)
+        token = re.findall(r"llmgtwy_\S+", made)[0]
+        return re.findall(r"key_[0-9a-f]{32}", made)[0], token
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with FakeOpenAI() as upstream:
+        made = House(tmp_path_factory.mktemp("faults"), upstream)
+        yield made
+        made.gateway.stop()
+
+
+@pytest.fixture(scope="module")
+def own_key(house: House) -> str:
+    """The id of the first key."""
+    return re.findall(r"key_[0-9a-f]{32}", house.gateway.manage("keys", "list"))[0]
+
+
+def test_redis_that_is_away_is_told_and_harms_nobody(house: House, own_key: str) -> None:
+    line = house.request(house.ask())
+    assert line["status"] == 200 and line["key"] == own_key
+    assert "REDIS_URL" in house.event("redis.away")["remedy"] and house.metric("redis_up") == 0
+
+
+def test_a_provider_that_fails_is_named_with_every_try(house: House, own_key: str) -> None:
+    house.upstream.script(Answer(status=500))
+    line = house.request(house.ask())
+    assert (line["status"], line["key"], line["model"]) == (502, own_key, MODEL)
+    assert {(one["provider"], one["status"]) for one in line["tried"]} == {("openai", 500)} and line["remedy"]
+    assert house.metric("attempts_total", 'provider="openai"', 'outcome="server_error"') == len(line["tried"])
+
+
+def test_a_provider_that_limits_our_rate_is_told_apart(house: House) -> None:
+    house.upstream.script(Answer(status=429))
+    line = house.request(house.ask())
+    assert (line["status"], line["code"]) == (429, "upstream_rate_limited") and "add a provider" in line["remedy"]
+    assert house.metric("attempts_total", 'outcome="rate_limited"') >= 1
+
+
+def test_a_stream_that_breaks_has_its_line_although_its_status_was_good(house: House, own_key: str) -> None:
+    house.upstream.script(Answer("A long answer that breaks. " * 20, cut=900))
+    line = house.request(house.ask(stream=True))
+    assert line["status"] == 200 and line["code"] in ("stream_truncated", "fetch_failed") and line["key"] == own_key
+    assert house.metric("streams_cut_total", 'provider="openai"') == 1
+
+
+def test_a_provider_that_is_not_there_is_told_as_unreachable(house: House) -> None:
+    line = house.request(house.ask("groq/gpt-oss-120b"))
+    assert line["status"] in (502, 503) and line["tried"][0]["error"] == "network_error" and line["remedy"]
+    resting = house.event("provider.resting")
+    assert resting["provider"] == "groq" and resting["reason"] == "unreachable" and "DNS" in resting["remedy"]
+    assert house.metric("cooldowns", 'provider="groq"', 'reason="unreachable"') == 1
+
+
+def test_an_unknown_key_is_told_by_its_address(house: House) -> None:
+    line = house.request(house.ask(key="llmgtwy_nobody_has_ever_seen_this_one"))
+    assert (line["status"], line["code"], line["ip"]) == (401, "invalid_api_key", "127.0.0.1") and "key" not in line
+    assert "keys list" in line["remedy"] and house.metric("errors_total", 'kind="unauthenticated"') == 1
+
+
+def test_a_deactivated_key_is_told_by_its_id(house: House) -> None:
+    ident, token = house.key_of()
+    house.gateway.manage("keys", "deactivate", ident)
+    line = house.request(house.ask(key=token))
+    assert (line["status"], line["key"]) == (401, ident) and line["project"].startswith("proj_")
+    shown = next(row for row in house.gateway.manage("keys", "list").splitlines() if ident in row)
+    assert "inactive" in shown
+
+
+def test_a_spent_limit_is_told_by_key_and_seen_by_the_command(house: House) -> None:
+    ident, token = house.key_of()
+    house.gateway.manage("limits", "set", ident, "--total", "0.000000001")
+    line = house.request(house.ask(key=token))
+    assert (line["status"], line["code"], line["key"]) == (402, "key_limit_reached", ident)
+    assert "limits set" in line["remedy"] and ident in house.gateway.manage("limits", "show")
+    assert house.metric("errors_total", 'kind="limit_reached"') == 1
+
+
+def test_spent_credits_are_told_by_organization(house: House) -> None:
+    organization = house.gateway.manage("credits", "unlimited", "--off").split()[0]
+    line = house.request(house.ask())
+    assert (line["status"], line["code"], line["organization"]) == (402, "insufficient_credits", organization)
+    assert "credits grant" in line["remedy"]
+    house.gateway.manage("credits", "grant", "1")
+    assert house.request(house.ask())["status"] == 200
+    assert house.event("credits.low")["organization"] == organization, "a dollar is little"
+    house.gateway.manage("credits", "unlimited")
+
+
+def test_a_refused_credential_is_told_as_one(house: House) -> None:
+    house.upstream.script(*[Answer(status=401)] * 3)
+    ids = [house.ask() for _ in range(3)]
+    line = house.request(ids[-1])
+    assert line["tried"][0]["status"] == 401 and line["tried"][0]["key"] and "credential" in line["remedy"]
+    refused = house.event("credential.refused")
+    assert refused["provider"] == "openai" and refused["credential"] == line["tried"][0]["key"]
+    assert house.metric("credentials", 'provider="openai"', 'state="refused"') == 1
+
+
+def test_a_killed_worker_is_told_with_what_it_had_under_way(house: House) -> None:
+    (pid,) = house.gateway.workers()
+    os.kill(pid, signal.SIGKILL)
+    house.find(lambda line: str(pid) in line.get("message", "") and line["level"] in ("error", "warning", "critical"))
+    until = time.monotonic() + 20
+    while not house.gateway.ready():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_nothing_that_was_said_and_no_secret_is_in_all_of_it(house: House) -> None:
+    text = house.gateway.log()
+    for secret in ("my private words", "sk-upstream-secret", "gsk-upstream-secret"):
+        assert secret not in text
+    told = [line for line in text.splitlines() if line.startswith("{")]
+    assert house.gateway.key not in "\n".join(told)
