@@ -29,7 +29,7 @@ from gateway.surfaces.aisdk import writer
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
 from gateway.surfaces.aisdk.search_order import SearchOrder
-from gateway.surfaces.aisdk.versions import step_down
+from gateway.surfaces.aisdk.versions import step_down, takes_addresses
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.replies import write_frames
 
@@ -131,6 +131,8 @@ class _Stream:
             case SourceFound():
                 beside = [one.source for one in batch if type(one) is SourceFound and one.choice == 0]
                 return self._searches.cite(event.source, beside)
+            case PartFound(part=Image(media=media)) if media.url and not takes_addresses(self._question.version):
+                return self._say(TextDelta(writer.as_link(media), event.block))
             case PartFound(part=Image(media=media)):
                 return [*self._close(), writer.write_file(media, "image/png")]
             case PartFound(part=part):

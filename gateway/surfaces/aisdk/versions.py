@@ -14,6 +14,11 @@ NEWEST, OLDEST = 4, 2
 BODY = "generate"  # what the steps call the body of a whole answer, which is no part
 
 
+def takes_addresses(version: int) -> bool:
+    """Whether a file may be told by its address; older versions have bytes alone, so there it has to be a text."""
+    return version == NEWEST
+
+
 def step_down(part: Json, version: int) -> Json:
     """A stream part or content part as a client of `version` knows it."""
     return part if version == NEWEST else _take(part, part["type"], version)
@@ -35,11 +40,8 @@ def _take(part: Json, kind: str, version: int) -> Json:
 
 
 def _bare_file(part: Json) -> Json:
-    """The data of a file is base64 alone. One at an address has none: it is shown as a text."""
-    data = part["data"]
-    if data["type"] == "url":
-        return {"type": "text", "text": f"![file]({data['url']})"}
-    return {**part, "data": data["data"]}
+    """The data of a file is base64 alone."""
+    return {**part, "data": part["data"]["data"]}
 
 
 def _named_setting(part: Json) -> Json:

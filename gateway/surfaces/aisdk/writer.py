@@ -25,20 +25,21 @@ from gateway.neutral.usage import NOTHING
 from gateway.surfaces.aisdk import searches
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
-from gateway.surfaces.aisdk.versions import step_body_down
+from gateway.surfaces.aisdk.versions import step_body_down, takes_addresses
 from gateway.surfaces.aisdk.warnings import other
 from gateway.surfaces.facts import Facts
 
 Json = dict[str, Any]
 
 ID_PREFIX = "gen_"
+USUAL_TYPES: dict[type, str] = {Image: "image/png", Audio: "audio/wav", File: "application/octet-stream"}
 FAILED = {"unified": "error", "raw": "error"}
 
 
 def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
     """The body in the question's version. Of several choices the first is told: the format has room for one."""
     choice = result.choices[0]
-    content = _Content(facts, question.search).write(choice.parts)
+    content = _Content(facts, question).write(choice.parts)
     called = any(part["type"] == "tool-call" and not part.get("providerExecuted") for part in content)
     usage, metadata = write_costs(facts)
     body: Json = {
@@ -80,6 +81,11 @@ def write_response(facts: Facts) -> Json:
     return {"id": facts.answer_id, "timestamp": timestamp, "modelId": facts.served}
 
 
+def as_link(media: Media) -> str:
+    """A file at an address as a text, where the version has no other word for it."""
+    return f"![file]({media.url})"
+
+
 def write_file(media: Media, usual_type: str) -> Json:
     kind = media.media_type or usual_type
     data = {"type": "url", "url": media.url} if media.url else {"type": "data", "data": media.data}
@@ -102,9 +108,10 @@ def with_metadata(part: Json, metadata: Json) -> Json:
 class _Content:
     """The parts of one whole answer, in order."""
 
-    def __init__(self, facts: Facts, search: str) -> None:
+    def __init__(self, facts: Facts, question: Question) -> None:
         self._request_id = facts.context.request_id
-        self._search = search
+        self._search = question.search
+        self._version = question.version
         self._sources = 0
         self._searched = False
 
@@ -135,12 +142,10 @@ class _Content:
                 return self._write_search(part.id, part.arguments, found.get(part.id, []))
             case ToolCall():
                 return [write_call(part.id, part.name, part.arguments, part.custom, part.signature, part.vendor)]
-            case Image():
-                return [write_file(part.media, "image/png")]
-            case Audio():
-                return [write_file(part.media, "audio/wav")]
-            case File():
-                return [write_file(part.media, "application/octet-stream")]
+            case Image() | Audio() | File() if part.media.url and not takes_addresses(self._version):
+                return [{"type": "text", "text": as_link(part.media)}]
+            case Image() | Audio() | File():
+                return [write_file(part.media, USUAL_TYPES[type(part)])]
         return []
 
     def _write_text(self, part: Text, sources: list[Source]) -> list[Json]:
