@@ -28,7 +28,7 @@ from pathlib import Path  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-from support import cheap_passwords, postgres, servers, trust  # noqa: E402
+from support import cheap_passwords, cheap_starts, postgres, servers, trust  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
@@ -50,6 +50,7 @@ hypothesis.settings.load_profile("steady")
 
 trust.without_public_authorities()
 cheap_passwords.make_cheap()
+cheap_starts.make_cheap()
 
 POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
 
