@@ -1,0 +1,148 @@
+"""A run of the engine before scripted providers, whose books write down what they are told."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
+from gateway.billing.outcome import Attempt, Outcome
+from gateway.catalogue.entries import Mapping, Provider
+from gateway.clock import Clock
+from gateway.engine.attempts import Walk
+from gateway.engine.run import Run
+from gateway.errors import GatewayError
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
+from gateway.neutral.events import Batch
+from gateway.neutral.request import Request, Requirements
+from gateway.providers.protocol import Credential, Target
+from gateway.settings import Timeouts
+
+DEADLINE_S = 60.0
+TIMEOUTS = Timeouts(30.0, 60.0, 60.0, 5.0, 20.0, 1.0, first_byte_s=3.0, first_byte_reasoning_s=30.0)
+
+
+def target_at(name: str, bounded: bool = False, cancellation: bool = True, reasoning: bool = False) -> Target:
+    """A target of the model `m` at the provider of that name."""
+    mapping = Mapping(name, "m", "m", reasoning=reasoning)
+    provider = Provider(name, name.title(), "openai", cancellation=cancellation)
+    return Target(provider, mapping, Credential("", "platform", name, bounded=bounded), "")
+
+
+class Books:
+    """Stands in for the settlement, the planner and the decisions: `told` is what each was told, in order.
+
+    `broke` are identities of provider keys that may not spend, with the error; `refuse` is raised when an answer is
+    settled; `shut` are providers where nothing may be sent.
+    """
+
+    marked: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+        self.output_cap: int | None = None
+        self.output_bytes_foreseen = 1 << 40
+        self.terms = SimpleNamespace(request="r", billing_identity=SimpleNamespace(project="p"))
+        self.broke: dict[str, GatewayError] = {}
+        self.shut: set[str] = set()
+        self.refuse: GatewayError | None = None
+
+    def words(self) -> list[str]:
+        return [word for word, _ in self.told]
+
+    # The settlement.
+
+    def begin(self, number: int, target: Target, ask: Any = None, *, patient: bool = True) -> None:
+        if target.credential.ident in self.broke:
+            raise self.broke[target.credential.ident]
+        self.told.append(("begin", target.provider.id))
+
+    def settle(self, attempt: Attempt) -> None:
+        self.told.append(("settle", attempt))
+        if self.refuse is not None:
+            raise self.refuse
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Every other message is written down: failed, abandon, unused, keep, close, foresee …"""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *given, **named: self.told.append((name, given[0] if given else None))
+
+
+class Planned(Books):
+    """The planner: `is_shut` answers, all else is written down among `told` of the books."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__()
+        self.told, self._books = books.told, books
+
+    def is_shut(self, target: Target) -> bool:
+        return target.provider.id in self._books.shut
+
+    def failed(self, attempt: Attempt, error: GatewayError, organization: str, operation: str) -> None:
+        self.told.append(("planner failed", attempt.target.provider.id))
+
+
+class Answering:
+    """A scripted stream under way; `closed` once its call was ended."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self.batches, self.closed = batches, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Providers:
+    """Scripted providers by name: an error is raised, a function is called, all else is the result or the batches."""
+
+    marked: frozenset[str] = frozenset()
+
+    def __init__(self, **script: Any) -> None:
+        self.script, self.answering = script, []
+
+    def send(self, request: Request, target: Target, until: float, tap: Any) -> Any:
+        said = self.script[target.provider.id]
+        if isinstance(said, Exception):
+            raise said
+        return said() if callable(said) else said
+
+    def stream(self, request: Request, target: Target, deadline: float, tap: Any) -> Answering:
+        said = self.script[target.provider.id]
+        if isinstance(said, Exception):
+            raise said
+        self.answering.append(Answering(iter(said() if callable(said) else said)))
+        return self.answering[-1]
+
+
+def make_context() -> RequestContext:
+    caller = Caller("key", "user", "k", "org", "proj", "user", "member", "owner", "credits")
+    return RequestContext("0" * 32, caller, 0, 0.0, 0.0)
+
+
+def make_run(
+    clock: Clock, providers: Providers, *targets: Target | tuple[Target, ...], drain_s: float = 0.0, **more: Any
+) -> Run:
+    """A run of a request at these targets, best first (several keys of one as a tuple); its `settlement` is Books."""
+    groups = tuple(one if isinstance(one, tuple) else (one,) for one in targets)
+    books = Books()
+    needs = Requirements(max_tokens=100, prompt_bytes=10, messages=1)
+    request = EmbeddingsRequest("m", needs, lambda: EmbeddingsInput(("Hello",)))
+    plan = SimpleNamespace(adapts=False, cooldowns=lambda target: target.provider.id in books.shut, plan="plan")
+    fields: dict[str, Any] = {
+        "context": make_context(),
+        "request": request,
+        "outcome": Outcome(request, None, attempts=[], warnings=[]),
+        "route_plan": plan,
+        "walk": Walk(groups, most=len(groups), refusals=[]),
+        "settlement": books,
+        "planner": Planned(books),
+        "upstreams": providers,
+        "clock": clock,
+        "deadline": clock.monotonic() + DEADLINE_S,
+        "drain_s": drain_s,
+        "timeouts": TIMEOUTS,
+        "decisions": SimpleNamespace(keep=lambda *given: books.told.append(("decision", given[-1]))),
+        "default_output": 4096,
+    }
+    return Run(**(fields | more))

@@ -1,0 +1,151 @@
+"""The steps of a request under way: who is asked next, for how long, and what the books are told of it."""
+
+import pytest
+from support.running import DEADLINE_S, TIMEOUTS, Providers, make_run, target_at
+
+from gateway.engine import run as run_module
+from gateway.errors import (
+    GatewayError,
+    NotSupported,
+    SpendingLimitReached,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
+from gateway.neutral.usage import Usage
+
+NORTH, SOUTH, EAST = target_at("north"), target_at("south"), target_at("east")
+FAILED = UpstreamFailed("It failed.", upstream_status=500)
+
+
+@pytest.fixture
+def run(clock):
+    clock.freeze()
+    return make_run(clock, Providers(), NORTH, SOUTH)
+
+
+def test_an_attempt_may_take_half_of_the_time_while_another_provider_is_left_and_then_all_of_it(run, clock):
+    now = clock.monotonic()
+    assert run.patience() == now + DEADLINE_S / 2
+    run.walk.after(FAILED)
+    assert run.patience() == run.deadline == now + DEADLINE_S
+
+
+def test_a_silent_stream_is_left_once_for_a_provider_that_waits_and_is_not_resting(run, clock):
+    attempt = run.begin(run.walk.first())
+    assert not run.gives_up(attempt)
+    clock.advance(TIMEOUTS.first_byte_s)
+    run.settlement.shut = {"south"}
+    assert not run.gives_up(attempt)
+    run.settlement.shut = set()
+    assert run.gives_up(attempt) and not run.gives_up(attempt)
+    assert [group[0].provider.id for group in run.walk.groups] == ["north", "south", "north"]
+
+
+def test_a_model_that_reasons_may_be_silent_for_longer(clock):
+    clock.freeze()
+    run = make_run(clock, Providers(), target_at("north", reasoning=True), SOUTH)
+    attempt = run.begin(run.walk.first())
+    clock.advance(TIMEOUTS.first_byte_reasoning_s - 1)
+    assert not run.gives_up(attempt)
+    clock.advance(1)
+    assert run.gives_up(attempt)
+
+
+def test_the_callers_budget_caps_what_the_provider_is_asked_for(run):
+    run.settlement.output_cap = 77
+    assert run.begin(run.walk.first()).target.output_cap == 77
+
+
+def test_a_provider_key_that_may_not_spend_is_passed_over_and_counts_as_no_attempt(clock):
+    limited = SpendingLimitReached("spent")
+    run = make_run(clock, Providers(), target_at("north", bounded=True), SOUTH)
+    run.settlement.broke = {"north": limited}
+    assert run.begin(run.walk.first()).target.provider.id == "south"
+    assert [attempt.number for attempt in run.outcome.attempts] == [0]
+    assert [one.error for one in run.passed] == [limited]
+
+
+def test_its_limit_is_told_when_no_other_key_is_left(clock, monkeypatch):
+    monkeypatch.setattr(run_module, "leave_out", lambda plan, passed: [one.credential for one in passed])
+    run = make_run(clock, Providers(), target_at("north", bounded=True))
+    run.settlement.broke = {"north": SpendingLimitReached("spent")}
+    with pytest.raises(SpendingLimitReached, match="spent"):
+        run.begin(run.walk.first())
+    assert run.outcome.attempts == [] and run.settlement.told == [("decision", ["north"])]
+
+
+def test_a_failed_attempt_is_in_the_books_before_the_next_begins(run):
+    attempt = run.begin(run.walk.first())
+    assert run.failed(attempt, FAILED).provider.id == "south"
+    assert run.settlement.words() == ["begin", "begun", "failed", "planner failed"]
+    assert (attempt.finish, attempt.status, attempt.error) == ("error", 500, FAILED) and attempt.ended
+
+
+def test_what_a_failure_cost_all_the_same_is_on_its_attempt(run):
+    attempt, spent = run.begin(run.walk.first()), Usage(input=7)
+    error = UpstreamFailed("It failed.")
+    error.spent = spent
+    run.failed(attempt, error)
+    assert attempt.usage == spent
+
+
+def test_a_target_that_cannot_carry_the_request_counts_as_no_attempt(run):
+    attempt = run.begin(run.walk.first())
+    following = run.failed(attempt, NotSupported("No images."))
+    assert following.provider.id == "south" and run.outcome.attempts == []
+    assert run.settlement.words() == ["begin", "begun", "unused"]
+
+
+def test_warnings_of_a_provider_that_failed_are_dropped(run):
+    attempt = run.begin(run.walk.first())
+    run.outcome.warnings.append("north has no temperature")
+    run.failed(attempt, FAILED)
+    assert run.outcome.warnings == []
+
+
+def test_nothing_is_sent_to_a_place_where_nothing_answers(clock):
+    run = make_run(clock, Providers(), NORTH, SOUTH, EAST)
+    run.settlement.shut = {"south"}
+    assert run.failed(run.begin(run.walk.first()), FAILED).provider.id == "east"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_caller_is_told_when_nobody_is_left_or_the_time_is_over(run, clock, late):
+    attempt = run.begin(run.walk.first())
+    if late:
+        clock.advance(DEADLINE_S)
+    else:
+        attempt = run.begin(run.failed(attempt, FAILED))
+    with pytest.raises(GatewayError) as told:
+        run.failed(attempt, UpstreamTimeout("late") if late else FAILED)
+    assert isinstance(told.value, UpstreamTimeout if late else UpstreamFailed)
+    assert run.settlement.words()[-1] == "decision"
+
+
+def test_a_good_end_is_settled_with_its_decision_before_routing_hears_of_it(run):
+    attempt = run.begin(run.walk.first())
+    run.finished(attempt)
+    assert run.settlement.words()[2:] == ["decision", "settle", "succeeded", "served"]
+    assert attempt.status == 200 and attempt.ended
+
+
+def test_an_answer_that_cannot_be_settled_counts_for_nobody(run):
+    run.settlement.refuse = UpstreamFailed("no store")
+    with pytest.raises(UpstreamFailed):
+        run.finished(run.begin(run.walk.first()))
+    assert "succeeded" not in run.settlement.words()
+
+
+def test_a_hang_up_is_nobodys_failure(run):
+    attempt = run.begin(run.walk.first())
+    run.hung_up(attempt)
+    assert (attempt.finish, attempt.status) == ("client_disconnect", 499)
+    assert run.settlement.words()[2:] == ["decision", "abandon", "abandoned"]
+
+
+def test_who_goes_on_all_the_same_is_read_to_the_end(clock):
+    run = make_run(clock, Providers(), NORTH)
+    stubborn = target_at("south", cancellation=False)
+    assert not run.drains(NORTH) and run.drains(stubborn)
+    assert run.longest_drain_s() == TIMEOUTS.silence_s
+    assert make_run(clock, Providers(), NORTH, drain_s=2.0).longest_drain_s() == 2.0

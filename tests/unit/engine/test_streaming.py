@@ -1,0 +1,111 @@
+"""Streamed answers: what is held back, what is passed on, and how every end is settled."""
+
+import gevent
+import pytest
+from support.running import TIMEOUTS, Providers, make_run, target_at
+
+from gateway.engine import streaming
+from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed
+from gateway.neutral.events import Failed, Finished, Heartbeat, Notice, Progress, Started, TextDelta
+from gateway.neutral.usage import Usage
+
+NORTH, SOUTH = target_at("north"), target_at("south")
+USED = Usage(input=3, output=2)
+BROKEN = UpstreamFailed("It broke.", upstream_status=500)
+BEGUN, HELLO, DONE = [Started("m-1", "up-1")], [TextDelta("Hello")], [Finished("stop", USED)]
+GOOD = [BEGUN, HELLO, DONE]
+
+
+def texts(batches):
+    return [event.text for batch in batches for event in batch if type(event) is TextDelta]
+
+
+def read(run):
+    return list(streaming.events(run))
+
+
+def test_nothing_is_shown_before_the_first_content_and_then_all_that_was_held(clock):
+    run = make_run(clock, Providers(north=GOOD), NORTH)
+    assert read(run) == [[*BEGUN, *HELLO], DONE]
+    assert run.outcome.serving.usage == USED and run.settlement.words()[-1] == "close"
+
+
+@pytest.mark.parametrize("start", [BROKEN, [BEGUN, [Failed(BROKEN)]], [BEGUN], [BEGUN, [Notice("no seed")]]])
+def test_a_failure_before_the_first_content_is_not_seen_by_the_caller(clock, start):
+    run = make_run(clock, Providers(north=start, south=GOOD), NORTH, SOUTH)
+    assert texts(read(run)) == ["Hello"] and run.outcome.warnings == []
+    assert [attempt.succeeded for attempt in run.outcome.attempts] == [False, True]
+
+
+def test_when_nobody_begins_the_error_is_raised(clock):
+    run = make_run(clock, Providers(north=BROKEN), NORTH)
+    with pytest.raises(UpstreamFailed):
+        read(run)
+    assert run.settlement.words()[-1] == "close"
+
+
+def test_a_failure_after_content_ends_the_stream_with_its_error_and_asks_nobody_else(clock):
+    run = make_run(clock, Providers(north=[BEGUN, HELLO, [Failed(BROKEN, USED)]], south=GOOD), NORTH, SOUTH)
+    assert read(run)[-1] == [Failed(BROKEN, USED)] and len(run.outcome.attempts) == 1
+    assert "abandon" in run.settlement.words() and run.outcome.serving.usage == USED
+
+
+def test_a_stream_without_an_end_is_truncated(clock):
+    (last,) = read(make_run(clock, Providers(north=[BEGUN, HELLO]), NORTH))[-1]
+    assert type(last) is Failed and type(last.error) is StreamTruncated
+
+
+def test_a_sign_of_life_goes_out_at_once_and_is_not_content(clock):
+    run = make_run(clock, Providers(north=[[Heartbeat()], BEGUN, [Heartbeat()], HELLO, DONE]), NORTH)
+    assert read(run) == [[Heartbeat()], [Heartbeat()], [*BEGUN, *HELLO], DONE]
+
+
+def test_a_silent_provider_is_left_for_one_that_waits(clock):
+    def silent():
+        clock.advance(TIMEOUTS.first_byte_s + 0.1)
+        yield [Heartbeat()]
+        yield HELLO
+
+    run = make_run(clock, Providers(north=silent, south=GOOD), NORTH, SOUTH)
+    assert texts(read(run)) == ["Hello"]
+    assert [one.target.provider.id for one in run.outcome.attempts] == ["north", "south"]
+
+
+def test_a_store_that_is_away_turns_a_good_end_into_a_failure(clock):
+    run = make_run(clock, Providers(north=GOOD), NORTH)
+    run.settlement.refuse = Unavailable("no store")
+    (last,) = read(run)[-1]
+    assert type(last) is Failed and last.error is run.settlement.refuse
+
+
+def test_more_is_reserved_when_an_answer_outgrows_what_is_surely_paid(clock):
+    run = make_run(clock, Providers(north=[BEGUN, HELLO, HELLO, DONE]), NORTH)
+    run.settlement.output_bytes_foreseen = 6
+    read(run)
+    assert run.settlement.words().count("foresee") == 1
+
+
+def test_usage_that_is_told_on_the_way_counts_when_the_caller_leaves(clock):
+    run = make_run(clock, Providers(north=[BEGUN, HELLO, [Progress(USED)], HELLO, DONE]), NORTH)
+    batches = streaming.events(run)
+    next(batches), next(batches)
+    batches.close()
+    serving = run.outcome.serving
+    assert (serving.finish, serving.usage, serving.output_bytes) == ("client_disconnect", USED, 5)
+    assert run.upstreams.answering[0].closed and run.settlement.words()[-1] == "close"
+
+
+def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
+    def slowly():
+        for batch in GOOD:
+            yield batch
+            gevent.sleep(0.01)
+
+    run = make_run(clock, Providers(north=slowly), NORTH, drain_s=5.0)
+    batches = streaming.events(run)
+    next(batches)
+    batches.close()
+    assert "abandon" not in run.settlement.words() and "keep" in run.settlement.words()
+    gevent.sleep(0.1)
+    assert run.outcome.serving.usage.basis == "drained" and run.upstreams.answering[0].closed
+    assert run.settlement.words().count("abandon") == 1 and run.settlement.words()[-1] == "close"

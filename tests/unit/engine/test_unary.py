@@ -1,0 +1,80 @@
+"""Whole answers: the first provider that answers, and callers who do not wait for it."""
+
+import gevent
+import pytest
+from support.running import Providers, make_run, target_at
+
+from gateway.engine import unary
+from gateway.errors import InvalidRequest, UpstreamFailed
+from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.parts import Text
+from gateway.neutral.usage import Usage
+
+NORTH, SOUTH = target_at("north"), target_at("south")
+USED = Usage(input=3, output=2)
+FAILED = UpstreamFailed("It failed.", upstream_status=500)
+
+
+def said(text="Hello.", usage=USED, **more):
+    return ChatResult((Choice((Text(text),), "stop"),), usage, **more)
+
+
+def slow(seconds=0.05):
+    gevent.sleep(seconds)
+    return said()
+
+
+def test_the_next_provider_answers_where_the_first_fails(clock):
+    run = make_run(clock, Providers(north=FAILED, south=said(model="m-1")), NORTH, SOUTH)
+    assert unary.answer(run).choices[0].parts == (Text("Hello."),)
+    assert [attempt.succeeded for attempt in run.outcome.attempts] == [False, True]
+    serving = run.outcome.serving
+    assert (serving.model, serving.usage, serving.finish) == ("m-1", USED, "stop")
+
+
+def test_warnings_are_those_of_who_answered(clock):
+    run = make_run(clock, Providers(north=FAILED, south=said(warnings=("no seed",))), NORTH, SOUTH)
+    unary.answer(run)
+    assert run.outcome.warnings == ["no seed"]
+
+
+def test_an_answer_without_usage_tells_its_size_for_an_estimate(clock):
+    run = make_run(clock, Providers(north=said("Hello.", usage=None)), NORTH)
+    unary.answer(run)
+    assert run.outcome.serving.output_bytes == 6 and run.outcome.serving.usage is None
+
+
+def test_the_callers_own_fault_is_told_at_once(clock):
+    run = make_run(clock, Providers(north=InvalidRequest("Bad.", upstream_status=400), south=said()), NORTH, SOUTH)
+    with pytest.raises(InvalidRequest):
+        unary.answer(run)
+    assert len(run.outcome.attempts) == 1
+
+
+def hang_up(run):
+    caller = gevent.spawn(unary.answer, run)
+    gevent.sleep(0.01)
+    caller.kill()
+
+
+def test_who_hangs_up_is_settled_without_waiting(clock):
+    run = make_run(clock, Providers(north=slow), NORTH)
+    hang_up(run)
+    assert run.outcome.serving.finish == "client_disconnect"
+    assert "abandon" in run.settlement.words() and "keep" not in run.settlement.words()
+
+
+def test_an_answer_that_goes_on_without_its_caller_is_billed_by_what_it_used(clock):
+    run = make_run(clock, Providers(north=slow), NORTH, drain_s=5.0)
+    hang_up(run)
+    assert run.settlement.words()[-1] == "keep"  # the settlement stays open until the answer is there
+    gevent.sleep(0.1)
+    assert run.outcome.serving.usage.basis == "drained" and run.outcome.serving.usage.output == 2
+    assert run.settlement.words()[-1] == "close" and "abandon" in run.settlement.words()
+
+
+def test_it_is_waited_for_no_longer_than_was_allowed(clock):
+    run = make_run(clock, Providers(north=lambda: slow(30)), NORTH, drain_s=0.02)
+    hang_up(run)
+    gevent.sleep(0.06)
+    assert run.settlement.words()[-1] == "close" and run.outcome.serving.usage is None
