@@ -32,7 +32,7 @@ from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.custom_models import CustomModels
 from gateway.engine.decisions import Decisions
-from gateway.engine.executor import Executor
+from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.gossip import Board, Gossip, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
@@ -308,11 +308,11 @@ def _open_engine(base: WorkerBase, routing: RoutingServices, billing: BillingSer
     threads, settlements = base.background.threads, billing.settlements
     cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
     coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s)
-    carried_by = (routing.planner, settlements, routing.upstreams, clock, settings, routing.decisions, coalescing)
+    parts = EngineParts(routing.planner, settlements, routing.upstreams, clock, settings, routing.decisions, coalescing)
     turns = Turns(store.database)
     return EngineServices(
-        executor=Executor(*carried_by),
-        chat=ChatEngine(*carried_by, base.hash_key),
+        executor=Executor(parts),
+        chat=ChatEngine(parts, base.hash_key),
         cache=cache,
         idempotency=Idempotency(
             store.documents,

@@ -7,37 +7,21 @@ from collections.abc import Generator
 from msgspec.structs import replace
 
 from gateway.billing.context import RequestContext
-from gateway.billing.settlement import Settlements
-from gateway.clock import Clock
 from gateway.engine import healing, streaming, unary
-from gateway.engine.coalescing import RequestCoalescing
-from gateway.engine.decisions import Decisions
-from gateway.engine.executor import Executor
-from gateway.engine.planning import Planner, RoutePlan
+from gateway.engine.executor import EngineParts, Executor
+from gateway.engine.planning import RoutePlan
 from gateway.engine.run import Run
 from gateway.neutral.chat import ChatRequest, ChatResult
 from gateway.neutral.events import Batch
-from gateway.providers.upstream import Upstreams
-from gateway.settings import Settings
 from gateway.threads import compute_if
 
 
 class ChatEngine(Executor[ChatRequest]):
     """The executor of chat requests."""
 
-    def __init__(
-        self,
-        planner: Planner,
-        settlements: Settlements,
-        upstreams: Upstreams,
-        clock: Clock,
-        settings: Settings,
-        decisions: Decisions,
-        coalescing: RequestCoalescing,
-        fingerprint_key: bytes,
-    ) -> None:
+    def __init__(self, parts: EngineParts, fingerprint_key: bytes) -> None:
         """`fingerprint_key` is a secret of the installation: what callers name goes upstream as its HMAC only."""
-        super().__init__(planner, settlements, upstreams, clock, settings, decisions, coalescing)
+        super().__init__(parts)
         self._fingerprint_key = fingerprint_key
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -49,29 +49,30 @@ class StreamedAnswer:
         self._rest.close()
 
 
+class EngineParts(NamedTuple):
+    """What requests are carried out with."""
+
+    planner: Planner
+    settlements: Settlements
+    upstreams: Upstreams
+    clock: Clock
+    settings: Settings
+    decisions: Decisions
+    coalescing: RequestCoalescing
+
+
 class Executor(Generic[R]):
     """One object serves all requests of all operations. Operations that do more (chat) derive from it."""
 
-    def __init__(
-        self,
-        planner: Planner,
-        settlements: Settlements,
-        upstreams: Upstreams,
-        clock: Clock,
-        settings: Settings,
-        decisions: Decisions,
-        coalescing: RequestCoalescing,
-    ) -> None:
-        self._planner = planner
-        self._settlements = settlements
-        self._upstreams = upstreams
-        self._clock = clock
+    def __init__(self, parts: EngineParts) -> None:
+        self._planner, self._settlements, self._upstreams = parts.planner, parts.settlements, parts.upstreams
+        self._clock, self._decisions = parts.clock, parts.decisions
+        self._cache, self._coalescing = parts.coalescing.cache, parts.coalescing
+        settings = parts.settings
         self._default_output = settings.limits.default_max_output
         self._max_attempts = settings.routing.max_attempts
         self._drain_s = settings.metering.drain_s
         self._timeouts = settings.timeouts
-        self._decisions = decisions
-        self._cache, self._coalescing = coalescing.cache, coalescing
 
     def generate(self, context: RequestContext, request: R) -> Answer:
         """The whole answer, settled. Raises what the caller must be told."""

@@ -24,6 +24,31 @@ CONTENT = (
     "text",
     "output_config",
 )
+# What a tool_choice may be as a word, in any vendor's spelling, and the types of tools that are the caller's own.
+MODES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
+OWN_TOOLS = ("function", "custom")
+
+
+def read_choice(given: Any) -> Any:
+    """A tool_choice: a mode as a word, however it is spelled or wrapped; (type, object) of one that names a tool of the
+    caller's own; anything else as it is."""
+    if isinstance(given, str):
+        return MODES.get(given.lower(), given)
+    if not isinstance(given, dict):
+        return given
+    kind = given.get("type")
+    mode = MODES.get(kind.lower()) if isinstance(kind, str) else None
+    if mode is not None:
+        return mode
+    if kind in (None, "tool", *OWN_TOOLS):
+        return ("custom" if kind == "custom" else "function", given)
+    return given
+
+
+def tool_type_of(tool: Json) -> Any:
+    """The type of a tool; of one that names none, by what it holds."""
+    kind = tool.get("type")
+    return next((name for name in OWN_TOOLS if isinstance(tool.get(name), dict)), "function") if kind is None else kind
 
 
 def read_again(body: bytes, error: ValidationError) -> Json:

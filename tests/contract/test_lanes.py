@@ -15,6 +15,7 @@ from werkzeug.test import Client
 from gateway.engine.cache import DocumentShelf, ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.coalescing import RequestCoalescing
+from gateway.engine.executor import EngineParts
 from gateway.providers.protocol import Codec, Wire
 from gateway.providers.registry import make_protocols, make_upstreams
 from gateway.services import Services
@@ -58,7 +59,7 @@ def rebuilding(services: Services) -> ChatEngine:
     shelf = DocumentShelf(services.store.documents, services.store.database, settings.cache.max_bytes)
     cache = ResponseCache(shelf, hash_key, settings.cache)
     settlements, decisions = services.billing.settlements, services.routing.decisions
-    return ChatEngine(
+    parts = EngineParts(
         services.routing.planner,
         settlements,
         make_upstreams(protocols, services.routing.transport, services.clock, settings.timeouts),
@@ -66,8 +67,8 @@ def rebuilding(services: Services) -> ChatEngine:
         settings,
         decisions,
         RequestCoalescing(cache, settlements, decisions, services.clock, settings.timeouts.heartbeat_s),
-        hash_key,
     )
+    return ChatEngine(parts, hash_key)
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from typing import Any
 
 import orjson
 
+from gateway.surfaces.loose import OWN_TOOLS, read_choice, tool_type_of
+
 Json = dict[str, Any]
 
-# Words that are distinguished by no reader, whatever their case.
+# Words of which no reader looks at the case.
 WORDS = ("tool_choice", "reasoning_effort", "effort", "verbosity", "service_tier", "routing")
-CHOICES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
 # Parts of the content as the Responses format names them, and the member that has the text.
 TEXTS = ("input_text", "output_text")
 IMAGES = ("input_image", "image")
-TYPED = ("function", "custom")
 
 
 def mend(wire: Json) -> None:
@@ -43,10 +43,8 @@ def _tool(tool: Any) -> Any:
     """A tool whose members lie one level too high, or that does not say that it is a function."""
     if not isinstance(tool, dict):
         return tool
-    kind = tool.get("type")
-    if kind is None:
-        kind = next((name for name in TYPED if isinstance(tool.get(name), dict)), "function")
-    if kind not in TYPED:
+    kind = tool_type_of(tool)
+    if kind not in OWN_TOOLS:
         return tool
     kept = {name: tool[name] for name in ("defer_loading", "cache_control") if name in tool}
     spec = tool.get(kind)
@@ -57,21 +55,14 @@ def _tool(tool: Any) -> Any:
     return {"type": kind, kind: spec, **kept}
 
 
-def _choice(choice: Any) -> Any:
-    if isinstance(choice, str):
-        return CHOICES.get(choice.lower(), choice)
-    if not isinstance(choice, dict):
-        return choice
-    kind = choice.get("type")
-    word = CHOICES.get(kind.lower()) if isinstance(kind, str) else None
-    if word is not None:
-        return word
-    if kind in (None, "tool", *TYPED):
-        kind = "custom" if kind == "custom" else "function"
-        if isinstance(choice.get("name"), str) and not isinstance(choice.get(kind), dict):
-            return {"type": kind, kind: {"name": choice["name"]}}
-        return {**choice, "type": kind}
-    return choice
+def _choice(given: Any) -> Any:
+    read = read_choice(given)
+    if not isinstance(read, tuple):
+        return read
+    kind, named = read
+    if isinstance(named.get("name"), str) and not isinstance(named.get(kind), dict):
+        return {"type": kind, kind: {"name": named["name"]}}
+    return {**named, "type": kind}
 
 
 def _messages(messages: list[Any]) -> Iterator[Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
+from gateway.surfaces.loose import OWN_TOOLS, read_choice, tool_type_of
+
 Json = dict[str, Any]
 
-CHOICES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
-TYPED = ("function", "custom")
 ASSISTANT = "assistant"
 
 
@@ -21,20 +21,12 @@ def tools(listed: list[Any]) -> list[Any]:
 
 def choice(given: Any) -> Any:
     """A tool_choice as an object that is a word, in another case, or nested."""
-    if isinstance(given, str):
-        return CHOICES.get(given.lower(), given)
-    if not isinstance(given, dict):
-        return given
-    kind = given.get("type")
-    word = CHOICES.get(kind.lower()) if isinstance(kind, str) else None
-    if word is not None:
-        return word
-    if kind in (None, "tool", *TYPED):
-        kind = "custom" if kind == "custom" else "function"
-        inner = given.get(kind)
-        name = inner.get("name") if isinstance(inner, dict) else given.get("name")
-        return {"type": kind, "name": name}
-    return given
+    read = read_choice(given)
+    if not isinstance(read, tuple):
+        return read
+    kind, named = read
+    inner = named.get(kind)
+    return {"type": kind, "name": inner.get("name") if isinstance(inner, dict) else named.get("name")}
 
 
 def items(listed: list[Any]) -> list[Any]:
@@ -45,10 +37,8 @@ def items(listed: list[Any]) -> list[Any]:
 def _tool(tool: Any) -> Any:
     if not isinstance(tool, dict):
         return tool
-    kind = tool.get("type")
-    if kind is None:
-        kind = next((name for name in TYPED if isinstance(tool.get(name), dict)), "function")
-    if kind not in TYPED:
+    kind = tool_type_of(tool)
+    if kind not in OWN_TOOLS:
         return tool
     inner = tool.get(kind)
     flat = {name: value for name, value in tool.items() if name != kind} if isinstance(inner, dict) else dict(tool)
