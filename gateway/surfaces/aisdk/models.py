@@ -23,8 +23,8 @@ Json = dict[str, Any]
 
 HEAD, END = b'{"models":[', b"]}"
 OPERATION, MODALITY = "chat", "text"
-NEWEST = "v4"
-VERSION = b'"specificationVersion":"%b"'  # within a text its quotation marks would be escaped
+NEWEST = 4
+SAID = b'"specificationVersion":"v%d"'  # within a text its quotation marks would be escaped
 # Prices as clients know them, by rate; the first two are always told.
 ALWAYS = (("input", "prompt"), ("output", "completion"))
 SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "input_cache_write"))
@@ -37,12 +37,14 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
     catalogue = holder.current()
     refuse = predicate(caller.rules, at_us)
     key = ("ai models", catalogue.version, at_us // DAY_US, caller.rules)
-
-    def make() -> bytes:
-        return HEAD + b",".join(_serialise(catalogue, catalogue.models.values(), at_us, refuse)) + END
-
-    newest = holder.remember(key, make)
-    tag, shared = holder.remember((*key, version), lambda: _as_version(newest, version))
+    # All versions in one place, for few places are remembered: what differs between them is a word.
+    lists: dict[int, tuple[str, bytes]] = holder.remember(key, dict)
+    if version not in lists:
+        if NEWEST not in lists:
+            entries = _serialise(catalogue, catalogue.models.values(), at_us, refuse)
+            lists[NEWEST] = _tagged(HEAD + b",".join(entries) + END)
+        lists[version] = _tagged(_as_version(lists[NEWEST][1], version))
+    tag, shared = lists[version]
     own = services.routing.custom_catalogue.of(caller) if _reads_own(caller) else None
     if own is None or not own.current().models:
         return listing.reply(services, inbound, holder, tag, shared)
@@ -50,9 +52,9 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
 
     def make_own() -> tuple[str, bytes]:
         models = listing.own_models(catalogue, source.current())
-        body = HEAD + b",".join(_serialise(source.current(), models, at_us, refuse)) + END
-        own_tag, body = _as_version(body, version)
-        return listing.tag_of(tag.encode() + own_tag.encode()), _join(body, shared)
+        entries = _serialise(source.current(), models, at_us, refuse)
+        body = _as_version(HEAD + b",".join(entries) + END, version)
+        return _tagged(_join(body, shared))
 
     tag, body = services.routing.custom_catalogue.listed(own, (*key, version), make_own)
     return listing.reply(services, inbound, own, tag, body)
@@ -63,9 +65,12 @@ def _reads_own(caller: Caller) -> bool:
     return caller.key_kind == "user"
 
 
-def _as_version(newest: bytes, version: int) -> tuple[str, bytes]:
-    """The tag and body of the list as clients of `version` take it."""
-    body = newest.replace(VERSION % NEWEST.encode(), VERSION % b"v%d" % version)
+def _as_version(newest: bytes, version: int) -> bytes:
+    """The list as clients of `version` take it."""
+    return newest.replace(SAID % NEWEST, SAID % version)
+
+
+def _tagged(body: bytes) -> tuple[str, bytes]:
     return listing.tag_of(body), body
 
 
@@ -101,7 +106,7 @@ def _entry(model: Model, mapping: Mapping, provider: Provider, at_us: int) -> Js
         "modelType": "language",
         "pricing": _pricing(mapping, at_us),
         "specification": {
-            "specificationVersion": NEWEST,
+            "specificationVersion": f"v{NEWEST}",
             "provider": mapping.provider.removeprefix(f"{CUSTOM}:"),
             "modelId": ident,
         },
