@@ -29,15 +29,20 @@ def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args,
 
 def check_nodes(raw: bytes, most: int) -> None:
     """InvalidRequest for a JSON text of more than `most` parts, before it is decoded: each takes memory."""
-    if not most or len(raw) <= most:
-        return
+    if most and has_more_parts(raw, most):
+        raise _too_many("The body", "parts (values, objects and lists)", most, "max_json_nodes", "")
+
+
+def has_more_parts(raw: bytes, most: int) -> bool:
+    """Whether a JSON text has more than `most` parts."""
+    if len(raw) <= most:
+        return False
     found = 0
     for start in range(0, len(raw), SLICE):
         found += sum(raw.count(mark, start, start + SLICE) for mark in (b"{", b"[", b","))
         pause(0)
     # Most of them may stand in texts.
-    if found > most and compute(_has_more, raw, most):
-        raise _too_many("The body", "parts (values, objects and lists)", most, "max_json_nodes", "")
+    return found > most and compute(_has_more, raw, most)
 
 
 def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:

@@ -12,11 +12,15 @@ from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validat
 from gateway import money
 from gateway.clock import from_datetime
 from gateway.errors import InvalidRequest, UnsupportedMediaType
+from gateway.surfaces.caps import has_more_parts
 from gateway.surfaces.http import Inbound
+from gateway.threads import compute_if
 
 DECIMAL = re.compile(r"\d{1,12}(\.\d{1,9})?")
 LONGEST_MOMENT = 40
 LARGEST_BODY = 2 << 20
+MOST_PARTS = 50_000  # values, objects and lists of a body: a thousand models with all that is said of them
+LONG = 8192  # bytes of a body that is checked in a thread
 
 
 class Body(Schema):
@@ -121,8 +125,15 @@ def read_body(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
         raise UnsupportedMediaType("Send the body as JSON with the header 'Content-Type: application/json'.")
     if len(inbound.body) > LARGEST_BODY:
         raise InvalidRequest(f"The body is larger than {LARGEST_BODY} bytes.", code="invalid_json")
+    raw = inbound.body
+    if has_more_parts(raw, MOST_PARTS):  # each takes the checks of its field
+        raise InvalidRequest(f"The body has more than {MOST_PARTS:,} parts.", code="request_too_complex")
+    return compute_if(len(raw) > LONG, _read, schema, raw)
+
+
+def _read(schema: type[Schema], raw: bytes) -> dict[str, Any]:
     try:
-        body = orjson.loads(inbound.body)
+        body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(body, dict):

@@ -320,10 +320,10 @@ class BlockOrder:
 
     def close(self) -> bytes:
         """All that is still open or waiting, brought to its end."""
-        sent = self._close()
+        sent = [self._close()]
         while self._queue:
-            sent += self._open_next() + self._close()
-        return sent
+            sent += (self._open_next(), self._close())
+        return b"".join(sent)
 
     def _is_hidden(self, event: ToolCallDelta) -> bool:
         """Calls that another vendor's server ran mean nothing in this format; nor do pieces that follow them."""
@@ -340,10 +340,12 @@ class BlockOrder:
 
     def _drain(self) -> bytes:
         """Open waiting blocks for as long as the one before is whole."""
-        sent = b""
+        if not self._queue:
+            return b""
+        sent: list[bytes] = []
         while self._queue and (self._open is None or self._open.whole):
-            sent += self._close() + self._open_next()
-        return sent
+            sent += (self._close(), self._open_next())
+        return b"".join(sent)
 
     def _open_next(self) -> bytes:
         writer, events = self._queue.popleft()

@@ -1,5 +1,6 @@
 """A neutral answer as a chat completion: one body, or the frames of a stream."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 from typing import Protocol as Interface
@@ -186,6 +187,7 @@ class _Stream:
         self._bare: set[tuple[int, int]] = set()  # calls without a word of arguments so far
         self._hidden: set[tuple[int, int]] = set()  # calls that the provider ran itself
         self._reasoning: dict[tuple[int, int], int] = {}
+        self._count: Counter[tuple[str, int]] = Counter()  # calls and blocks of thoughts of each choice
         self._warnings: list[str] = []
 
     def write(self, batch: Batch) -> bytes:
@@ -276,7 +278,8 @@ class _Stream:
         piece = {inner: event.arguments}
         kind = "custom" if event.custom else "function"
         if place is None:
-            place = self._calls[key] = sum(1 for choice, _ in self._calls if choice == event.choice)
+            place = self._calls[key] = self._count["call", event.choice]
+            self._count["call", event.choice] += 1
             piece = {"name": event.name, inner: event.arguments}
             call: dict[str, Any] = {"index": place, "id": event.id, "type": kind, kind: piece}
             if not event.custom:
@@ -296,7 +299,8 @@ class _Stream:
         """A piece of reasoning. Pieces of one block share an index: whoever joins them has the block back."""
         key = (event.choice, event.block)
         if key not in self._reasoning:
-            self._reasoning[key] = sum(1 for choice, _ in self._reasoning if choice == event.choice)
+            self._reasoning[key] = self._count["thought", event.choice]
+            self._count["thought", event.choice] += 1
         delta: dict[str, Any] = {"reasoning": event.text} if event.text else {}
         if event.vendor or event.signature or event.sealed:
             piece = Reasoning(event.text, event.signature, event.sealed, event.vendor, event.ident, event.summary)
@@ -305,19 +309,20 @@ class _Stream:
 
     def _finish(self, event: Finished) -> bytes:
         """Finish chunks for the choices that have none yet, then usage and metadata, then [DONE]."""
-        sent = b""
+        sent: list[bytes] = []
         for choice, block in sorted(self._bare):
             # Clients parse the joined arguments: of a call without any they must be an empty object.
             call = {"index": self._calls[choice, block], "function": {"arguments": "{}"}}
-            sent += self._chunk(choice, {"tool_calls": [call]})
+            sent.append(self._chunk(choice, {"tool_calls": [call]}))
         for choice in sorted(self._begun | {0} | set(range(len(event.reasons)))):
             if choice not in self._ended:
                 reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
-                sent += self._chunk(choice, {}, dialect.FINISH_WRITE[reason])
+                sent.append(self._chunk(choice, {}, dialect.FINISH_WRITE[reason]))
         try:
-            return sent + self._tail()
+            sent.append(self._tail())
         except GatewayError as error:
-            return sent + error_frame(error)
+            sent.append(error_frame(error))
+        return b"".join(sent)
 
     def _tail(self) -> bytes:
         facts = self._facts

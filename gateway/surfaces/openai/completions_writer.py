@@ -135,17 +135,18 @@ class _Stream:
         return b"data: " + orjson.dumps(_head(self._facts) | more) + b"\n\n"
 
     def _finish(self, event: Finished) -> bytes:
-        sent = b""
+        sent: list[bytes] = []
         for choice in sorted({0, *self._texts, *range(len(event.reasons))}):
             state = self._text_of(choice)
             reason = event.reasons[choice] if choice < len(event.reasons) else event.reason
             text = state.echo + state.end()
             more = {"choices": [_choice(self._first + choice, text, reason)]}
-            sent += compute_if(len(text) >= LARGE, self._frame, more)
+            sent.append(compute_if(len(text) >= LARGE, self._frame, more))
         try:
-            return sent + self._end(_tail(self._facts, self._warnings))
+            sent.append(self._end(_tail(self._facts, self._warnings)))
         except GatewayError as error:
-            return sent + error_frame(error)
+            sent.append(error_frame(error))
+        return b"".join(sent)
 
     def _end(self, tail: dict[str, Any]) -> bytes:
         return last_frame(self._facts, tail)

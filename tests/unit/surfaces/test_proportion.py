@@ -1,0 +1,116 @@
+"""Streams are written in time by what comes: no event searches all that came before it, whatever a provider sends."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+from support.steps import count_steps
+
+from gateway.neutral.events import (
+    Batch,
+    BlockDone,
+    Finished,
+    Notice,
+    PartFound,
+    ReasoningDelta,
+    RefusalDelta,
+    SourceFound,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
+from gateway.neutral.parts import Image, Media, Source
+from gateway.neutral.usage import Usage
+from gateway.surfaces.anthropic import frames as messages
+from gateway.surfaces.openai import chat_writer, completions_writer
+from gateway.surfaces.responses import items, reader, schema, stream
+
+FEW, TIMES = 60, 4
+GROWTH = 5.5  # of steps when four times as much comes; by the square it would be sixteen
+
+
+class Facts:
+    """What every writer asks of the answer that it writes."""
+
+    answer_id, asked, served = f"resp_{'0' * 32}", "acme/model", "acme/model"
+    created, service_tier, hides_reasoning = 1_767_225_600, "", False
+    usage = Usage(input=3, output=4)
+    context = SimpleNamespace(shown_id="r1")
+    serving = SimpleNamespace(
+        target=SimpleNamespace(
+            provider=SimpleNamespace(id="acme"), credential=SimpleNamespace(ident="k"), completes=False
+        )
+    )
+
+    def cost(self) -> dict[str, Any]:
+        return {"cost": 0.5, "cost_details": {"total_cost": 0.5}}
+
+    def metadata(self) -> dict[str, Any]:
+        return {"request_id": "r1", "routing": []}
+
+
+def respond(batches: Iterable[Batch], **asked: Any) -> Iterator[bytes]:
+    body = schema.decode(orjson.dumps({"model": "m", "input": "Hi"} | asked))
+    return stream.frames(batches, reader.read(body, [], [items.user_text("Hi")]), Facts(), lambda response: True)
+
+
+WRITERS: dict[str, Callable[[Iterable[Batch]], Iterator[bytes]]] = {
+    "chat": lambda batches: chat_writer.frames(batches, Facts()),
+    "completions": lambda batches: completions_writer.frames(
+        batches,
+        Facts(),  # type: ignore[arg-type]
+        completions_writer.Echo("", 1),
+        unfence=True,
+    ),
+    "messages": lambda batches: messages.frames(batches, Facts()),  # type: ignore[arg-type]
+    "responses": respond,
+    "responses with reasoning": lambda batches: respond(batches, reasoning={"effort": "low"}),
+}
+PNG = Image(Media(media_type="image/png", data="AAAA"))
+STREAMS: dict[str, Callable[[int], list[Any]]] = {
+    "texts": lambda count: [TextDelta("a") for _ in range(count)],
+    "texts in fences": lambda count: [TextDelta("```x\n"), *(TextDelta("\n`a") for _ in range(count))],
+    "blocks of text": lambda count: [TextDelta("a", n) for n in range(count)],
+    "refusals": lambda count: [RefusalDelta("a", n // 2) for n in range(count)],
+    "thoughts": lambda count: [ReasoningDelta("a", block=0) for _ in range(count)],
+    "blocks of thoughts": lambda count: [
+        event for n in range(count) for event in (ReasoningDelta("a", block=2 * n), TextDelta("b", 2 * n + 1))
+    ],
+    "calls": lambda count: [ToolCallDelta(n, "{}", f"c{n}", f"look{n}") for n in range(count)],
+    "pieces of calls": lambda count: [
+        ToolCallDelta(n % 7, "1", *((f"c{n}", "look") if n < 7 else ())) for n in range(count)
+    ],
+    "ends of blocks": lambda count: [
+        event for n in range(count) for event in (ToolCallDelta(n, "{}", f"c{n}", "look"), BlockDone(n))
+    ],
+    "sources": lambda count: [TextDelta("a"), *(SourceFound(Source(f"https://a/{n}", "t")) for n in range(count))],
+    "sources of blocks": lambda count: [
+        event for n in range(count) for event in (TextDelta("a", n), SourceFound(Source(f"https://a/{n}", "t"), n))
+    ],
+    "images": lambda count: [PartFound(PNG, n) for n in range(count)],
+    "notices": lambda count: [Notice(f"w{n}") for n in range(count)],
+}
+
+
+def steps_of(writer: str, kind: str, count: int) -> int:
+    events = STREAMS[kind](count)
+    batches = [[Started()], *([event] for event in events), [Finished("stop", Facts.usage)]]
+
+    def write() -> None:
+        for _ in WRITERS[writer](iter(batches)):
+            continue
+
+    return count_steps(write)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_four_times_as_much_takes_four_times_the_steps(writer: str) -> None:
+    found = {}
+    for kind in STREAMS:
+        with contextlib.suppress(AttributeError):
+            steps_of(writer, kind, 2)  # what is made once
+        found[kind] = steps_of(writer, kind, FEW * TIMES) / steps_of(writer, kind, FEW)
+    assert {kind: growth for kind, growth in found.items() if growth > GROWTH} == {}
