@@ -60,7 +60,7 @@ RANKS = {
     "gateway.surfaces.facts": 6.7,
     "gateway.surfaces.payload_log": 6.7,
     "gateway.surfaces.validation_errors": 6.7,
-    "gateway.surfaces.caps": 6.7,
+    "gateway.surfaces.caps": 6.55,
     "gateway.surfaces.forms": 6.7,
     "gateway.surfaces.sounds": 6.7,
     "gateway.surfaces.loose": 6.7,
