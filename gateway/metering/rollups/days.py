@@ -46,8 +46,8 @@ def _make(database: Database, day: int) -> None:
     stamp = database.write(partial(_begin, database, day))
     first = day * HOURS
     sql = (
-        f"SELECT series % {DAILY}, owner, COUNT(*) FROM rollup WHERE hour >= ? AND hour < ? "
-        f"GROUP BY series % {DAILY}, owner ORDER BY 1, 2"
+        f"SELECT series & {DAILY - 1}, owner, COUNT(*) FROM rollup WHERE hour >= ? AND hour < ? "
+        f"GROUP BY series & {DAILY - 1}, owner ORDER BY 1, 2"
     )
     found = database.report(lambda: database.execute(sql, (first, first + HOURS)).fetchall())
     for step in _steps([(int(series), bytes(owner), count) for series, owner, count in found]):
