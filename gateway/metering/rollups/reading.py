@@ -55,7 +55,7 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
 
 
 def ask(database: Database, question: RollupQuestion) -> list[Answer]:
-    """The answers, in order of bucket and values; only those with usage. Inside `at_once`."""
+    """The answers, in no order; only those with usage. Inside `at_once`."""
     found: dict[tuple[int, tuple[bytes | str, ...]], Answer] = {}
     for daily, first, end in _runs(database, question):
         for start in range(0, len(question.owners), OWNERS):
@@ -65,7 +65,7 @@ def ask(database: Database, question: RollupQuestion) -> list[Answer]:
                     known.figures.add(answer.figures)
                     known.last_hour = max(known.last_hour, answer.last_hour)
                     known.updated_us = max(known.updated_us, answer.updated_us)
-    return [found[key] for key in sorted(found)]
+    return list(found.values())
 
 
 def is_filled(database: Database) -> bool:
@@ -117,12 +117,15 @@ def _select(
     )
     params = (question.series + DAILY * daily, *owners, first, end)
     start, width = len(keys) - len(question.dimensions), len(keys)
+    names, owned = question.figures, "owner" in question.dimensions
     for row in run_sums(database, sql, params).fetchall():
         if row[width] is None:
             continue  # nothing at all, summed up in one
-        values = tuple(bytes(cell) if isinstance(cell, memoryview) else cell for cell in row[start:width])
         figures = ActivityFigures()
-        for name, value in zip(question.figures, row[width + 2 :], strict=True):
+        for name, value in zip(names, row[width + 2 :], strict=False):
             if value:
                 setattr(figures, name, int(value))
+        values = row[start:width]
+        if owned:
+            values = tuple(bytes(cell) if isinstance(cell, memoryview) else cell for cell in values)
         yield Answer(int(row[0]) if start else 0, values, figures, int(row[width]), int(row[width + 1] or 0))

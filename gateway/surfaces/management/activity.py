@@ -109,15 +109,14 @@ def write_rows(
     labels = {step: window.label(step) for step in {row.step for row in totals}}
     for row in totals:
         days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
-    parts: dict[str, dict[tuple[Any, ...], ActivityFigures]] = {}
+    parts: dict[str, dict[tuple[Any, ...], ActivityFigures]] = {label: {} for label in days}
     for row in rows:
-        part = parts.setdefault(labels[row.step], {})
-        known = part.setdefault(row.value, row.figures)
+        known = parts[labels[row.step]].setdefault(row.value, row.figures)
         if known is not row.figures:
             known.add(row.figures)
     written = []
     for label in sorted(days):
-        breakdown = [{**describe(value), **_write_short(f)} for value, f in parts.get(label, {}).items()]
+        breakdown = [{**describe(value), **_write_short(f)} for value, f in parts[label].items()]
         breakdown.sort(key=lambda item: (-item["cost"], item["id"]))
         empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
         written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdown})
