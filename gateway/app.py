@@ -45,6 +45,7 @@ class Application:
         self.limits = services.settings.server
         self.owner_of = Gate(services).owner
         self.draining = services.drain
+        self.refused = _tell_of(services)
         self.watch = services.watch
         self.background = background
         own = services.settings.metrics

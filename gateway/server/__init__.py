@@ -9,7 +9,8 @@ holds the event loop; `pages` are of memory.
 
 May not know: dialects, providers, the engine, Flask. It sees a WSGI callable, which may carry attributes, all
 optional: `max_body` and `max_form` (bytes), `spool_dir` (where large forms lie), `express` (the lane before it),
-`limits` (the settings of the server), `owner_of` (whose a request is, by its headers; raises), `follow` (called with
+`limits` (the settings of the server), `owner_of` (whose a request is, by its headers; raises), `refused` (told
+of what was no request: the error, an id, the environ of the connection), `follow` (called with
 what takes the application that this one stands in for), `watch` (called with what gives the figures of the worker),
 `draining` (called with True when a worker begins to leave) and `close` (called last).
 

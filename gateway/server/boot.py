@@ -34,6 +34,7 @@ class BootingWorker(GeventWorker):
         self._owner_of = getattr(self.wsgi, "owner_of", None)
         self._lane: Any = getattr(self.wsgi, "express", None)
         self._heads = Heads(self._lane.find if self._lane is not None else lambda environ: None)
+        self._on_refusal: Any = getattr(self.wsgi, "refused", None)
         watch = getattr(self.wsgi, "watch", None)
         if watch is not None:
             watch(self._gauges)

@@ -16,6 +16,7 @@ from gateway import settings
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
 from gateway.files import StoredFile
+from gateway.ids import new_hex
 from gateway.server.bodies import Bodies
 from gateway.server.boot import BootingWorker
 from gateway.server.connection import ANSWERING, CallerConnection
@@ -291,6 +292,8 @@ class GatewayWorker(BootingWorker):
         """Answer a request whose head (None) or body stays unread, in the dialect of its path where the application
         knows it; then let the caller finish, for it may read no answer before it has sent all."""
         if head is None or self._owner_of is None:
+            if self._on_refusal is not None:
+                self._on_refusal(error, new_hex(), base)
             connection.send(write_refusal(error, self._pulse.date, head is not None and head.bare))
         else:
             connection.answer()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -144,6 +145,14 @@ def test_an_unknown_key_is_told_by_its_address(house: House) -> None:
     line = house.request(house.ask(key="llmgtwy_nobody_has_ever_seen_this_one"))
     assert (line["status"], line["code"], line["ip"]) == (401, "invalid_api_key", "127.0.0.1") and "key" not in line
     assert "keys list" in line["remedy"] and house.metric("errors_total", 'kind="unauthenticated"') == 1
+
+
+def test_bytes_that_are_no_request_are_told_by_their_address(house: House) -> None:
+    with socket.create_connection(("127.0.0.1", house.gateway.port)) as stranger:
+        stranger.sendall(b"this is not HTTP\r\n\r\n")
+        assert b" 400 " in stranger.recv(1000)
+    line = house.find(lambda line: line.get("event") == "request" and line["operation"] == "unmatched")
+    assert (line["status"], line["code"], line["ip"]) == (400, "malformed_request", "127.0.0.1")
 
 
 def test_a_deactivated_key_is_told_by_its_id(house: House) -> None:
