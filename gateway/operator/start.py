@@ -11,6 +11,7 @@ from gateway.admin.bootstrap import KEY_NAME, FirstKey
 from gateway.catalogue import kept
 from gateway.configuration import explain
 from gateway.errors import Unavailable
+from gateway.operator import config
 from gateway.operator.installation import address_of, opened
 from gateway.server.ports import problem_of
 from gateway.settings import MIGRATE_LATE, ROOT, SettingsError
@@ -51,9 +52,12 @@ def serve_info() -> None:
 
 
 @click.command()
+@click.option("--config", "file", metavar="FILE", help="The operator's file, as before the command.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def serve(arguments: tuple[str, ...]) -> None:
+def serve(file: str | None, arguments: tuple[str, ...]) -> None:
     """Set up what is missing, print how to reach it, then serve. ARGUMENTS go to gunicorn (after --)."""
+    if file:
+        config.choose(file)
     warnings, environment = examine()
     try:
         lines = prepare()

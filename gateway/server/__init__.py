@@ -1,6 +1,7 @@
 """The HTTP server under the application: gunicorn's arbiter and worker, and the express lane before Flask.
 
-`launch` starts it, under the arbiter in `master`; `ports` says why nothing can listen; `boot` is the start of a worker;
+`launch` starts it, under the arbiter in `master`; `ports` says why nothing can listen; `boot` is the start of a worker,
+`siblings` how many others are ready;
 `worker` is what gunicorn runs; `connection`, `http1` and `reply` are one connection, the reading of requests and the
 writing of answers; `pulse` is the beat of a worker, `sweeper` notices callers that hung up; `drain` is the end of a
 worker; `heads` are request heads that came before; `express` answers the hot operations without Flask dispatch; `front`

@@ -2,11 +2,14 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import gevent
+from gevent.server import StreamServer
 from gunicorn.workers.ggevent import GeventWorker
 
+from gateway.server import siblings
 from gateway.server.bodies import Bodies
 from gateway.server.heads import Heads
 
@@ -14,8 +17,21 @@ from gateway.server.heads import Heads
 BOOT_REST_S = 1.0
 
 
+class RestingServer(StreamServer):
+    """One that begins to accept again only when it is told to, and not whenever a connection of its pool ends."""
+
+    resting = False
+
+    def start_accepting(self) -> None:
+        if not self.resting:
+            super().start_accepting()
+
+
 class BootingWorker(GeventWorker):
     """A worker whose boot, when it fails, ends this worker alone: the status that gunicorn has for it ends all."""
+
+    _servers: Sequence[RestingServer] = ()
+    _accepts = True
 
     _bodies: Bodies
 
@@ -39,6 +55,7 @@ class BootingWorker(GeventWorker):
         if watch is not None:
             watch(self._gauges)
         follow = getattr(self.wsgi, "follow", None)
+        self._waiting = follow is not None
         if follow is not None:
             follow(self._replace_application)
         else:
@@ -53,6 +70,18 @@ class BootingWorker(GeventWorker):
         self.wsgi = application
         self._take_application()
         self.cfg.post_worker_init(self)
+
+    def _share(self) -> None:
+        """Take no connections while this worker waits and another one is ready: what waits in the kernel is theirs."""
+        accepts = not self._waiting or not siblings.ready.read()
+        if accepts != self._accepts:
+            self._accepts = accepts
+            for server in self._servers:
+                server.resting = not accepts
+                if accepts:
+                    server.start_accepting()
+                else:
+                    server.stop_accepting()
 
     def _gauges(self) -> Any:
         raise NotImplementedError

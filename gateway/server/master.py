@@ -17,6 +17,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
 from gateway import accepted
+from gateway.server import siblings
 from gateway.server.ports import problem_of
 from gateway.settings import SettingsError
 
@@ -73,10 +74,13 @@ class Master(Arbiter):
                 self.spawn_worker()
         surplus = current[: max(0, -missing)]
         ready = sum(one.ready for one in current)
-        surplus += before[: max(0, len(before) - max(0, self.num_workers - ready))]
+        serving = [one for one in before if one.ready]
+        surplus += [one for one in before if not one.ready]
+        surplus += serving[: max(0, len(serving) - max(0, self.num_workers - ready))]
         for worker in surplus:
             worker.leaving = True
             self.kill_worker(worker.pid, signal.SIGTERM)
+        self._look()
 
     def spawn_worker(self) -> Any:
         """Fork a worker; in the child this does not return."""
@@ -107,6 +111,7 @@ class Master(Arbiter):
         for worker in self.WORKERS.values():
             if not worker.ready and os.fstat(worker.tmp.fileno()).st_size:
                 worker.ready, self._failed = True, 0
+        siblings.ready.write(sum(one.ready and not one.leaving for one in self.WORKERS.values()))
 
     def _look_at_files(self) -> None:
         """Tell of a change that a worker started now does not take, and whether a reload would."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import gevent
 from gevent.pool import Pool
-from gevent.server import StreamServer
 from gunicorn.http.wsgi import base_environ
 from gunicorn.sock import ssl_context
 
@@ -18,7 +17,7 @@ from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
 from gateway.files import StoredFile
 from gateway.ids import new_hex
 from gateway.server.bodies import Bodies
-from gateway.server.boot import BootingWorker
+from gateway.server.boot import BootingWorker, RestingServer
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.drain import Drain, make_plan
 from gateway.server.heads import RequestHead
@@ -88,8 +87,9 @@ class GatewayWorker(BootingWorker):
         """Serve until a signal, then drain within gunicorn's graceful_timeout."""
         self._prepare()
         self._watchdog.start()
-        servers = [self._serve_listener(listener) for listener in self.sockets]
+        servers = self._servers = [self._serve_listener(listener) for listener in self.sockets]
         while self._leaving_since is None:
+            self._share()
             self._beat()
             gevent.sleep(TICK_S)
         grace_s = float(self.cfg.graceful_timeout)
@@ -158,9 +158,9 @@ class GatewayWorker(BootingWorker):
             "SERVER_PORT": str(port),
         }
 
-    def _serve_listener(self, listener: Any) -> StreamServer:
+    def _serve_listener(self, listener: Any) -> RestingServer:
         listener.setblocking(True)
-        server = StreamServer(listener, handle=partial(self.handle, listener), spawn=self._pool)
+        server = RestingServer(listener, handle=partial(self.handle, listener), spawn=self._pool)
         # A burst spreads over the workers, and over turns of the loop, so that it delays nobody who is connected.
         server.max_accept = 1 if self.cfg.workers > 1 else ACCEPTS_PER_TURN
         server.start()
@@ -379,7 +379,7 @@ class GatewayWorker(BootingWorker):
                 self.log.exception("Error closing the answer to %s", head.path)
 
 
-def stop_accepting(servers: list[StreamServer]) -> None:
+def stop_accepting(servers: list[RestingServer]) -> None:
     """Take in what the kernel has already accepted for us, then close: a closed backlog is a reset for each caller."""
     for server in servers:
         server.stop_accepting()

@@ -102,7 +102,7 @@ def test_a_reload_takes_new_keys_and_fails_no_request(twins: tuple[GatewayProces
             codes.append(get(gateway, "/v1/models?available=true")[0])
 
     asking = [gevent.spawn(ask) for _ in range(3)]
-    (gateway.data / "key").write_text("sk-rotated")
+    (gateway.data / "key").write_text("sk-rotated-and-long-enough")
     (gateway.data / "gateway.toml").write_text('[providers.groq]\napi_key = "file:key"\n')
     assert '"groq"' not in get(gateway, "/v1/models?available=true")[1]
     gateway.hang_up()
@@ -111,6 +111,22 @@ def test_a_reload_takes_new_keys_and_fails_no_request(twins: tuple[GatewayProces
     gevent.joinall(asking, timeout=10)
     assert set(codes) == {200} and len(codes) > 5
     assert '"groq"' in get(gateway, "/v1/models?available=true")[1], "keys are read anew"
+
+
+def test_workers_that_cannot_serve_what_a_reload_wants_take_no_request(twins: tuple[GatewayProcess, Path]) -> None:
+    """A wrong key is known only where the store is opened: the workers before go on until it is mended."""
+    gateway, _ = twins
+    before = gateway.workers()
+    (gateway.data / "gateway.toml").write_text('[secrets]\nencryption_key = "file:key"\n')
+    gateway.hang_up()
+    wait_until(lambda: gateway.log().count("GATEWAY_ENCRYPTION_KEY") >= 2 and len(gateway.workers()) == 4)
+    gevent.sleep(1)
+    codes = [gateway.post("/v1/chat/completions", HELLO)[0] for _ in range(20)]
+    assert set(codes) == {200} and set(before) <= set(gateway.workers())
+    (gateway.data / "gateway.toml").unlink()
+    gateway.hang_up()
+    wait_until(lambda: len(gateway.workers()) == 2 and not set(before) & set(gateway.workers()))
+    assert get(gateway, "/readyz") == (200, "ready\n")
 
 
 def start_in_vain(tmp_path: Path, **environment: str) -> str:

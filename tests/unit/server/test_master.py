@@ -12,6 +12,7 @@ import pytest
 from gunicorn.arbiter import Arbiter
 
 from gateway.server import master as module
+from gateway.server import siblings
 from gateway.server.master import Master
 
 
@@ -112,6 +113,20 @@ def test_workers_of_the_configuration_before_leave_as_new_ones_are_ready(master:
     assert master.killed == before
     master.manage_workers()
     assert master.killed == before, "nobody is asked twice"
+
+
+def test_a_reload_that_led_to_no_ready_worker_is_given_up_for_the_next(master: Master) -> None:
+    master.manage_workers()
+    before = list(master.WORKERS)
+    for worker in master.WORKERS.values():
+        worker.tell_ready()
+    master._old_age = master.worker_age
+    master.manage_workers()
+    waiting = [pid for pid in master.WORKERS if pid not in before]
+    assert siblings.ready.read() == 2
+    master._old_age = master.worker_age
+    master.manage_workers()
+    assert master.killed == waiting and siblings.ready.read() == 2
 
 
 def test_every_signal_to_end_counts_as_asking_again(master: Master) -> None:
