@@ -18,14 +18,18 @@ GoOn = Callable[[], bool]
 
 
 class AgingTables:
-    """Tables by the request id whose rows go after `keep_days` (0: never), in the order in which they are given: table
-    to primary key. `step(oldest)` deletes some rows of requests before `oldest`, within a transaction in hand, and says
-    how many; fewer than STEP_ROWS: no more are there."""
+    """Tables by the request id whose rows go after `keep_days` (None: never), in the order in which they are given:
+    table to primary key. `step(oldest)` deletes some rows of requests before `oldest`, within a transaction in hand,
+    and says how many; fewer than STEP_ROWS: no more are there."""
 
     def __init__(
-        self, database: Database, tables: Mapping[str, Sequence[str]], keep_days: int, step: Callable[[bytes], int]
+        self,
+        database: Database,
+        tables: Mapping[str, Sequence[str]],
+        keep_days: int | None,
+        step: Callable[[bytes], int],
     ) -> None:
-        width_us = (7 if keep_days == 0 or keep_days > WEEKS_FROM_DAYS else 1) * DAY_US
+        width_us = (7 if keep_days is None or keep_days > WEEKS_FROM_DAYS else 1) * DAY_US
         self._database, self._keep_days, self._step = database, keep_days, step
         self.partitions = [Partitions(database, table, keys, width_us) for table, keys in tables.items()]
 
@@ -34,7 +38,7 @@ class AgingTables:
         Safe to repeat. Unavailable: the next round does it."""
         for partitions in self.partitions:
             partitions.keep_ready(go_on)
-        if not self._keep_days:
+        if self._keep_days is None:
             return 0
         oldest, gone = id_at(now_us - self._keep_days * DAY_US), 0
         for partitions in self.partitions:

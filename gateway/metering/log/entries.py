@@ -78,7 +78,7 @@ def entries_of(database: Database, requests: list[bytes]) -> dict[bytes, LogEntr
 def log_tables(database: Database, keep_days: int) -> AgingTables:
     """Entries and what their metadata is found by, for `keep_days` days (0: for ever)."""
     tables = {"log_entry": ("request",), "log_tag": ("project", "tag", "request")}
-    return AgingTables(database, tables, keep_days, lambda oldest: _delete(database, oldest))
+    return AgingTables(database, tables, keep_days or None, lambda oldest: _delete(database, oldest))
 
 
 def first_id(at_us: int) -> bytes:

@@ -79,3 +79,12 @@ def test_what_is_older_than_its_days_goes_and_the_rest_stays(keep, clock):
     assert book.find(PROJECT, young)
     with pytest.raises(NotFound):
         book.find(PROJECT, old)
+
+
+def test_once_nothing_is_kept_what_was_kept_before_goes(keep, clock):
+    _, note = keep(7)
+    kept = note((clock.now_us() // 1000 - 60_000).to_bytes(6, "big").hex() + "7" * 20)
+    book, _ = keep(0)
+    assert book.purge() == 1
+    with pytest.raises(NotFound):
+        book.find(PROJECT, kept)

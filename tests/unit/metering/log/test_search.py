@@ -7,14 +7,16 @@ import pytest
 from support.requests import KEY, MEMBER, MINUTE_US, OTHER, PROJECT, START_US, attempt, entry, fill, owned, request_at
 
 from gateway import ids
+from gateway.clock import DAY_US
 from gateway.metering.log import hours
 from gateway.metering.log import search as module
+from gateway.metering.log.entries import log_tables
 from gateway.metering.log.records import read_requests
 from gateway.metering.log.search import LogFilter, LogScope, is_met, is_seen, search
 from gateway.metering.models import STREAMED
 from gateway.metering.payload_table import STORE, PayloadRow
 from gateway.metering.rollups.job import Rollups
-from gateway.store.partitions import id_at
+from gateway.store.partitions import Partitions, id_at
 
 EVERYTHING = [LogScope(PROJECT), LogScope(OTHER)]
 STRANGER, OTHER_KEY = ids.new("member"), ids.new("key")
@@ -218,3 +220,20 @@ def test_a_key_that_was_used_once_is_found_behind_any_number_of_others(database,
     fresh = id_at(now_us)[:6] + (9000).to_bytes(10, "big")
     fill(database, [attempt(request=fresh, at=now_us, posted_at=now_us, **owned(key=rare))])
     assert found(database, LogFilter(), scope) == [9000, 5000, 0]  # which no rollup knows yet
+
+
+def test_tables_in_partitions_are_searched_alike(postgresql_url, open_store) -> None:
+    store = open_store(postgresql_url)
+    rows = world(3)
+    fill(store, rows)
+    wishes = (LogFilter(), LogFilter(error="timeout"), LogFilter(label="a"), LogFilter(tags=(("team", "a"),)))
+    before = [found(store, wanted) for wanted in wishes]
+    tables = [Partitions(store, "usage", ("request", "attempt", "kind"), DAY_US), *log_tables(store, 0).partitions]
+    for one in tables:
+        one.keep_ready()
+        assert one.exist()
+    assert [found(store, wanted) for wanted in wishes] == before and all(before)
+    indices = "SELECT count(*) FROM pg_indexes WHERE tablename = ? AND indexname NOT LIKE '%%pkey%%'"
+    counts = [store.read(lambda table=table: store.execute(indices, (table,)).fetchone()[0])
+              for table in ("usage", "usage_first", "log_entry", "log_entry_first")]  # fmt: skip
+    assert counts[0] == counts[1] >= 3 and counts[2] == counts[3] == 4
