@@ -34,7 +34,6 @@ TRIED_THROUGH = {
     "configuration/": ("unit/configuration/test_file.py", "unit/operator/test_config.py"),
     "console/": ("unit/surfaces/management/test_access_table.py", "flows/test_management.py"),
     "dialects/": ("contract/test_every_way.py", "contract/test_losses.py"),
-    "engine/coalescing.py": ("unit/engine/test_shared_call.py", "flows/test_cache.py"),
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),
     "metering/figures.py": ("unit/metering/test_activity.py", "unit/metering/rollups/test_job.py"),

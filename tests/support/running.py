@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from gateway import ids
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
@@ -116,7 +117,8 @@ class Providers:
 
 
 def make_context() -> RequestContext:
-    caller = Caller("key", "user", "k", "org", "proj", "user", "member", "owner", "credits")
+    key, organization, project, user, member = map(ids.new, ("key", "org", "proj", "user", "member"))
+    caller = Caller(key, "user", "k", organization, project, user, member, "owner", "credits")
     return RequestContext("0" * 32, caller, 0, 0.0, 0.0)
 
 

@@ -1,0 +1,212 @@
+"""Answers that are made once and given to several requests: who makes one, who follows, how each is recorded."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pytest
+from support.running import Providers, make_context, make_run, target_at
+
+from gateway.engine import streaming, unary
+from gateway.engine.cache import AnswerOrigin, CachedAnswer
+from gateway.engine.coalescing import HUNG_UP, AnswerSource, RequestCoalescing, SharedRequest
+from gateway.engine.codec import write_batch, write_result
+from gateway.errors import OutOfCredits, UpstreamFailed
+from gateway.limits.rates import Slot
+from gateway.metering.models import CACHED
+from gateway.metering.usage_table import UsageRecord
+from gateway.neutral.embeddings import EmbeddingsResult
+from gateway.neutral.events import Finished, TextDelta
+from gateway.neutral.usage import Usage
+from gateway.routing.candidate_filter import ACCESS
+
+NORTH = target_at("north")
+USED = Usage(input=3)
+KEY = "k"
+
+
+def said() -> EmbeddingsResult:
+    return EmbeddingsResult([[1.0]], USED)
+
+
+def slow() -> EmbeddingsResult:
+    gevent.sleep(0.05)
+    return said()
+
+
+def words() -> Any:
+    for text in ("a", "b"):
+        gevent.sleep(0.02)
+        yield [TextDelta(text)]
+    yield [Finished("stop", USED)]
+
+
+class Cache:
+    """The response cache of one process; `elsewhere`: another worker makes the answer."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, CachedAnswer] = {}
+        self.elsewhere = False
+        self.unlocked = 0
+
+    def get(self, key: str) -> CachedAnswer | None:
+        return self.kept.get(key)
+
+    def put(self, key: str, entry: CachedAnswer, ttl_s: float) -> None:
+        self.kept[key] = entry
+
+    def lock(self, key: str) -> bool:
+        return not self.elsewhere
+
+    def unlock(self, key: str) -> None:
+        self.unlocked += 1
+
+
+class Desk:
+    """Requests for the same answer, and what became of them: `rows` are usage records, `runs` the calls made."""
+
+    def __init__(self, clock: Any, monkeypatch: pytest.MonkeyPatch, provider: Any) -> None:
+        self.clock, self.provider = clock, provider
+        self.cache, self.rows, self.runs, self.refusals = Cache(), [], [], []
+        monkeypatch.setattr("gateway.engine.coalescing.write_row", self.rows.append)
+        journal = SimpleNamespace(append=lambda row: SimpleNamespace(wait=lambda seconds: None))
+        rates = SimpleNamespace(enter=lambda *given: Slot())
+        settlements: Any = SimpleNamespace(journal=journal, rates=rates)
+        decisions: Any = SimpleNamespace(keep=lambda *given: None)
+        self.coalescing = RequestCoalescing(self.cache, settlements, decisions, clock, 1.0)  # type: ignore[arg-type]
+
+    def admit(self) -> Any:
+        if self.refusals:
+            raise self.refusals.pop()
+        self.runs.append(make_run(self.clock, Providers(north=self.provider), NORTH))
+        return self.runs[-1]
+
+    def asking(self, denied: bool = False) -> SharedRequest:
+        one = SimpleNamespace(candidate=SimpleNamespace(key="north/m", provider=NORTH.provider, mapping=NORTH.mapping))
+        excluded = [SimpleNamespace(candidate=one.candidate, key="north/m", stage=ACCESS)] if denied else []
+        resolution = SimpleNamespace(provider="")
+        plan = SimpleNamespace(ranked=[] if denied else [one], excluded=excluded, resolution=resolution)
+        route_plan: Any = SimpleNamespace(plan=plan, mappings=(NORTH.mapping,), groups=((NORTH,),))
+        request = make_run(self.clock, Providers(), NORTH).request
+        return SharedRequest(make_context(), request, route_plan, KEY, self.clock.monotonic() + 5)
+
+    def generate(self, **more: Any) -> Any:
+        source = AnswerSource(self.admit, unary.answer, streaming.events)
+        return self.coalescing.generate(self.asking(**more), source)
+
+    def stream(self, **more: Any) -> Any:
+        source = AnswerSource(self.admit, unary.answer, streaming.events)
+        return self.coalescing.stream(self.asking(**more), source)
+
+    def keep(self, *frames: bytes) -> None:
+        origin = AnswerOrigin("f" * 32, "north/m", USED, "stop", "", "m-1", "up-1")
+        self.cache.kept[KEY] = CachedAnswer(origin, [(0, frame) for frame in frames])
+
+
+@pytest.fixture
+def open_desk(clock, monkeypatch):
+    return lambda provider=said: Desk(clock, monkeypatch, provider)
+
+
+def is_free(row: UsageRecord) -> bool:
+    return bool(row.flags & CACHED) and not row.cost_nusd
+
+
+def test_a_kept_answer_is_given_for_nothing_and_has_its_row(open_desk):
+    desk = open_desk()
+    desk.keep(write_result(said()))
+    result, outcome = desk.generate()
+    assert result.vectors == [[1.0]] and desk.runs == []
+    assert outcome.cached and outcome.origin == "f" * 32 and outcome.serving.model == "m-1"
+    (row,) = desk.rows
+    assert is_free(row) and (row.input, row.finish) == (3, "stop")
+
+
+def test_an_answer_is_made_and_kept_where_there_is_none(open_desk):
+    desk = open_desk()
+    result, outcome = desk.generate()
+    assert result.vectors == [[1.0]] and not outcome.cached and desk.rows == []
+    assert desk.cache.kept[KEY].origin.mapping == "north/m" and desk.cache.unlocked == 1
+    assert desk.generate()[1].cached and len(desk.runs) == 1
+
+
+def test_identical_requests_at_once_make_one_call_and_one_pays(open_desk):
+    desk = open_desk(slow)
+    asked = [gevent.spawn(desk.generate) for _ in range(5)]
+    told = [one.get(timeout=2) for one in asked]
+    assert [result.vectors for result, _ in told] == [[[1.0]]] * 5 and len(desk.runs) == 1
+    assert sorted(outcome.cached for _, outcome in told) == [False] + [True] * 4
+    assert len(desk.rows) == 4 and all(map(is_free, desk.rows))
+
+
+def test_what_failed_for_another_is_tried_again(open_desk):
+    answers = [said]
+
+    def first_fails():
+        gevent.sleep(0.02)
+        if len(desk.runs) == 1:
+            raise UpstreamFailed("It failed.", upstream_status=500)
+        return answers[0]()
+
+    desk = open_desk(first_fails)
+    first, second = gevent.spawn(desk.generate), gevent.spawn(desk.generate)
+    with pytest.raises(UpstreamFailed):
+        first.get(timeout=2)
+    assert second.get(timeout=2)[0].vectors == [[1.0]] and len(desk.runs) == 2
+
+
+def test_who_may_not_use_the_provider_neither_follows_nor_gets_what_it_made(open_desk):
+    desk = open_desk(slow)
+    first, second = gevent.spawn(desk.generate), gevent.spawn(desk.generate, denied=True)
+    assert not first.get(timeout=2)[1].cached and not second.get(timeout=2)[1].cached
+    assert len(desk.runs) == 2 and desk.rows == []
+    assert not desk.generate(denied=True)[1].cached
+
+
+def test_a_refused_request_leaves_nothing_that_others_wait_for(open_desk):
+    desk = open_desk()
+    desk.refusals = [OutOfCredits("None are left.")]
+    with pytest.raises(OutOfCredits):
+        desk.generate()
+    assert desk.cache.unlocked == 1 and desk.generate()[0].vectors == [[1.0]]
+
+
+def test_an_answer_that_another_worker_makes_is_waited_for(open_desk):
+    desk = open_desk()
+    desk.cache.elsewhere = True
+    waiting = gevent.spawn(desk.generate)
+    gevent.sleep(0.06)
+    desk.keep(write_result(said()))
+    assert waiting.get(timeout=2)[1].cached and desk.runs == []
+
+
+def test_followers_of_a_stream_get_it_as_it_comes(open_desk):
+    desk = open_desk(words)
+    leading, _ = desk.stream()
+    gevent.sleep(0.01)
+    following, outcome = desk.stream()
+    texts = [[event.text for batch in batches for event in batch[:1] if type(event) is TextDelta] for batches in
+             (leading, following)]  # fmt: skip
+    assert texts == [["a", "b"], ["a", "b"]] and len(desk.runs) == 1
+    assert outcome.cached and outcome.serving.usage == USED and all(map(is_free, desk.rows))
+
+
+def test_who_leaves_a_stream_of_another_is_recorded_and_does_not_end_it(open_desk):
+    desk = open_desk(words)
+    leading, _ = desk.stream()
+    gevent.sleep(0.01)
+    following, _ = desk.stream()
+    next(following)
+    following.close()
+    assert [row.finish for row in desk.rows] == [HUNG_UP]
+    assert type(list(leading)[-1][-1]) is Finished and desk.runs[0].outcome.serving.finish == "stop"
+
+
+def test_a_kept_stream_that_is_left_is_recorded_as_left(open_desk):
+    desk = open_desk()
+    desk.keep(write_batch([TextDelta("a")]), write_batch([Finished("stop", USED)]))
+    batches, _ = desk.stream()
+    assert next(batches) == [TextDelta("a")]
+    batches.close()
+    assert [row.finish for row in desk.rows] == [HUNG_UP]
+    assert len(list(desk.stream()[0])) == 2 and desk.rows[-1].finish == "stop"
