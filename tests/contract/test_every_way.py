@@ -3,21 +3,17 @@
 After a wanted change: WRITE_GOLDENS=1 pytest tests/contract, then read the difference before it is kept.
 """
 
-import json
 import os
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import cases_ai, cases_chat, cases_messages, cases_responses, views
+from contract import cases_ai, cases_chat, cases_messages, cases_responses, goldens, views
 from contract.cases import Case
 from contract.makers import MAKERS
 from contract.play import play
 from contract.stage import Stage
 
-FOLDER = Path(__file__).resolve().parent.parent / "samples" / "contract"
 CASES = {
     "chat": cases_chat.CASES,
     "messages": cases_messages.CASES,
@@ -32,6 +28,7 @@ WAYS = [
 ]
 Json = dict[str, Any]
 STREAMING = ("stream", "stream_options")
+WRITING = bool(os.environ.get("WRITE_GOLDENS"))
 
 
 def sent(stage: Stage, maker: str) -> list[Json]:
@@ -55,32 +52,31 @@ def told(seen: list[Json]) -> Any:
     return views.plain([{**one, "usage": None} if turn else one for turn, one in enumerate(seen)])
 
 
-@cache
-def goldens(surface: str, maker: str) -> Json:
-    path = FOLDER / f"{surface}_{maker}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
 @pytest.fixture(scope="module", autouse=True)
-def written() -> Iterator[None]:
-    """Goldens are written when that is asked for."""
+def only_cases() -> Iterator[None]:
+    """Goldens that no case has are removed when goldens are written."""
     yield
-    if os.environ.get("WRITE_GOLDENS"):
-        for surface in CASES:
-            for maker in MAKERS:
-                known = {name: case for name, case in goldens(surface, maker).items() if name in CASES[surface]}
-                text = json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True)
-                (FOLDER / f"{surface}_{maker}.json").write_text(text + "\n")
+    if WRITING:
+        known = {goldens.path_of(*way.values) for way in WAYS}
+        for path in goldens.FOLDER.rglob("*.json"):
+            if path not in known:
+                path.unlink()
+
+
+def test_each_case_has_its_golden_and_each_golden_its_case() -> None:
+    paths = [goldens.path_of(*way.values) for way in WAYS]
+    assert len(set(paths)) == len(paths)
+    assert WRITING or {*goldens.FOLDER.rglob("*.json")} == set(paths)
 
 
 @pytest.mark.parametrize(("surface", "maker", "name"), WAYS)
 def test_caller_and_maker_get_what_the_golden_says(stage: Stage, surface: str, maker: str, name: str) -> None:
-    seen = play(stage, surface, maker, CASES[surface][name])
+    seen = goldens.thin(surface, play(stage, surface, maker, CASES[surface][name]))
     found = {"caller": seen, "maker": sent(stage, maker)}
-    if os.environ.get("WRITE_GOLDENS"):
-        goldens(surface, maker)[name] = found
+    if WRITING:
+        goldens.write(surface, maker, name, found)
     check_taken(stage, maker, CASES[surface][name])
-    assert found == goldens(surface, maker)[name]
+    assert found == goldens.read(surface, maker, name)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +84,9 @@ def test_caller_and_maker_get_what_the_golden_says(stage: Stage, surface: str, m
 )
 def test_a_stream_tells_what_the_whole_answer_tells(stage: Stage, surface: str, maker: str, name: str) -> None:
     case = CASES[surface][name]
-    seen = play(stage, surface, maker, case, streamed=True)
+    seen = goldens.thin(surface, play(stage, surface, maker, case, streamed=True))
     check_taken(stage, maker, case)
-    golden = goldens(surface, maker)[name]
+    golden = goldens.read(surface, maker, name)
     shared = views.unsigned if surface == "messages" else lambda value: value
     assert shared(told(seen)) == shared(told(golden["caller"]))
     assert shared([bare(body) for body in sent(stage, maker)]) == shared([bare(body) for body in golden["maker"]])
@@ -106,8 +102,8 @@ def test_older_versions_say_and_are_told_what_the_newest_is(
     case = cases_ai.OLDER[surface][name]
     if streamed and not case.streams:
         return
-    seen = play(stage, surface, maker, case, streamed)
+    seen = goldens.thin("ai4", play(stage, surface, maker, case, streamed))
     check_taken(stage, maker, case)
-    golden = goldens("ai4", maker)[name]
+    golden = goldens.read("ai4", maker, name)
     assert told(seen) == told(golden["caller"])
     assert [bare(body) for body in sent(stage, maker)] == [bare(body) for body in golden["maker"]]

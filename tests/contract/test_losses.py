@@ -5,16 +5,14 @@ Read out of the goldens, which `test_every_way` holds to what really happens.
 
 import base64
 import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
+from contract import goldens
 from contract.cases import IMAGE_URL, PDF, PNG, WAV
 from contract.makers import MAKERS, SIGNED
 from fakes.anthropic_checks import sign
 
-FOLDER = Path(__file__).resolve().parent.parent / "samples" / "contract"
 SURFACES = ("chat", "messages", "responses")
 PAPER_URL = "https://papers.example/a.pdf"
 
@@ -83,11 +81,6 @@ KEPT_SIGNATURES = {
 }
 
 
-@cache
-def goldens(surface: str, maker: str) -> dict[str, Any]:
-    return json.loads((FOLDER / f"{surface}_{maker}.json").read_text())
-
-
 def got(golden: dict[str, Any]) -> str:
     return json.dumps(golden["maker"], ensure_ascii=False)
 
@@ -108,7 +101,8 @@ def refused(golden: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize(("surface", "maker"), WAYS)
 def test_what_was_sent_arrives_or_is_refused_or_told(surface: str, maker: str) -> None:
-    cases = {name: golden for name, golden in goldens(surface, maker).items() if name in EVIDENCE}
+    found = {name: goldens.find(surface, maker, name) for name in EVIDENCE}
+    cases = {name: golden for name, golden in found.items() if golden is not None}
     lost = []
     for name, golden in cases.items():
         sent = got(golden)
@@ -123,7 +117,7 @@ def test_what_was_sent_arrives_or_is_refused_or_told(surface: str, maker: str) -
 @pytest.mark.parametrize("name", list(WISHES))
 @pytest.mark.parametrize(("surface", "maker"), WAYS)
 def test_a_wish_that_a_maker_lacks_is_named_to_the_caller(surface: str, maker: str, name: str) -> None:
-    golden = goldens(surface, maker).get(name)
+    golden = goldens.find(surface, maker, name)
     if golden is None or refused(golden):
         return
     asked = WISHES[name] if not (name == "hot" and surface != "chat") else WISHES[name][:1]
@@ -138,14 +132,14 @@ def test_a_wish_that_a_maker_lacks_is_named_to_the_caller(surface: str, maker: s
 @pytest.mark.parametrize("maker", list(KEPT_SIGNATURES))
 @pytest.mark.parametrize("surface", SURFACES)
 def test_signed_reasoning_comes_back_to_its_maker_byte_for_byte(surface: str, maker: str) -> None:
-    second = json.dumps(goldens(surface, maker)["reasoning in a tool loop"]["maker"][1], ensure_ascii=False)
+    second = json.dumps(goldens.read(surface, maker, "reasoning in a tool loop")["maker"][1], ensure_ascii=False)
     assert [mark for mark in KEPT_SIGNATURES[maker] if mark not in second] == []
 
 
 @pytest.mark.parametrize("maker", list(MAKERS))
 @pytest.mark.parametrize("surface", ["chat", "messages"])
 def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: str, maker: str) -> None:
-    golden = goldens(surface, maker)["cache marks"]
+    golden = goldens.read(surface, maker, "cache marks")
     sent = got(golden)
     if maker in HINTS["cache marks"]:
         assert "cache" not in sent and not refused(golden) and "cache_control" in told(golden)
@@ -157,7 +151,7 @@ def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
 @pytest.mark.parametrize(("surface", "maker"), WAYS)
 def test_a_makers_error_is_the_callers_only_when_it_is_about_the_request(surface: str, maker: str, status: int) -> None:
-    (seen,) = goldens(surface, maker)[f"status {status}"]["caller"]
+    (seen,) = goldens.read(surface, maker, f"status {status}")["caller"]
     assert seen["status"] == {400: 400, 429: 429, 503: 529}.get(status, 502)
     assert len(seen["error"]["message"]) > 5 and seen["error"]["code"]
 
@@ -209,4 +203,4 @@ LOSSES = [
 
 @pytest.mark.parametrize(("surface", "maker", "name", "words"), LOSSES)
 def test_each_known_loss_is_told(surface: str, maker: str, name: str, words: str) -> None:
-    assert words in told(goldens(surface, maker)[name])
+    assert words in told(goldens.read(surface, maker, name))
