@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from gateway.settings import Log
-from gateway.telemetry.formats import formatter_of
+from gateway.telemetry.formats import Repeated, formatter_of
 from gateway.telemetry.lines import RequestLines
 from gateway.threads import report_uncaught
 
@@ -22,6 +22,7 @@ def set_up(settings: Log) -> None:
     warnings on, Python's own warnings, and exceptions that nobody caught."""
     handler = Handler(sys.stderr)
     handler.setFormatter(formatter_of(settings.format))
+    handler.addFilter(Repeated())
     for logger in (logging.getLogger(), log):
         logger.handlers[:] = [one for one in logger.handlers if not isinstance(one, Handler)] + [handler]
     log.setLevel(settings.level.upper())

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import orjson
 
 Form = Literal["text", "json"]
+REPEATING, REPEAT_S = ("opentelemetry", "urllib3"), 60.0
 TEXT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
 MOMENT = "%Y-%m-%dT%H:%M:%S"
 # What a line may have beside its message (gateway/states.py): attributes of its record.
@@ -48,6 +49,23 @@ class TextFormatter(logging.Formatter):
             facts = "".join(f" {name}={value}" for name, value in getattr(record, FACTS, {}).items())
             record.message += printable(f" [{event}{facts}]")
         return super().formatMessage(record)
+
+
+class Repeated(logging.Filter):
+    """Lets through once a minute what libraries that send traces say again and again of a collector that is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(REPEATING):
+            return True
+        place = (record.name, str(record.msg))
+        if record.created - self._told.get(place, 0.0) < REPEAT_S:
+            return False
+        self._told[place] = record.created
+        return True
 
 
 def formatter_of(form: Form) -> logging.Formatter:

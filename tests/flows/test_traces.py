@@ -8,7 +8,7 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.otlp import FakeCollector, attributes
 from openai import APIStatusError, OpenAI
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import GatewayProcess, LocalGateway, local_gateway
 
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry import otel
@@ -137,6 +137,18 @@ def test_nothing_is_there_and_nothing_is_sent_while_it_is_off(
         client.chat.completions.create(**ASK, extra_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"})
         assert running.services.telemetry.tracing is None
         assert "traceparent" not in upstream.calls[0].headers
+
+
+def test_a_worker_under_the_real_server_sends_its_traces_before_it_ends(
+    process: Callable[..., GatewayProcess], collector: FakeCollector
+) -> None:
+    gateway = process(OTEL_EXPORTER_OTLP_ENDPOINT=collector.address)
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    assert gateway.post("/v1/chat/completions", body)[0] == 200
+    gateway.stop()
+    names = {span.name for span in collector.spans}
+    assert "POST /v1/chat/completions" in names and any(name.startswith("chat ") for name in names)
+    assert collector.problems == [] and {metric.name for metric in collector.metrics} >= {"gen_ai.client.token.usage"}
 
 
 @pytest.mark.parametrize(

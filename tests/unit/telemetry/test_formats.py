@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gateway.telemetry.formats import Form, formatter_of
+from gateway.telemetry.formats import Form, Repeated, formatter_of
 
 
 def record(message: str, *values: object, **more: object) -> logging.LogRecord:
@@ -35,3 +35,11 @@ def test_the_json_form_keeps_an_exception_within_its_line() -> None:
     except ValueError:
         line = formatter_of("json").format(record("failed", exc_info=sys.exc_info()))
     assert len(line.splitlines()) == 1 and "ValueError: broken" in json.loads(line)["error"]
+
+
+def test_a_collector_that_is_away_is_told_once_a_minute_and_other_lines_always() -> None:
+    kept, away = Repeated(), record("Failed to export %s", "spans")
+    away.name = "opentelemetry.exporter.otlp"
+    assert [kept.filter(away) for _ in range(3)] == [True, False, False]
+    away.created += 61
+    assert kept.filter(away) and all(kept.filter(record("the database is away")) for _ in range(2))
