@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from support.gateways import LocalGateway
-from support.shared import usage_of
+from support.shared import Share, usage_of
 from werkzeug.test import Client
 
 from gateway.accounts.custom_providers import CustomProviders
@@ -179,6 +179,13 @@ def test_without_a_key_the_envelope_says_so(caller: Caller, prefix: str, path: s
     method = "GET" if path == "config" else "POST"
     told = caller.open(f"{prefix}/{path}", method=method, json=None if method == "GET" else {})
     assert told.status_code == 401 and told.json["error"]["type"] == "authentication_error"
+
+
+@pytest.mark.parametrize("lane", ["express", "flask"])
+def test_a_body_that_is_too_large_is_refused_in_the_envelope(share: Share, lane: str) -> None:
+    small = share.gateway({"GATEWAY_SERVER_MAX_BODY_MB": "1"})
+    told = Caller(small, lane).ask(prompt=prompt("x" * 1_100_000))
+    assert told.status_code == 413 and told.json["error"]["type"] == "invalid_request_error"
 
 
 def test_a_crash_is_in_the_envelope(own_gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Everything of a request but its prompt, as a chat completions body: one schema and one set of limits for both."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,8 @@ SAID_ELSEWHERE = ("model", "messages", "stream")
 # Options with no counterpart, in the order in which they are told.
 UNSUPPORTED = (("stop", "stopSequences"), ("seed", "seed"), ("top_k", "topK"))
 AS_THE_PROVIDER_DOES = "provider-default"
-FORMAT_NAME = "response"
+FORMAT_NAME, LONGEST_NAME = "response", 64
+NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 EXAMPLES = "\n\nExamples of input:\n"
 NULL = b"null"
 SEARCH = {"type": "web_search"}
@@ -93,7 +95,9 @@ def restated(read: Callable[[], Any], settings: CallSettings) -> Any:
 def _write_format(wanted: wire.JsonFormat) -> Json:
     if isinstance(wanted.schema, UnsetType) or wanted.schema == NULL:
         return {"type": "json_object"}
-    inner: Json = {"name": wanted.name or FORMAT_NAME, "schema": wanted.schema}
+    # Callers may name it in any words, vendors take identifiers alone.
+    name = NO_NAME.sub("_", wanted.name or FORMAT_NAME)[:LONGEST_NAME]
+    inner: Json = {"name": name, "schema": wanted.schema}
     if wanted.description:
         inner["description"] = wanted.description
     return {"type": "json_schema", "json_schema": inner}

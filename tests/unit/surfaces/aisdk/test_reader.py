@@ -225,6 +225,16 @@ def test_a_body_as_large_as_its_tools_is_read_in_one_go() -> None:
     assert question.request.large and question.request.requirements.prompt_bytes > 200_000
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("A recipe, at last", "A_recipe__at_last"), ("", "response"), ("city", "city"), ("é" * 99, "_" * 64)],
+)
+def test_a_schema_has_a_name_that_every_vendor_takes(given: str, name: str) -> None:
+    question = read(responseFormat={"type": "json", "schema": {"type": "object"}, "name": given, "description": "d"})
+    wanted = question.request.conversation().response_format
+    assert (wanted.name, wanted.description, wanted.kind) == (name, "d", "json_schema")
+
+
 @pytest.mark.parametrize("depth", [300, 2000])
 def test_options_nested_without_end_are_read_or_refused(depth: int) -> None:
     deep = "[" * depth + "]" * depth
