@@ -17,12 +17,14 @@ from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
 from gateway.errors import GatewayError
 from gateway.states import StateChange, StateLog
 from gateway.store.documents import Documents
+from gateway.threads import Job
 from gateway.transport import Transport
 from gateway.webhooks import sign
 
 KIND = "alert"
 KEPT_S, TOLD_S = 3 * 86_400.0, 2 * 3600.0
-MOST_WAITING, AT_ONCE = 1_000, 20
+MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
+MOST_HOURLY = 100  # alerts that one organization causes, at one worker
 ATTEMPTS, FIRST_S, LONGEST_S = 8, 30.0, 3600.0
 TIMEOUT_S, MOST_ANSWER = 10.0, 65_536
 TEST = StateChange("test", "test", "This is a test: alerts reach this address.")
@@ -37,6 +39,7 @@ class Alerts:
         self._hooks, self._documents, self._transport = hooks, documents, transport
         self._states, self._clock = states, clock
         self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MOST_WAITING)
+        self._hour, self._caused = 0, dict[str, int]()
         states.listen(self.note)
 
     def note(self, change: StateChange) -> None:
@@ -48,21 +51,32 @@ class Alerts:
         """Write what was noted for each address that wants it. Unavailable: it is done the next time."""
         while self._noted:
             change, at_us = self._noted[0]
-            event = event_of(change, at_us)
-            for hook in self._hooks.concerned(change.event, str(change.facts.get("organization", ""))):
+            event, owner = event_of(change, at_us), str(change.facts.get("organization", ""))
+            for hook in self._hooks.concerned(change.event, owner) if self._has_room(owner, at_us) else ():
                 waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
                 waiting |= {"attempts": 0, "due": at_us}
                 self._documents.put_if_absent(KIND, f"{hook.id}:{event['id']}", orjson.dumps(waiting), KEPT_S)
             self._noted.popleft()
 
+    def _has_room(self, owner: str, at_us: int) -> bool:
+        """Whether an organization may cause one more alert in this hour; those of the installation are not counted."""
+        hour = at_us // HOUR_US
+        if self._hour != hour:
+            self._hour, self._caused = hour, {}
+        self._caused[owner] = self._caused.get(owner, 0) + 1
+        return not owner or self._caused[owner] <= MOST_HOURLY
+
     def deliver(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Send what is due. Unavailable when the store is away."""
         now = self._clock.now_us()
         entries = [(key, orjson.loads(value)) for key, value in self._documents.entries(KIND)]
-        for key, waiting in [one for one in entries if 0 < one[1].get("due", 0) <= now][:AT_ONCE]:
-            if not go_on():
-                return
-            self._try(key, waiting)
+        due = [one for one in entries if 0 < one[1].get("due", 0) <= now]
+        if not go_on():
+            return
+        # At the same time, so that an address which says nothing keeps no other waiting.
+        jobs = [Job(self._try, key, waiting) for key, waiting in choose(due)]
+        for job in jobs:
+            job.result(2 * TIMEOUT_S)
 
     def test(self, organization_id: str, hook_id: str) -> tuple[bool, str]:
         """Send a test to one address now: whether it was taken, and what came back. NotFound."""
@@ -106,6 +120,20 @@ class Alerts:
         except GatewayError as error:
             return error.message
         return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
+
+
+def choose(due: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """What is sent in one round: the oldest, of each organization a few, so that none keeps the others waiting."""
+    taken: dict[str, int] = {}
+    chosen = []
+    for key, waiting in sorted(due, key=lambda one: (one[1]["due"], one[0])):
+        owner = waiting["organization"]
+        taken[owner] = taken.get(owner, 0) + 1
+        if taken[owner] <= EACH_AT_ONCE:
+            chosen.append((key, waiting))
+        if len(chosen) == AT_ONCE:
+            break
+    return chosen
 
 
 def event_of(change: StateChange, at_us: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 from marshmallow import fields, validate
 
 from gateway.accounts.alert_hooks import EVENTS, AlertHook
+from gateway.accounts.throttle import ThrottleGate
 from gateway.clock import to_iso
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.management import shapes
@@ -14,6 +15,7 @@ from gateway.surfaces.schemas import StrictBody, TextField, read_body
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Alerts"
+TESTS, MINUTE_S = 10, 60  # a test calls an address that its organization chose
 
 
 class NewHook(StrictBody):
@@ -51,6 +53,7 @@ def test(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """Send a test to the address now, and tell what came back."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
+    visitor.services.management.throttle.take(ThrottleGate("tests of alerts", organization_id, TESTS, MINUTE_S))
     delivered, result = visitor.services.telemetry.alerts.test(organization_id, inbound.params["hook_id"])
     return {"delivered": delivered, "result": result}
 

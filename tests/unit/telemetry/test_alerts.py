@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import gevent
 import pytest
 from fakes.server import serving
 
@@ -18,7 +19,7 @@ from gateway.settings import load
 from gateway.states import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.telemetry.alerts import ATTEMPTS, KIND, Alerts
+from gateway.telemetry.alerts import AT_ONCE, ATTEMPTS, EACH_AT_ONCE, KIND, MOST_HOURLY, Alerts, choose
 from gateway.transport import Transport
 
 REFUSED = StateChange("credential.refused", "provider openai#k", "openai refused", remedy="check the key")
@@ -165,3 +166,44 @@ def test_only_chosen_events_are_told_and_hooks_are_capped(hooks, first, address)
         hooks.add(first, address, actor="test")
     with pytest.raises(InvalidRequest):
         hooks.add(first, address, actor="test")
+
+
+def test_addresses_of_one_organization_keep_no_other_waiting() -> None:
+    due = [(f"a{n}", {"organization": "org_a", "due": n + 1}) for n in range(100)]
+    due += [(f"b{n}", {"organization": f"org_{n}", "due": 500}) for n in range(30)]
+    chosen = [waiting["organization"] for _, waiting in choose(due)]
+    assert len(chosen) == AT_ONCE and chosen.count("org_a") == EACH_AT_ONCE
+    assert choose([]) == [] and len(choose(due[:3])) == 3
+
+
+def test_what_is_due_is_sent_at_the_same_time(workers, hooks, first, receiver, address, monkeypatch) -> None:
+    receiver.secret = hooks.add(first, address, actor="test").secret
+    worker, running, most = workers(), [], []
+    send = Alerts._send
+
+    def watched(self: Alerts, *given: Any) -> str:
+        running.append(1)
+        most.append(len(running))
+        gevent.sleep(0.05)
+        running.pop()
+        return send(self, *given)
+
+    monkeypatch.setattr(Alerts, "_send", watched)
+    for number in range(3):
+        worker.note(StateChange("credential.refused", f"key {number}", "refused"))
+    worker.spread()
+    worker.deliver()
+    assert max(most) == 3 and len(receiver.ids) == 3
+
+
+def test_an_organization_causes_so_many_alerts_an_hour_and_the_installation_any_number(
+    workers, hooks, first, database, clock, address
+) -> None:
+    hooks.add(first, address, actor="test")
+    tenant, worker = organization(database, clock, "tenant"), workers()
+    for number in range(MOST_HOURLY + 20):
+        worker.note(StateChange("budget.spent", f"key {number}", "spent", facts={"organization": tenant}))
+    for number in range(MOST_HOURLY + 20):
+        worker.note(StateChange("provider.resting", f"provider {number}", "rests"))
+    worker.spread()
+    assert len(Documents(database).entries(KIND)) == 2 * MOST_HOURLY + 20
