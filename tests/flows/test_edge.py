@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.gateways import GatewayProcess
+from support.spending import query
 
 MEGABYTE = 1 << 20
 LONG = 32 * MEGABYTE
@@ -26,6 +27,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         GATEWAY_METRICS_TOKEN="scrape-me",
         GATEWAY_ALLOWED_HOSTS="gateway,127.0.0.1",
         GATEWAY_SERVER_HEAD_TIMEOUT_S="1",
+        GATEWAY_SERVER_ANSWER_STALL_S="1",
     )
     yield made.start()
     made.stop()
@@ -244,3 +246,58 @@ def test_every_answer_forbids_guessing_its_type_and_over_https_plain_http(runnin
         top = top.partition(b"\r\n\r\n")[0].lower()
         assert top.count(b"x-content-type-options: nosniff") == 1
         assert (b"strict-transport-security: max-age=31536000" in top) == secure
+
+
+def rows(running: GatewayProcess) -> list[tuple]:
+    return query(running, "SELECT request, finish, error FROM usage ORDER BY at")
+
+
+@pytest.mark.parametrize("reads", [0, 40])
+def test_who_takes_a_stream_too_slowly_is_left_and_it_is_settled_once(running, reads) -> None:
+    """With a window as small as the system gives, so that little lies between the caller and the gateway."""
+    before = len(rows(running))
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+    slow.settimeout(10)
+    slow.connect(("127.0.0.1", running.port))
+    body = CHAT | {
+        "model": "sandbox",
+        "stream": True,
+        "max_tokens": 16_000,
+        "messages": [{"role": "user", "content": "[[sandbox: tokens=16000]] Go."}],
+    }
+    wire = json.dumps(body).encode()
+    slow.sendall(head("/v1/chat/completions", len(wire), f"Authorization: Bearer {running.key}") + wire)
+    ended = False
+    for _ in range(100):
+        time.sleep(0.1)
+        if reads:
+            try:
+                ended = not slow.recv(reads)
+            except OSError:
+                ended = True
+        if ended or len(rows(running)) > before:
+            break
+    found = rows(running)
+    assert len(found) == before + 1 and found[-1][1] == "client_disconnect", found[before:]
+    time.sleep(0.5)
+    assert rows(running) == found
+    slow.close()
+    assert running.post("/v1/chat/completions", CHAT)[0] == 200
+
+
+def test_large_bodies_of_every_surface_hold_the_loop_for_nobody(running, connect) -> None:
+    """By the watchdog's own figure: CPU time in one turn of the loop, of which a beat of 50 ms is no fault."""
+    talk = [{"role": ("user", "assistant")[n % 2], "content": "x"} for n in range(19_999)]
+    parts = [{"role": "user", "content": [{"type": "text", "text": "x"}] * 60_000}]
+    bodies = {
+        "/v1/chat/completions": {"messages": talk, "frequency_penalty": 1},
+        "/v1/messages": {"messages": parts, "max_tokens": 10},
+        "/v1/responses": {"input": talk},
+        "/v1/responses/compact": {"input": talk},
+        "/v1/completions": {"prompt": "x" * 2_000_000, "echo": True},
+        "/v1/messages/count_tokens": {"messages": parts},
+    }
+    for path, body in bodies.items():
+        assert running.post(path, {"model": "sandbox-echo", **body}, timeout=60)[0] in (200, 400), path
+    assert figure(running, "loop_busy_seconds") < 0.15
