@@ -233,6 +233,7 @@ def walk_usage(walk: Walk, organization: str, project: str) -> None:
     body = {"model": "auto", "messages": [{"role": "user", "content": "Hello!"}]}
     for _ in range(2):
         requests.post(f"{walk.gateway.url}/chat/completions", json=body, headers=headers, timeout=30).raise_for_status()
+    walk.gateway.services.billing.rollups.catch_up()  # statistics lag behind the requests
 
     def count(*arguments: str) -> None:
         rows = walk.json("usage", *arguments)["activity"]
