@@ -5,13 +5,13 @@ attempt failed; a request that was refused before any attempt left no row and is
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from gateway.clock import HOUR_US
-from gateway.metering.figures import FIGURES, ActivityFigures
+from gateway.metering.figures import FIGURES
 from gateway.metering.rollups.reading import Dimension as Column
-from gateway.metering.rollups.reading import RollupQuestion, ask
+from gateway.metering.rollups.reading import RollupQuestion, Row, ask
 from gateway.metering.rollups.table import HOURS, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
@@ -60,18 +60,6 @@ class Span:
         return self.end * HOUR_US
 
 
-@dataclass(slots=True)
-class Row:
-    """Figures of one step (hours or days since the epoch) and one value of the dimension; ids as the 16 bytes behind
-    their prefix. `updated_us` is when they were summed up."""
-
-    step: int
-    value: tuple[Any, ...]
-    figures: ActivityFigures = field(default_factory=ActivityFigures)
-    last_hour: int = 0
-    updated_us: int = 0
-
-
 def measure(
     database: Database, owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...] = FIGURES
 ) -> list[Row]:
@@ -83,7 +71,7 @@ def measure(
         if idents:
             raw = [raw_id(ident) for ident in idents]
             question = RollupQuestion(series, raw, span.first, span.end, span.step, columns, figures)
-            found += [Row(a.bucket, a.values, a.figures, a.last_hour, a.updated_us) for a in ask(database, question)]
+            found += ask(database, question)
     return found
 
 
@@ -103,7 +91,5 @@ def merge(rows: Iterable[Row], keys: Sequence[tuple[Any, ...]]) -> list[Row]:
     found: dict[tuple[int, tuple[Any, ...]], Row] = {}
     for row, value in zip(rows, keys, strict=True):
         known = found.setdefault((row.step, value), Row(row.step, value))
-        known.figures.add(row.figures)
-        known.last_hour = max(known.last_hour, row.last_hour)
-        known.updated_us = max(known.updated_us, row.updated_us)
+        known.add(row)
     return list(found.values())

@@ -12,9 +12,9 @@ from gateway.clock import HOUR_US, Clock, to_iso
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
-from gateway.metering.activity import Dimension, Owners, Row, measure, merge
+from gateway.metering.activity import Dimension, Owners, measure, merge
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.reading import at_once, is_filled
+from gateway.metering.rollups.reading import Row, at_once, is_filled
 from gateway.metering.sources import Sources
 from gateway.money import usd_number
 from gateway.reports.metrics import NEEDED, show_metrics, total
@@ -96,8 +96,12 @@ class Reports:
         def read() -> tuple[list[Row], dict[str, Ranking]]:
             series = measure(self._database, owners, period.span(granularity), "total", NEEDED)
             summed = total([row.figures for row in series])
+            used: dict[Dimension, list[Row]] = {
+                dimension: measure(self._database, owners, period.span("all"), dimension, NEEDED)
+                for dimension in ("model", "source")
+            }
             groups = ("provider", "model", "app")
-            return series, {g: self._rank(owners, period, g, "requests", summed) for g in groups}
+            return series, {g: self._rank(used[GROUPS[g][0]], g, "requests", summed) for g in groups}
 
         series, rankings = at_once(self._database, read)
         unit_us = HOUR_US * (1 if granularity == "hour" else 24)
@@ -137,7 +141,8 @@ class Reports:
 
         def read() -> tuple[list[Row], Ranking]:
             totals = measure(self._database, owners, period.span("all"), "total", NEEDED)
-            return totals, self._rank(apart, period, group_by, sort_by, total([row.figures for row in totals]))
+            used = measure(self._database, apart, period.span("all"), GROUPS[group_by][0], NEEDED)
+            return totals, self._rank(used, group_by, sort_by, total([row.figures for row in totals]))
 
         totals, ranking = at_once(self._database, read)
         page = ranking.rows[offset : offset + limit]
@@ -160,9 +165,8 @@ class Reports:
             "updatedAt": to_iso(updated_us) if updated_us else None,
         }
 
-    def _rank(self, owners: Owners, period: ReportDays, group: str, sort_by: str, totals: ActivityFigures) -> Ranking:
-        dimension, place = GROUPS[group]
-        found = measure(self._database, owners, period.span("all"), dimension, NEEDED)
+    def _rank(self, found: list[Row], group: str, sort_by: str, totals: ActivityFigures) -> Ranking:
+        place = GROUPS[group][1]
         rows = merge(found, [(self._ident(group, row.value[place]),) for row in found])
         size = SORTED[sort_by]
         rows.sort(key=lambda row: (-size(row.figures), row.value))

@@ -1,8 +1,8 @@
 """Questions to the rollups: sums of owners over a time, by hour, by day or in one, and by what series tell apart."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 from gateway.metering.figures import FIGURES, ActivityFigures
 from gateway.metering.rollups.table import DAILY, HOURS, Series, State, read_state, run_sums
@@ -13,6 +13,14 @@ T = TypeVar("T")
 OWNERS = 2_000  # in one statement
 AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
 BUCKETS = {"hour": ("hour",), "day": (f"hour / {HOURS}",), "all": ()}
+
+# What tells the rows of a series apart.
+APART: dict[Series, set[str]] = {
+    Series.PROJECT_MODEL: {"name", "provider"},
+    Series.KEY_MODEL: {"name", "provider"},
+    Series.PROJECT_SOURCE: {"name"},
+    Series.KEY_SOURCE: {"name"},
+}
 
 Bucket = Literal["hour", "day", "all"]
 Dimension = Literal["owner", "name", "provider"]
@@ -33,15 +41,21 @@ class RollupQuestion:
 
 
 @dataclass(slots=True)
-class Answer:
-    """Sums of a bucket (hours or days since the epoch, 0 for all) and of values of the dimensions. `last_hour` is the
-    newest hour that has any, as far as hours were read; `updated_us` when the newest of them were summed up."""
+class Row:
+    """Figures of one step (hours or days since the epoch, 0 for all in one) and one value of the dimensions; ids as the
+    16 bytes behind their prefix. `last_hour` is the newest hour that has any, as far as hours were read; `updated_us`
+    when the newest of them were summed up."""
 
-    bucket: int
-    values: tuple[bytes | str, ...]
-    figures: ActivityFigures
-    last_hour: int
-    updated_us: int
+    step: int
+    value: tuple[Any, ...]
+    figures: ActivityFigures = field(default_factory=ActivityFigures)
+    last_hour: int = 0
+    updated_us: int = 0
+
+    def add(self, other: "Row") -> None:
+        self.figures.add(other.figures)
+        self.last_hour = max(self.last_hour, other.last_hour)
+        self.updated_us = max(self.updated_us, other.updated_us)
 
 
 def at_once(database: Database, work: Callable[[], T]) -> T:
@@ -54,17 +68,15 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
     return database.report(read)
 
 
-def ask(database: Database, question: RollupQuestion) -> list[Answer]:
+def ask(database: Database, question: RollupQuestion) -> list[Row]:
     """The answers, in no order; only those with usage. Inside `at_once`."""
-    found: dict[tuple[int, tuple[bytes | str, ...]], Answer] = {}
+    found: dict[tuple[int, tuple[Any, ...]], Row] = {}
     for daily, first, end in _runs(database, question):
         for start in range(0, len(question.owners), OWNERS):
-            for answer in _select(database, question, question.owners[start : start + OWNERS], daily, first, end):
-                known = found.setdefault((answer.bucket, answer.values), answer)
-                if known is not answer:
-                    known.figures.add(answer.figures)
-                    known.last_hour = max(known.last_hour, answer.last_hour)
-                    known.updated_us = max(known.updated_us, answer.updated_us)
+            for row in _select(database, question, question.owners[start : start + OWNERS], daily, first, end):
+                known = found.setdefault((row.step, row.value), row)
+                if known is not row:
+                    known.add(row)
     return list(found.values())
 
 
@@ -107,13 +119,17 @@ def _ready(database: Database, state: State, first: int, end: int) -> Iterator[t
 
 def _select(
     database: Database, question: RollupQuestion, owners: Sequence[bytes], daily: bool, first: int, end: int
-) -> Iterator[Answer]:
+) -> Iterator[Row]:
     keys = [*BUCKETS[question.bucket], *question.dimensions]
-    sums = [f"sum({name})" for name in question.figures]
-    grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+    if len(owners) == 1 and _is_single(question, daily):
+        # Nothing to sum up: what comes in two parts is added where it arrives.
+        shown, grouped = [*keys, "hour", "updated_at", *question.figures], ""
+    else:
+        shown = [*keys, "MAX(hour)", "MAX(updated_at)", *(f"sum({name})" for name in question.figures)]
+        grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
     sql = (
-        f"SELECT {', '.join([*keys, 'MAX(hour)', 'MAX(updated_at)', *sums])} FROM rollup "
-        f"WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) AND hour >= ? AND hour < ?{grouped}"
+        f"SELECT {', '.join(shown)} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
+        f"AND hour >= ? AND hour < ?{grouped}"
     )
     params = (question.series + DAILY * daily, *owners, first, end)
     start, width = len(keys) - len(question.dimensions), len(keys)
@@ -122,10 +138,14 @@ def _select(
         if row[width] is None:
             continue  # nothing at all, summed up in one
         figures = ActivityFigures()
-        for name, value in zip(names, row[width + 2 :], strict=False):
-            if value:
-                setattr(figures, name, int(value))
+        vars(figures).update({name: int(value) for name, value in zip(names, row[width + 2 :], strict=False) if value})
         values = row[start:width]
         if owned:
             values = tuple(bytes(cell) if isinstance(cell, memoryview) else cell for cell in values)
-        yield Answer(int(row[0]) if start else 0, values, figures, int(row[width]), int(row[width + 1] or 0))
+        yield Row(int(row[0]) if start else 0, values, figures, int(row[width]), int(row[width + 1] or 0))
+
+
+def _is_single(question: RollupQuestion, daily: bool) -> bool:
+    """Whether an owner has a row of its own for each answer, but for the two parts of an hour."""
+    apart = set(question.dimensions) >= APART.get(question.series, set())
+    return apart and question.bucket == ("day" if daily else "hour")

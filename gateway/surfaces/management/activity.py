@@ -7,9 +7,9 @@ from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_iso
-from gateway.metering.activity import ActivityScope, Dimension, Owners, Row, Span, last_hours, measure, merge
+from gateway.metering.activity import ActivityScope, Dimension, Owners, Span, last_hours, measure, merge
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.reading import at_once
+from gateway.metering.rollups.reading import Row, at_once
 from gateway.money import usd_number
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
