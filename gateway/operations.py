@@ -11,6 +11,7 @@ from typing import Any
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult
+from gateway.neutral.images import ImageEditsRequest, ImagesRequest
 from gateway.neutral.request import Request
 from gateway.neutral.rerank import RerankRequest, RerankResult
 from gateway.neutral.speech import SpeechRequest
@@ -82,6 +83,8 @@ OPERATIONS: dict[str, ModelOperation] = {
         ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors),
         ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),
         ModelOperation("transcriptions", TranscriptionRequest, text_tokens, streams=True, cacheable=False),
+        ModelOperation("images", ImagesRequest, text_tokens, cacheable=False),
+        ModelOperation("image_edits", ImageEditsRequest, text_tokens, cacheable=False),
         ModelOperation("rerank", RerankRequest, no_tokens, check=check_scores),
         ModelOperation("moderations", ModerationRequest, text_tokens),
         ModelOperation("ocr", OcrRequest, no_tokens, cacheable=False),
@@ -90,7 +93,7 @@ OPERATIONS: dict[str, ModelOperation] = {
     )
 }
 # Catalogue entries name these too; no surface asks for them yet.
-UNSERVED = ("images", "image_edits", "videos", "realtime")
+UNSERVED = ("videos", "realtime")
 
 
 def names() -> tuple[str, ...]:

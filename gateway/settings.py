@@ -178,6 +178,7 @@ class Bootstrap:
 @dataclass(frozen=True, slots=True)
 class MediaSettings:
     upload_dir: str
+    image_model: str
     mcp_url: Annotated[str, Scheme(("https", "http"))]
 
 

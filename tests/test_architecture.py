@@ -63,6 +63,7 @@ RANKS = {
     "gateway.surfaces.caps": 6.55,
     "gateway.surfaces.forms": 6.7,
     "gateway.surfaces.sounds": 6.7,
+    "gateway.surfaces.pictures": 6.7,
     "gateway.surfaces.loose": 6.7,
     "gateway.surfaces.estimates": 6.7,
     "gateway.surfaces.schemas": 6.7,

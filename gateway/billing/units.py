@@ -3,6 +3,7 @@
 from msgspec import structs
 
 from gateway.catalogue.entries import Mapping
+from gateway.neutral.images import MADE_TOKENS
 from gateway.neutral.usage import Units, Usage
 
 BYTES_PER_TOKEN = 4
@@ -15,10 +16,10 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
         return structs.replace(usage, input=0, output=0, output_audio=0)
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
         return structs.replace(usage, input=0, input_audio=0, output=0)
-    table = mapping.image_tokens
-    if not usage.images or not table or usage.output_image:
+    if not usage.images or usage.output_image or any(prices.base.per_image for prices in mapping.prices):
         return usage
-    tokens = table.get(usage.price_key) or max(table.values())
+    table = mapping.image_tokens
+    tokens = table.get(usage.price_key) or max(table.values(), default=MADE_TOKENS)
     return structs.replace(usage, output_image=usage.images * tokens)
 
 

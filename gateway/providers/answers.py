@@ -7,6 +7,7 @@ import orjson
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
 
 NOT_JSON = "The provider sent an answer that is not JSON."
 ODD = "The provider sent an answer of an unknown shape."
@@ -29,3 +30,8 @@ def read_object(body: bytes) -> dict[str, Any]:
 def is_empty(content: bool, finish: FinishReason, usage: Usage | None) -> bool:
     """Whether a successful end brought nothing: no content, no tokens, and no reason that explains it."""
     return not content and finish not in EXCUSED and not (usage and usage.output_total)
+
+
+def counts_images(target: Target) -> bool:
+    """Whether images are billed there one by one."""
+    return any(prices.base.per_image for prices in target.mapping.prices)

@@ -17,10 +17,12 @@ from gateway.providers.failures import upstream_failure
 from gateway.providers.google.auth import AccessTokens, fetch_over
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
+from gateway.providers.google.images import GoogleImages
 from gateway.providers.google.speech import GoogleSpeech
 from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
+from gateway.providers.openai.images import OpenAIImages
 from gateway.providers.openai.rerank import OpenAIRerank
 from gateway.providers.openai.responses import OpenAIResponses
 from gateway.providers.openai.speech import OpenAISpeech
@@ -65,6 +67,8 @@ def _openai(name: str, token: Tokens | None) -> Wire:
         OpenAIChat(token),
         embeddings=OpenAIEmbeddings(token),
         speech=OpenAISpeech(token),
+        images=OpenAIImages(token),
+        image_edits=OpenAIImages(token),
         rerank=OpenAIRerank(token),
         moderations=OpenAIStructured("/moderations", "results", token, fit_moderations, mend_moderations),
         ocr=OpenAIStructured("/ocr", "pages", token),
@@ -76,7 +80,8 @@ def _openai(name: str, token: Tokens | None) -> Wire:
 
 def _google(chat: GoogleGenerate) -> Wire:
     embeddings, speech = GoogleEmbeddings(chat.authorize), GoogleSpeech(chat.authorize)
-    return chat_wire("google", chat, embeddings=embeddings, speech=speech)
+    images = GoogleImages(chat.authorize)
+    return chat_wire("google", chat, embeddings=embeddings, speech=speech, images=images, image_edits=images)
 
 
 def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:

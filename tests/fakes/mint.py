@@ -74,8 +74,18 @@ class Mint(FakeServer):
         }
         return send_json(start, 200, answers[end] | {"usage": {"prompt_tokens": 100, "total_tokens": 100}})
 
+    def _paint(self, start: Any, raw: bytes) -> Iterator[bytes]:
+        """One image, by JSON or by a form."""
+        text = json.loads(raw)["prompt"] if raw.startswith(b"{") else ""
+        words = _words(text)
+        self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
+        gevent.sleep(float(words.get("wait", 0)))
+        return send_json(start, 200, {"created": 1, "data": [{"b64_json": "aGk="}]})
+
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         raw = environ["wsgi.input"].read()
+        if "/images/" in environ["PATH_INFO"]:
+            return self._paint(start, raw)
         if environ["CONTENT_TYPE"].startswith("multipart/"):
             return self._hear(start)
         body = json.loads(raw)

@@ -120,6 +120,8 @@ def use_own_key(gateway: LocalGateway) -> None:
 
 # Kept as it was sent, with its fee.
 
+NO_TOKENS = ("/v1/audio/speech", "/v1/ocr", "/v1/images/generations", "/v1/images/edits")
+
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path not in ALIKE])
 def test_what_was_sent_and_got_is_kept_on_every_paid_route(gateway, path: str) -> None:
@@ -131,7 +133,7 @@ def test_what_was_sent_and_got_is_kept_on_every_paid_route(gateway, path: str) -
     assert bodies.sent == answer.request.content and bodies.answer == answer.content and bodies.raw == []
     model = json.loads(answer.request.content)["model"]
     assert (info.status, info.path, info.asked, info.served) == (200, path, model, model)
-    fee_nusd = {"/v1/audio/speech": 0, "/v1/ocr": 0}.get(
+    fee_nusd = dict.fromkeys(NO_TOKENS, 0).get(
         path, FEE_NUSD if model == "mint/coin" else 1000
     )  # of all tokens; characters are none
     assert (info.cost_nusd, info.storage_nusd, info.finish) == (100 * TOKEN_NUSD, fee_nusd, "stop")

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import psycopg
 from support.gateways import ROOT, GatewayProcess
 
 from gateway.providers.sandbox import sounds
+from gateway.providers.sandbox.images import png
 
 TOKEN_NUSD = 300_000  # of output; input is free, so that a call of 100 tokens costs 0.03 USD
 PROVIDER = """name = "Mint"
@@ -59,9 +61,16 @@ external_id = "scale"
 operations = ["rerank", "moderations", "ocr", "decisions"]
 context_length = 1000000
 prices = {{ prompt = "0.0003", ocr_page = "0.03" }}
+
+[[mappings]]
+model = "brush"
+external_id = "brush"
+operations = ["images", "image_edits"]
+prices = {{ per_image = {{ default = "0.03" }} }}
 """
 MODEL = "".join(
-    f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n' for one in ("coin", "leaf", "horn", "ear", "scale")
+    f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n'
+    for one in ("coin", "leaf", "horn", "ear", "scale", "brush")
 )
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
 
@@ -75,6 +84,7 @@ def write_mint(folder: Path, address: str, most: int = 100_000) -> dict[str, str
 
 
 Json = dict[str, Any]
+PICTURE = "data:image/png;base64," + b64encode(png(1, 1, "")).decode()
 
 
 def _talk(text: str) -> list[Json]:
@@ -94,6 +104,8 @@ BODIES: dict[str, Callable[[str], Json]] = {
     # As many bytes as its tokens need for their bound.
     "/v1/embeddings": lambda text: {"model": "mint/leaf", "input": f"{text:<120}"},
     "/v1/audio/speech": lambda text: {"model": "mint/horn", "input": f"{text:<100}", "voice": "alloy"},
+    "/v1/images/generations": lambda text: {"model": "mint/brush", "prompt": text},
+    "/v1/images/edits": lambda text: {"model": "mint/brush", "prompt": text, "images": [{"image_url": PICTURE}]},
     "/v1/rerank": lambda text: {"model": "mint/scale", "query": "q", "documents": [f"{text:<120}"]},
     "/v1/moderations": lambda text: {"model": "mint/scale", "input": f"{text:<120}"},
     "/v1/ocr": lambda text: {

@@ -8,7 +8,19 @@ from gateway.providers.sandbox.refusals import refuse
 
 Voice = Literal["echo", "template", "tools", "reasoning", "json"]
 ANY = (
-    *("chat", "embeddings", "moderations", "speech", "transcriptions", "translations", "rerank", "ocr", "decisions"),
+    *(
+        "chat",
+        "embeddings",
+        "moderations",
+        "speech",
+        "transcriptions",
+        "translations",
+        "rerank",
+        "ocr",
+        "decisions",
+        "images",
+        "image_edits",
+    ),
 )
 
 
@@ -35,6 +47,7 @@ PERSONAS: dict[str, Persona] = {
     "embed": Persona(operations=("embeddings",)),
     "moderate": Persona(operations=("moderations",)),
     "speak": Persona(operations=("speech",)),
+    "draw": Persona(operations=("images", "image_edits")),
     "rerank": Persona(operations=("rerank",)),
     "read": Persona(operations=("ocr",)),
     "decide": Persona(operations=("decisions",)),

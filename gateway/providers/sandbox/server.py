@@ -19,6 +19,7 @@ from gateway.providers.sandbox import (
     chat,
     decisions,
     embeddings,
+    images,
     moderations,
     ocr,
     prompt,
@@ -65,6 +66,8 @@ OPERATIONS = {
         )
         for name in ("transcriptions", "translations")
     },
+    "/images/generations": SandboxOperation("images", images.check_images, images.directive_text, images.respond),
+    "/images/edits": SandboxOperation("image_edits", images.check_images, images.directive_text, images.respond),
     "/rerank": SandboxOperation("rerank", rerank.check_rerank, rerank.directive_text, rerank.respond),
     "/ocr": SandboxOperation("ocr", ocr.check_ocr, ocr.directive_text, ocr.respond),
     "/systemone": SandboxOperation(

@@ -43,7 +43,7 @@ def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionReq
     require_form(inbound)
     form = read_form(inbound, LIMITS, services.settings.spool_dir)
     if inbound.payload is not None:
-        inbound.payload.send_instead(_describe(form))
+        inbound.payload.send_instead(describe_form(form))
     wanted, request = read(services, form, kind)
     if request.requirements.stream:
         return _stream(services, context, request)
@@ -149,7 +149,7 @@ def _invalid(param: str, what: str) -> InvalidRequest:
     return InvalidRequest(f"{param}: {what}.", param=param, code="invalid_parameters")
 
 
-def _describe(form: Form) -> bytes:
+def describe_form(form: Form) -> bytes:
     """What is kept of a form: its fields, and of files their size alone."""
     files = [{"name": one.name, "filename": one.filename, "bytes": len(one.data)} for one in form.files]
     return orjson.dumps({"fields": form.fields, "files": files})

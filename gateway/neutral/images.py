@@ -1,0 +1,93 @@
+"""A request to make or change images, and its result."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gateway.files import StoredFile
+from gateway.neutral.parts import Image
+from gateway.neutral.request import Request
+from gateway.neutral.usage import Units, Usage
+
+# The most that one image that is read was seen to count as, and one that is made where its mapping tells no number.
+READ_TOKENS, MADE_TOKENS = 8192, 16_384
+LIKELY_READ, BYTES_A_TOKEN = 1024, 4
+AUTO = "auto"
+ENDINGS = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image that is read; `media_type` is what its first bytes tell."""
+
+    file: StoredFile
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesInput:
+    """What is to be made. `pictures` are changed or taken as models, `mask` tells where; fields of "" and None were not
+    named."""
+
+    prompt: str
+    n: int = 1
+    size: str = ""
+    quality: str = ""
+    aspect_ratio: str = ""
+    background: str = ""
+    output_format: str = ""
+    output_compression: int | None = None
+    moderation: str = ""
+    style: str = ""
+    input_fidelity: str = ""
+    pictures: tuple[Picture, ...] = ()
+    mask: Picture | None = None
+
+    @property
+    def price_key(self) -> str:
+        return f"{self.quality or AUTO}/{self.size or AUTO}"
+
+
+class ImagesRequest(Request, eq=False):
+    """`decode` gives an ImagesInput."""
+
+    operation: ClassVar[str] = "images"
+
+
+class ImageEditsRequest(ImagesRequest, eq=False):
+    operation: ClassVar[str] = "image_edits"
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class ImagesResult:
+    """`images` in base64, with the prompt that each was really made of where the provider tells it. `blocked`: the
+    provider's filter let none pass."""
+
+    images: tuple[Image, ...]
+    revised: tuple[str, ...] = ()
+    size: str = ""
+    quality: str = ""
+    background: str = ""
+    output_format: str = ""
+    blocked: bool = False
+    usage: Usage | None = None
+    model: str = ""
+    upstream_id: str = ""
+    service_tier: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def finish(self) -> str:
+        return "content_filter" if self.blocked else "stop"
+
+    def text_bytes(self) -> int:
+        return 0
+
+
+def units_of(wanted: ImagesInput) -> Units:
+    """What it may count as, whether its model is billed by images or by tokens."""
+    size, read = len(wanted.prompt.encode("utf-8", "replace")), len(wanted.pictures) + (wanted.mask is not None)
+    most = Usage(input=size, input_image=read * READ_TOKENS, images=wanted.n, price_key=wanted.price_key)
+    likely = Usage(
+        input=-(-size // BYTES_A_TOKEN), input_image=read * LIKELY_READ, images=wanted.n, price_key=wanted.price_key
+    )
+    return Units(most, likely)

@@ -1,0 +1,173 @@
+"""Images of Google's models: generateContent with images for an answer, and Imagen's :predict.
+
+Facts: Gemini API, "Image generation": responseModalities, imageConfig; Vertex AI reference, Imagen: instances,
+parameters, predictions with bytesBase64Encoded.
+"""
+
+from base64 import b64encode
+from typing import Any
+
+from msgspec import json
+
+from gateway.dialects import google as dialect
+from gateway.errors import NotSupported, UpstreamFailed
+from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult
+from gateway.neutral.parts import Image, Media
+from gateway.neutral.request import Native
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
+from gateway.providers.google.generate import WHOLE, Authorize, address_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+
+PREDICT = "predict"
+PREDICTS = "imagen"  # how models that are asked by :predict begin
+RATIOS = {
+    "1:1": 1.0,
+    "3:2": 1.5,
+    "2:3": 2 / 3,
+    "4:3": 4 / 3,
+    "3:4": 0.75,
+    "16:9": 16 / 9,
+    "9:16": 9 / 16,
+    "21:9": 21 / 9,
+}
+SIZES = ("1K", "2K", "4K")
+LARGE_EDGE, HUGE_EDGE = 1536, 3072
+BLOCKED = ("IMAGE_SAFETY", "PROHIBITED_CONTENT", "SAFETY", "BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "RECITATION")
+
+
+class GoogleImages:
+    """POST {address}/models/{model}:generateContent, or :predict. `authorize` puts the credential into headers."""
+
+    dialect = dialect.NAME
+    waits = True  # for a token
+
+    def __init__(self, authorize: Authorize) -> None:
+        self._authorize = authorize
+
+    def write(self, request: ImagesRequest, target: Target) -> Call:
+        """The call. NotSupported for a mask, and for several images where one call makes one."""
+        wanted: ImagesInput = request.content()
+        if wanted.mask is not None:
+            raise NotSupported(f"{target.mapping.key} takes no mask.", param="mask", code="unsupported_input")
+        predicts = target.mapping.external_id.startswith(PREDICTS)
+        if predicts and wanted.pictures:
+            raise NotSupported(f"{target.mapping.key} changes no images.", param="images", code="unsupported_input")
+        if wanted.n > 1 and not predicts:
+            raise NotSupported(f"{target.mapping.key} makes one image at a time.", param="n", code="unsupported_n")
+        body = _predict(wanted) if predicts else _generate(wanted)
+        headers = {name.lower(): value for name, value in target.provider.headers.items()}
+        headers["content-type"] = headers["accept"] = "application/json"
+        self._authorize(headers, target)
+        url = address_of(target, PREDICT if predicts else WHOLE)
+        return Call(
+            "POST", url, headers, json.encode(body), reader=_ImageReader(wanted.price_key, counts_images(target))
+        )
+
+    def relay(self, native: Native, request: ImagesRequest, target: Target) -> Call:
+        """No caller speaks this dialect."""
+        raise NotSupported("A request in this dialect cannot be relayed.")
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
+        """As of a request that named no size; a call brings its own reader."""
+        return _ImageReader(f"{AUTO}/{AUTO}").read(reply, relayed)
+
+
+class _ImageReader:
+    """`counts`: images are what is billed, so their number is the usage where nothing else is told."""
+
+    def __init__(self, key: str, counts: bool = False) -> None:
+        self._key, self._counts = key, counts
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
+        wire = read_object(reply.read_all())
+        try:
+            found, blocked = _predictions(wire) if "predictions" in wire else _parts(wire)
+            images = tuple(Image(Media(media_type=kind, data=data)) for kind, data in found)
+            told, count = wire.get("usageMetadata"), len(images)
+            usage = _usage_of(told, count, self._key) if told else None
+            if usage is None and (self._counts or blocked):
+                usage = Usage(images=count, price_key=self._key)
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+        if not images and not blocked:
+            raise UpstreamFailed(EMPTY, upstream_status=200)
+        return ImagesResult(images, blocked=blocked, usage=usage, model=str(wire.get("modelVersion") or ""))
+
+
+def _generate(wanted: ImagesInput) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [{"text": wanted.prompt}]
+    for one in wanted.pictures:
+        data = b64encode(one.file.read_all()).decode()
+        parts.append({"inlineData": {"mimeType": one.media_type, "data": data}})
+    config = {"aspectRatio": ratio_of(wanted), "imageSize": size_of(wanted)}
+    chosen = {name: value for name, value in config.items() if value}
+    return {
+        "contents": [{"role": "user", "parts": parts}],
+        "generationConfig": {"responseModalities": ["TEXT", "IMAGE"]} | ({"imageConfig": chosen} if chosen else {}),
+    }
+
+
+def _predict(wanted: ImagesInput) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"sampleCount": wanted.n}
+    if ratio := ratio_of(wanted):
+        parameters["aspectRatio"] = ratio
+    return {"instances": [{"prompt": wanted.prompt}], "parameters": parameters}
+
+
+def ratio_of(wanted: ImagesInput) -> str:
+    """The aspect ratio: as named, else the nearest to that of the size; "" where neither is told."""
+    if wanted.aspect_ratio:
+        return wanted.aspect_ratio
+    width, _, height = wanted.size.partition("x")
+    if not (width.isdigit() and height.isdigit() and int(height)):
+        return ""
+    shape = int(width) / int(height)
+    return min(RATIOS, key=lambda name: abs(RATIOS[name] - shape))
+
+
+def size_of(wanted: ImagesInput) -> str:
+    """1K, 2K or 4K by the longer edge; "" for the usual."""
+    if wanted.size in SIZES:
+        return wanted.size
+    edges = [int(one) for one in wanted.size.split("x") if one.isdigit()]
+    longest = max(edges, default=0)
+    return "" if longest <= LARGE_EDGE else "2K" if longest <= HUGE_EDGE else "4K"
+
+
+def _parts(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
+    candidates = wire.get("candidates") or []
+    reason = (wire.get("promptFeedback") or {}).get("blockReason") or ""
+    found = []
+    for one in candidates:
+        reason = reason or one.get("finishReason") or ""
+        for part in (one.get("content") or {}).get("parts") or []:
+            if "inlineData" in part and not part.get("thought"):
+                found.append((part["inlineData"]["mimeType"], part["inlineData"]["data"]))
+    return found, not found and (reason in BLOCKED or bool(wire.get("promptFeedback")))
+
+
+def _predictions(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
+    rows = wire["predictions"]
+    found = [
+        (row.get("mimeType") or "image/png", row["bytesBase64Encoded"]) for row in rows if "bytesBase64Encoded" in row
+    ]
+    return found, not found and any("raiFilteredReason" in row for row in rows)
+
+
+def _usage_of(told: dict[str, Any], count: int, key: str) -> Usage:
+    """Tokens by what they are of, where that is told."""
+    read = {one.get("modality"): read_count(one.get("tokenCount")) for one in told.get("promptTokensDetails") or []}
+    made = {one.get("modality"): read_count(one.get("tokenCount")) for one in told.get("candidatesTokensDetails") or []}
+    prompt, output = read_count(told.get("promptTokenCount")), read_count(told.get("candidatesTokenCount"))
+    thought = read_count(told.get("thoughtsTokenCount"))
+    seen, drawn = min(read.get("IMAGE", 0), prompt), min(made.get("IMAGE", output if not made else 0), output)
+    return Usage(
+        input=prompt - seen,
+        input_image=seen,
+        output=output - drawn + thought,
+        reasoning=thought,
+        output_image=drawn,
+        images=count,
+        price_key=key,
+    )

@@ -1,0 +1,263 @@
+"""POST /v1/images/generations and /v1/images/edits (HTTP reference, sections 3.4 and 3.5)."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import orjson
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+
+from gateway.billing.context import RequestContext
+from gateway.errors import GatewayError
+from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture, units_of
+from gateway.neutral.request import Options, Requirements
+from gateway.services import Services
+from gateway.surfaces import auth, caps, pictures, replies
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.forms import Form, FormLimits, read_form
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
+from gateway.surfaces.openai.transcriptions import describe_form
+from gateway.surfaces.validation_errors import explain, invalid
+from gateway.threads import Job
+
+ID_PREFIX = "img-"
+AUTO, SANDBOX_MODEL = "auto", "sandbox/sandbox-image"
+OLD_QUALITIES = {"standard": "medium", "hd": "high"}
+MOST_PICTURES = 16
+LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 1, field_bytes=128 << 10, file_bytes=pictures.MOST_BYTES)
+NUMBERS = ("n", "output_compression", "partial_images")
+WAIT_S = 5.0
+Word = Annotated[str, Meta(max_length=64)]
+Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "hd"]
+
+
+class ImagesBody(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
+    model: str = AUTO
+    n: Annotated[int, Meta(ge=1, le=10)] | None = None
+    size: Word | None = None
+    quality: Quality | None = None
+    aspect_ratio: Word | None = None
+    background: Literal["transparent", "opaque", "auto"] | None = None
+    output_format: Literal["png", "jpeg", "webp"] | None = None
+    output_compression: Annotated[int, Meta(ge=0, le=100)] | None = None
+    moderation: Literal["auto", "low"] | None = None
+    style: Literal["vivid", "natural"] | None = None
+    input_fidelity: Literal["high", "low"] | None = None
+    images: list[dict[str, Any]] | None = None
+    mask: dict[str, Any] | None = None
+    stream: bool = False
+    service_tier: Word | None = None
+    routing: Literal["auto", "price", "throughput", "latency"] | None = None
+
+
+DECODER = Decoder(ImagesBody)
+CHOICES = {
+    "quality": ("low", "medium", "high", "auto"),
+    "background": ("transparent", "opaque", "auto"),
+    "output_format": ("png", "jpeg", "webp"),
+    "moderation": ("auto", "low"),
+    "style": ("vivid", "natural"),
+    "input_fidelity": ("high", "low"),
+    "routing": ("auto", "price", "throughput", "latency"),
+}
+
+
+def make(services: Services, inbound: Inbound) -> Outbound:
+    """Images of a prompt, in base64."""
+    context = auth.admit(services, inbound, ImagesRequest.operation)
+    body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+    return _answer(services, context, _request(services, context, body, ImagesRequest, (), None), body.stream)
+
+
+def edit(services: Services, inbound: Inbound) -> Outbound:
+    """Images made of others and a prompt: as a form with files, or JSON with addresses."""
+    context = auth.admit(services, inbound, ImageEditsRequest.operation, form=True)
+    if inbound.upload is None:
+        body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+        found = tuple(
+            pictures.load(services, _address_of(one, f"images.{number}.image_url"), f"images.{number}.image_url")
+            for number, one in enumerate((body.images or [])[: MOST_PICTURES + 1])
+        )
+        mask = pictures.load(services, _address_of(body.mask, "mask"), "mask") if body.mask else None
+    else:
+        form = read_form(inbound, LIMITS, services.settings.spool_dir)
+        if inbound.payload is not None:
+            inbound.payload.send_instead(describe_form(form))
+        body, found, mask = _read_form(form)
+    if not 1 <= len(found) <= MOST_PICTURES:
+        raise invalid("images" if inbound.upload is None else "image", f"send from 1 to {MOST_PICTURES} images")
+    return _answer(services, context, _request(services, context, body, ImageEditsRequest, found, mask), body.stream)
+
+
+def _address_of(given: dict[str, Any], param: str) -> str:
+    found = given.get("image_url")
+    found = found.get("url") if isinstance(found, dict) else found
+    if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
+        raise invalid(param, "an https address or a data URL")
+    return found
+
+
+def _read_form(form: Form) -> tuple[ImagesBody, tuple[Picture, ...], Picture | None]:
+    """The same from a form, whose numbers are texts."""
+    values: dict[str, Any] = {name: value for name, value in form.fields if value != ""}
+    for name in NUMBERS:
+        if name in values and str(values[name]).isdigit():
+            values[name] = int(values[name])
+    if "stream" in values:
+        values["stream"] = str(values["stream"]).lower() in ("true", "1")
+    values.pop("images", None)
+    try:
+        body = DECODER.decode(orjson.dumps(values))
+    except ValueError as error:
+        raise explain(str(error), CHOICES) from None
+    found, mask = [], None
+    for one in form.files:
+        picture = pictures.look_at(one.data, one.name[:64])
+        if one.name == "mask":
+            mask = picture
+        else:
+            found.append(picture)
+    return body, tuple(found), mask
+
+
+def _request(
+    services: Services,
+    context: RequestContext,
+    body: ImagesBody,
+    kind: type[ImagesRequest],
+    found: tuple[Picture, ...],
+    mask: Picture | None,
+) -> ImagesRequest:
+    quality = OLD_QUALITIES.get(body.quality or "", body.quality or "")
+    wanted = ImagesInput(
+        body.prompt,
+        body.n or 1,
+        body.size or "",
+        quality,
+        body.aspect_ratio or "",
+        body.background or "",
+        body.output_format or "",
+        body.output_compression,
+        body.moderation or "",
+        body.style or "",
+        body.input_fidelity or "",
+        found,
+        mask,
+    )
+    needs = Requirements(
+        max_tokens=0,
+        prompt_bytes=len(body.prompt.encode("utf-8", "replace")),
+        messages=1,
+        units=units_of(wanted),
+    )
+    options = Options(routing=body.routing or "", service_tier=body.service_tier or "")
+    size = sum(len(one.file) for one in found)
+    return kind(_model_of(services, context, body.model), needs, lambda: wanted, options, large=size >= caps.LARGE)
+
+
+def _model_of(services: Services, context: RequestContext, asked: str) -> str:
+    """The model that "auto" means: the configured one where it can be reached, else the sandbox's."""
+    if asked not in ("", AUTO):
+        return asked
+    chosen = services.settings.media.image_model
+    model = services.routing.catalogue.current().models.get(chosen.rpartition("/")[2])
+    usable = services.routing.credentials.usable(context.caller)
+    if model is not None and any(usable(mapping) for mapping in model.mappings):
+        return chosen
+    return SANDBOX_MODEL if services.settings.catalogue.sandbox else chosen
+
+
+def _answer(services: Services, context: RequestContext, request: ImagesRequest, streamed: bool) -> Outbound:
+    if streamed:
+        return replies.stream_reply(_frames(services, context, request), context.shown_id)
+    answer = services.engine.executor.generate(context, request)
+    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    return replies.json_reply(write(answer.result, facts), context.shown_id, headers=headers)
+
+
+def _frames(services: Services, context: RequestContext, request: ImagesRequest) -> Iterator[bytes]:
+    """A completed event for each image; the provider's answer comes whole, and comments keep the line warm."""
+    job = Job(services.engine.executor.generate, context, request)
+    try:
+        while True:
+            try:
+                answer = job.result(WAIT_S)
+                break
+            except TimeoutError:
+                yield KEEP_ALIVE
+        facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+        yield from _events(answer.result, facts, request.operation)
+    except GatewayError as error:
+        yield error_frame(error)
+    finally:
+        job.stop()
+
+
+def _events(result: ImagesResult, facts: Facts, operation: str) -> Iterator[bytes]:
+    kind = "image_generation.completed" if operation == ImagesRequest.operation else "image_edit.completed"
+    shared = {"created_at": facts.created, "size": result.size, "quality": result.quality}
+    shared |= {"background": result.background, "output_format": result.output_format}
+    for image in result.images:
+        body = {"type": kind, "b64_json": image.media.data, **shared, "usage": _usage(facts)}
+        yield b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(body))
+
+
+def write(result: ImagesResult, facts: Facts) -> dict[str, Any]:
+    """The body of the answer."""
+    rows: list[dict[str, Any]] = [{"b64_json": image.media.data} for image in result.images]
+    for row, revised in zip(rows, result.revised, strict=False):
+        if revised:
+            row["revised_prompt"] = revised
+    told = {name: getattr(result, name) for name in ("background", "output_format", "quality", "size")}
+    return {
+        "created": facts.created,
+        "data": rows,
+        **{name: value for name, value in told.items() if value},
+        "model": facts.served,
+        "usage": _usage(facts),
+        "metadata": facts.metadata(),
+    }
+
+
+def _usage(facts: Facts) -> dict[str, Any]:
+    used = facts.usage
+    return {
+        "input_tokens": used.input_total,
+        "input_tokens_details": {"image_tokens": used.input_image, "text_tokens": used.input},
+        "output_tokens": used.output_total,
+        "output_tokens_details": {"image_tokens": used.output_image, "text_tokens": used.output},
+        "total_tokens": used.input_total + used.output_total,
+    } | facts.cost()
+
+
+FIELDS = [name for name in ImagesBody.__struct_fields__ if name not in ("images", "mask")]
+FILE = {"type": "string", "format": "binary"}
+FORM = {
+    "type": "object",
+    "required": ["prompt", "image"],
+    "properties": {name: {"type": "string"} for name in FIELDS} | {"image": FILE, "image[]": FILE, "mask": FILE},
+}
+OPERATIONS = (
+    Operation(
+        "POST",
+        "/v1/images/generations",
+        make,
+        body="json",
+        paid=True,
+        about=About("Images from a prompt", request=ImagesBody),
+    ),
+    Operation(
+        "POST",
+        "/v1/images/edits",
+        edit,
+        body="form",
+        paid=True,
+        about=About("Images from others", request=ImagesBody, form=FORM),
+    ),
+)

@@ -1,0 +1,54 @@
+"""Images that callers send: by their first bytes, never by their name."""
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+
+from gateway.errors import GatewayError, InvalidRequest
+from gateway.files import StoredFile
+from gateway.neutral.images import Picture
+from gateway.services import Services
+from gateway.threads import compute
+
+MOST_BYTES, FETCH_S = 50 << 20, 30.0
+LARGE = 1 << 16
+HEAD = 16
+
+
+def look_at(file: StoredFile, param: str) -> Picture:
+    """What a file is. InvalidRequest `empty_file`, or `unsupported_media` for what is no PNG, JPEG or WebP."""
+    if not len(file):
+        raise InvalidRequest("The file is empty.", param=param, code="empty_file")
+    head = file.read(HEAD)
+    kind = _kind_of(head)
+    if not kind:
+        raise InvalidRequest("The file is no PNG, JPEG or WebP.", param=param, code="unsupported_media")
+    return Picture(file, kind)
+
+
+def load(services: Services, url: str, param: str) -> Picture:
+    """An image at an https address or in a data URL. InvalidRequest, also `media_not_loaded`."""
+    if url.startswith("data:"):
+        text = url.partition(",")[2]
+        try:
+            data = compute(b64decode, text, None, True) if len(text) > LARGE else b64decode(text, validate=True)
+        except (NotBase64, ValueError):
+            raise InvalidRequest("The data URL is not valid base64.", param=param, code="invalid_parameters") from None
+        return look_at(StoredFile.of(data), param)
+    try:
+        found = services.routing.transport.fetch(url, MOST_BYTES, timeout_s=FETCH_S)
+        why = "" if found.status == 200 else f"status {found.status}"
+    except GatewayError as error:
+        why = error.code
+    if why:
+        raise InvalidRequest(
+            f"The image could not be loaded from its address ({why}).", param=param, code="media_not_loaded"
+        )
+    return look_at(StoredFile.of(found.body), param)
+
+
+def _kind_of(head: bytes) -> str:
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    return "image/webp" if head[:4] == b"RIFF" and head[8:12] == b"WEBP" else ""

@@ -1,0 +1,113 @@
+"""A strict stand-in for the images of OpenAI, the Gemini API, Vertex AI's Imagen, xAI and ByteDance.
+
+Requests are held to the members that the `openai` and `google-genai` packages publish and the others' references name.
+Every image is `PIXEL`. `silent`: answers tell no usage; `blocked`: a filter lets nothing pass.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+from fakes.server import FakeServer, send_json
+from google.genai import types
+from multipart import MultipartParser, parse_options_header
+from openai.types import ImagesResponse
+from openai.types.image_edit_params import ImageEditParamsBase
+from openai.types.image_generate_params import ImageGenerateParamsBase
+
+from gateway.providers.sandbox.images import png
+
+PIXEL = base64.b64encode(png(2, 2, "pixel")).decode()
+TEXT_TOKENS, READ_TOKENS, MADE_TOKENS = 9, 323, 1056
+GOOGLE_READ, GOOGLE_MADE = 7, 1290
+
+
+@dataclass
+class Recorded:
+    path: str
+    body: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    problem: str = ""
+
+
+class FakePainters(FakeServer):
+    """The services; `calls` are Recorded."""
+
+    base = ""
+    silent = False
+    blocked = False
+
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        call, raw = Recorded(environ["PATH_INFO"]), environ["wsgi.input"].read()
+        self.calls.append(call)
+        kind, options = parse_options_header(environ["CONTENT_TYPE"])
+        if kind == "multipart/form-data":
+            for part in MultipartParser(BytesIO(raw), options["boundary"], len(raw), strict=True):
+                if part.filename is None:
+                    call.body[part.name] = part.value
+                else:
+                    call.files[part.name] = part.raw
+        else:
+            call.body = json.loads(raw)
+        status = self.next_answer(200)
+        if status != 200:
+            return send_json(start, status, {"error": {"message": "no", "status": "X", "code": status}})
+        try:
+            return send_json(start, 200, self._answer(call))
+        except AssertionError as error:
+            call.problem = str(error)
+            return send_json(start, 400, {"error": {"message": f"refused: {error}", "status": "INVALID", "code": 400}})
+
+    def _answer(self, call: Recorded) -> dict[str, Any]:
+        if call.path.startswith("/v1/"):
+            return self._openai(call)
+        if call.path.startswith(("/xai/", "/ark/")):
+            known = {"model", "prompt", "response_format", "image", "n", "aspect_ratio", "size"}
+            assert call.body.keys() <= known and call.body["response_format"] == "b64_json", "members"
+            return {"data": [{"b64_json": PIXEL}] * int(call.body.get("n", 1))}
+        return self._imagen(call.body) if call.path.endswith(":predict") else self._gemini(call.body)
+
+    def _openai(self, call: Recorded) -> dict[str, Any]:
+        edits = call.path.endswith("/edits")
+        known = (ImageEditParamsBase if edits else ImageGenerateParamsBase).__annotations__.keys()
+        assert call.body.keys() <= known, f"unknown member {call.body.keys() - known}"
+        assert "response_format" not in call.body and bool(call.files) is edits, "not for this model"
+        count = int(call.body.get("n", 1))
+        read = READ_TOKENS * len(call.files)
+        usage = {
+            "input_tokens": TEXT_TOKENS + read,
+            "input_tokens_details": {"text_tokens": TEXT_TOKENS, "image_tokens": read},
+            "output_tokens": MADE_TOKENS * count,
+            "total_tokens": TEXT_TOKENS + read + MADE_TOKENS * count,
+        }
+        answer: dict[str, Any] = {"created": 1, "data": [{"b64_json": PIXEL}] * count, "output_format": "png"}
+        answer |= {"quality": call.body.get("quality", "medium"), "size": call.body.get("size", "1024x1024")}
+        if not self.silent:
+            answer["usage"] = usage
+        ImagesResponse.model_validate(answer)
+        return answer
+
+    def _gemini(self, body: dict[str, Any]) -> dict[str, Any]:
+        given = body["generationConfig"]
+        types.ImageConfig.model_validate(given.get("imageConfig", {}))
+        assert given["responseModalities"] == ["TEXT", "IMAGE"] and body["contents"][0]["parts"][0]["text"], "shape"
+        if self.blocked:
+            return {"candidates": [{"finishReason": "IMAGE_SAFETY"}], "usageMetadata": {"promptTokenCount": 7}}
+        part = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
+        answer: dict[str, Any] = {"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]}
+        if not self.silent:
+            answer["usageMetadata"] = {
+                "promptTokenCount": GOOGLE_READ,
+                "candidatesTokenCount": GOOGLE_MADE,
+                "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": GOOGLE_MADE}],
+                "totalTokenCount": GOOGLE_READ + GOOGLE_MADE,
+            }
+        return answer
+
+    def _imagen(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert set(body) == {"instances", "parameters"} and body["instances"][0]["prompt"], "shape"
+        row = {"bytesBase64Encoded": PIXEL, "mimeType": "image/png"}
+        return {"predictions": [row] * body["parameters"]["sampleCount"]}

@@ -1,0 +1,156 @@
+"""Images through the whole gateway, with the official SDK: every maker, exact money, bad files by name."""
+
+import base64
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from fakes.painters import PIXEL, FakePainters
+from openai import OpenAI
+from support.gateways import LocalGateway
+from support.shared import Share
+
+from gateway.metering.usage_table import find
+from gateway.providers.sandbox.images import png
+
+PNG = png(64, 48, "a picture")
+SANDBOX = "sandbox/sandbox-image"
+DATA_URL = "data:image/png;base64," + base64.b64encode(PNG).decode()
+# Model → nano-dollars of one image: tokens of text in and image out, or the image's own price.
+COSTS = {
+    "openai/gpt-image-1": 9 * 5_000 + 1056 * 40_000,
+    "openai/gpt-image-1.5": 9 * 5_000 + 1056 * 32_000,
+    "google-ai-studio/gemini-3-pro-image": 7 * 2_000 + 1290 * 120_000,
+    "xai/grok-imagine-image": 20_000_000,
+    "bytedance/seedream-4-0": 30_000_000,
+}
+OPENAI, _, GOOGLE, XAI, ARK = COSTS
+
+
+@pytest.fixture
+def upstream(share: Share) -> FakePainters:
+    return share.fake(FakePainters)
+
+
+@pytest.fixture
+def house(share: Share, upstream: FakePainters) -> LocalGateway:
+    paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "XAI": "/xai/v1", "BYTEDANCE": "/ark/v3"}
+    keys = {f"LLM_{name}_API_KEY": f"{name}-key" for name in paths}
+    return share.gateway(keys | {f"LLM_{name}_BASE_URL": upstream.address + path for name, path in paths.items()})
+
+
+@pytest.fixture
+def sdk(house: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+
+
+def post(house: LocalGateway, path: str = "/images/generations", **body: Any) -> httpx.Response:
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        given = {"model": OPENAI, "prompt": "A red fox"} | body
+        return http.post(f"{house.url}{path}", json=given, headers={"Authorization": f"Bearer {house.key}"})
+
+
+def row_of(house: LocalGateway, request_id: str) -> Any:
+    house.services.store.journal.flush(5)
+    (row,) = find(house.services.store.database, request_id)
+    return row
+
+
+@pytest.mark.parametrize("model", COSTS)
+def test_every_maker_draws_and_is_billed_to_the_nano_dollar(house, sdk, model):
+    answer = sdk.images.generate(model=model, prompt="A red fox")
+    assert [one.b64_json for one in answer.data] == [PIXEL]
+    row = row_of(house, answer.metadata["log_id"])
+    assert (row.cost_nusd, row.operation, row.details["units"]["images"]) == (COSTS[model], "images", 1)
+    assert answer.usage.cost * 10**9 == pytest.approx(COSTS[model])
+
+
+@pytest.mark.parametrize("model", [OPENAI, GOOGLE, XAI, ARK])
+def test_every_maker_changes_pictures(house, sdk, upstream, model):
+    answer = sdk.images.edit(model=model, prompt="Make it blue", image=("x.txt", PNG))
+    assert [one.b64_json for one in answer.data] == [PIXEL]
+    call = upstream.calls[-1]
+    assert call.files.get("image") == PNG or base64.b64encode(PNG).decode() in str(call.body)
+    json_answer = post(house, "/images/edits", model=model, images=[{"image_url": DATA_URL}])
+    assert json_answer.status_code == 200, json_answer.text
+
+
+def test_several_pictures_and_a_mask_go_where_they_are_taken(house, sdk, upstream):
+    sdk.images.edit(model=OPENAI, prompt="Join them", image=[("a.png", PNG), ("b.png", PNG)], mask=("m.png", PNG))
+    assert set(upstream.calls[-1].files) == {"image[]", "mask"}
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.images.edit(model=GOOGLE, prompt="x", image=("a.png", PNG), mask=("m.png", PNG))
+    assert (caught.value.param, caught.value.code) == ("mask", "unsupported_input")
+
+
+def test_size_quality_and_number_are_passed_on_and_priced(house, upstream):
+    answer = post(house, size="1024x1536", quality="hd", n=2).json()
+    assert upstream.calls[-1].body | {"prompt": ""} == {
+        "model": "gpt-image-1",
+        "prompt": "",
+        "size": "1024x1536",
+        "quality": "high",
+        "n": 2,
+    }
+    row = row_of(house, answer["metadata"]["log_id"])
+    assert row.details["price_key"] == "high/1024x1536" and len(answer["data"]) == 2
+    assert post(house, model=GOOGLE, size="1536x1024").status_code == 200
+    assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": "3:2"}
+
+
+def test_what_nobody_counted_is_billed_by_its_quality_and_size(house, upstream, monkeypatch):
+    monkeypatch.setattr(upstream, "silent", True)
+    answer = post(house, model=GOOGLE).json()
+    row = row_of(house, answer["metadata"]["log_id"])
+    assert row.cost_nusd > 0 and row.details["units"]["images"] == 1
+
+
+def test_auto_is_the_configured_model_and_the_sandbox_without_a_key(house, share: Share):
+    assert post(house, model="auto").json()["model"] == GOOGLE
+    alone = share.gateway({}, name="alone")
+    answer = post(alone, model="auto").json()
+    assert answer["model"] == SANDBOX and base64.b64decode(answer["data"][0]["b64_json"]).startswith(b"\x89PNG")
+
+
+def test_who_asks_for_a_stream_gets_events(sdk):
+    events = list(sdk.images.generate(model=SANDBOX, prompt="A fox", stream=True, size="64x64"))
+    assert [event.type for event in events] == ["image_generation.completed"]
+    assert events[0].usage.total_tokens > 0 and events[0].b64_json
+
+
+def test_what_a_filter_stops_is_an_empty_answer(house, upstream, monkeypatch):
+    monkeypatch.setattr(upstream, "blocked", True)
+    answer = post(house, model=GOOGLE)
+    assert (answer.status_code, answer.json()["data"]) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({"prompt": ""}, "prompt", "invalid_parameters"),
+        ({"n": 11}, "n", "invalid_parameters"),
+        ({"quality": "best"}, "quality", "invalid_parameters"),
+        ({"model": GOOGLE, "n": 2}, "n", "unsupported_n"),
+        ({"model": "openai/gpt-5.6-luna"}, "model", "model_not_supported"),
+        ({"images": []}, "images", "invalid_parameters"),
+        ({"images": [{"image_url": "ftp://x"}]}, "images.0.image_url", "invalid_parameters"),
+        ({"images": [{"image_url": "data:image/png;base64,%%"}]}, "images.0.image_url", "invalid_parameters"),
+        ({"images": [{"image_url": "data:image/png;base64,aGk="}]}, "images.0.image_url", "unsupported_media"),
+        ({"images": [{"image_url": "http://127.0.0.1:1/a.png"}]}, "images.0.image_url", "media_not_loaded"),
+    ],
+)
+def test_each_bad_input_is_named_and_reaches_nobody(house, upstream, body, param, code):
+    before = len(upstream.calls)
+    answer = post(house, "/images/edits" if "images" in body else "/images/generations", **body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, code), error
+    assert error["param"] == param or code == "model_not_supported"
+    assert len(upstream.calls) == before
+
+
+@pytest.mark.parametrize(("file", "code"), [(b"", "empty_file"), (b"<svg/>", "unsupported_media")])
+def test_a_file_that_is_no_picture_is_refused(sdk, file, code):
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.images.edit(model=OPENAI, prompt="x", image=("a.png", file))
+    assert (caught.value.param, caught.value.code) == ("image", code)
