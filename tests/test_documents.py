@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway import accepted, settings
-from gateway.configuration.document import write_reference
+from gateway.configuration.document import read_comments, without_names, write_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -74,3 +74,9 @@ def test_the_reference_of_the_settings_is_that_of_their_table() -> None:
     if os.environ.get("WRITE_GOLDENS"):
         page.write_text(text[: found.end()] + tables)
     assert page.read_text()[found.end() :] == tables
+
+
+def test_every_setting_is_told_what_it_is() -> None:
+    comments = read_comments((ROOT / "config" / "default.toml").read_text())
+    names = settings.known_names()
+    assert {key for key in settings.known_keys() if not without_names(comments.get(key, ""), names)} == set()

@@ -18,6 +18,7 @@ from gateway.store.database import check_scheme
 from gateway.store.redis import check_url
 
 WIDTH = 44
+HEADERS = "headers"  # of a provider; one of them may be a key
 
 
 @click.group()
@@ -103,7 +104,7 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
         file.variable(provider.id, file.API_KEY),
     ]
     for key, value in chosen.file.catalogue.get("providers", {}).get(provider.id, {}).items():
-        yield Entry(section, key, value, file.NAME)
+        yield Entry(section, key, dict.fromkeys(value, MASK) if key == HEADERS else value, file.NAME)
     yield explain.secret_entry(section, file.API_KEY, names, env, chosen.file.references, file.NAME)
     own = credentials.variable_of(provider.id, "BASE_URL")
     origin = own if env.get(own) else file.NAME

@@ -18,6 +18,7 @@ metrics_token = "env:SCRAPE"
 [providers.groq]
 api_key = "file:key"
 priority = 2.0
+headers = { x-team-key = "hidden" }
 [aliases]
 fast = "gpt-4o-mini"
 """
