@@ -5,8 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fakes import anthropic, bedrock, google, openai, responses
+from fakes import anthropic, bedrock, cohere, google, mistral, openai, responses
 from fakes.maker import FakeMaker
+
+from gateway.catalogue import loader
 
 SIGNED = "c2lnbmVk+/8="  # what Bedrock's stand-in signs reasoning with
 SOURCE = "https://news.example/today"
@@ -148,10 +150,20 @@ def _bedrock(say: Say) -> bedrock.Answer:
     )
 
 
+def _mistral(say: Say) -> mistral.Answer:
+    finish = {"length": "length"}.get(say.finish, "")
+    return mistral.Answer(say.text or say.refusal, say.thinking, say.tools, finish, say.piece)
+
+
+def _cohere(say: Say) -> cohere.Answer:
+    finish = {"length": "MAX_TOKENS"}.get(say.finish, "")
+    return cohere.Answer(say.text or say.refusal, say.thinking, tools=say.tools, finish=finish, piece=say.piece)
+
+
 @dataclass(frozen=True)
 class Maker:
     """A stand-in: its server, how it is scripted, the protocol and the model that it is asked for; `more` of its
-    mapping."""
+    mapping, `provider` of its provider."""
 
     fake: Callable[[], Any]
     script: Callable[[Say], Any]
@@ -159,6 +171,7 @@ class Maker:
     model: str
     key: str = "key-upstream"
     more: str = ""
+    provider: str = ""
 
 
 MAKERS: dict[str, Maker] = {
@@ -169,3 +182,20 @@ MAKERS: dict[str, Maker] = {
     "google": Maker(google.FakeGoogle, _google, "google", "gemini-3-flash"),
     "bedrock": Maker(bedrock.FakeBedrock, _bedrock, "bedrock", "anthropic.claude-sonnet-4-5-v1:0", bedrock.API_KEY),
 }
+# Tried with the cases of CORE alone: what sets their wires apart from the others'.
+FURTHER: dict[str, Maker] = {
+    "mistral": Maker(
+        mistral.FakeMistral,
+        _mistral,
+        "openai",
+        "magistral-medium",
+        mistral.KEY,
+        provider=f"quirks = {json.dumps(loader.load().providers['mistral'].quirks)}\n",
+    ),
+    "cohere": Maker(cohere.FakeCohere, _cohere, "cohere", "command-a-reasoning", cohere.KEY),
+}
+CORE = (
+    "text", "odd role order", "tool loop", "past calls", "parallel calls", "text and calls", "must call",
+    "must not call", "image as bytes", "reasoning then text", "schema", "length", "empty result",
+    "call without result", "unknown fields",
+)  # fmt: skip

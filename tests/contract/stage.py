@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from contract.cases import PDF, PNG, WAV
-from contract.makers import MAKERS, Say
+from contract.makers import FURTHER, MAKERS, Say
 from support.gateways import LocalGateway, local_gateway
 from support.spending import say_in_headers
 
@@ -21,6 +21,7 @@ from gateway.surfaces.http import Inbound
 from gateway.transport.replies import Answer
 
 Json = dict[str, Any]
+ALL = MAKERS | FURTHER
 PATHS = {
     "chat": "/v1/chat/completions",
     "messages": "/v1/messages",
@@ -55,8 +56,8 @@ def write_catalogue(folder: Path) -> Path:
     (folder / "models").mkdir()
     abilities = "".join(f"{name} = true\n" for name in ABILITIES)
     models = ""
-    for name, maker in MAKERS.items():
-        head = f'name = "{name}"\nprotocol = "{maker.protocol}"\naddress = "https://{name}.invalid"\n'
+    for name, maker in ALL.items():
+        head = f'name = "{name}"\nprotocol = "{maker.protocol}"\naddress = "https://{name}.invalid"\n{maker.provider}'
         mapping = f'[[mappings]]\nmodel = "{name}-able"\nexternal_id = "{maker.model}"\n{LIMITS}{abilities}{maker.more}'
         for least, tools in (("plain", "true"), ("bare", "false")):
             mapping += (
@@ -101,7 +102,7 @@ class Stage:
         cooldowns = self.gateway.services.routing.health.cooldowns
         for rest in cooldowns.export():
             cooldowns.clear(rest[0])
-        fake.script(*(MAKERS[maker].script(say) for say in says))
+        fake.script(*(ALL[maker].script(say) for say in says))
 
     def ask(self, surface: str, body: Json, **headers: str) -> tuple[int, bytes]:
         """Status and whole body of one answer."""
@@ -129,12 +130,12 @@ def open_stage(folder: Path, **environment: str) -> Iterator[Stage]:
         return configuration.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | given)
 
     with ExitStack() as stack:
-        fakes = {name: stack.enter_context(maker.fake()) for name, maker in MAKERS.items()}
+        fakes = {name: stack.enter_context(maker.fake()) for name, maker in ALL.items()}
         for fake in fakes.values():
             # Accepted connections inherit it: without, each answer's body waits for a delayed acknowledgement.
             fake._server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         places = {f"LLM_FAKE_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()}
-        keys = {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in MAKERS.items()}
+        keys = {f"LLM_FAKE_{name.upper()}_API_KEY": maker.key for name, maker in ALL.items()}
         catalogue = {"GATEWAY_CATALOGUE_PATH": str(write_catalogue(folder / "catalogue"))}
         gateway = stack.enter_context(local_gateway(settings, **places, **keys, **catalogue, **environment))
         gateway.services.routing.transport.fetch = fetch

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from contract import cases_ai, cases_chat, cases_messages, cases_responses, goldens, views
 from contract.cases import Case
-from contract.makers import MAKERS
+from contract.makers import CORE, FURTHER, MAKERS
 from contract.play import play
 from contract.stage import Stage
 
@@ -23,8 +23,9 @@ CASES = {
 WAYS = [
     pytest.param(surface, maker, name, id=f"{surface}-{maker}-{name}")
     for surface, cases in CASES.items()
-    for maker in MAKERS
+    for maker in (*MAKERS, *FURTHER)
     for name in cases
+    if maker in MAKERS or (surface != "ai4" and name in CORE)
 ]
 Json = dict[str, Any]
 STREAMING = ("stream", "stream_options")

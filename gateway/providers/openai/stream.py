@@ -45,6 +45,7 @@ from gateway.providers.sse import read_batches
 
 DONE = b"[DONE]"
 NO_FUNCTION: dict[str, Any] = {}
+CALL_TYPES = ("function", "custom")  # some servers leave it out
 NO_BODY: dict[str, Any] = {}
 # How often text may turn out to be no plain piece until no more of a stream is tried as such.
 PATIENCE = 3
@@ -249,6 +250,8 @@ class ChatStreamReader:
             choice.calls.append(known)
             choice.by_index[ident if index is None else index] = known
             call["id"] = known.id
+            if call.get("type") not in CALL_TYPES:
+                call["type"] = "custom" if "custom" in call else "function"
         elif ident:
             call["id"] = known.id
         call["index"] = known.slot

@@ -32,6 +32,7 @@ from gateway.surfaces.replies import write_frames
 
 KEEP_ALIVE = b": keep-alive\n\n"
 UNCITED = "Citations of documents have no form in chat completions and were left out."
+CALL_TYPES = ("function", "custom")
 KNOWN_REASONS = ("stop", "tool_calls", "length")
 DONE = b"data: [DONE]\n\n"
 LAST_CHOICE = [{"index": 0, "delta": {}, "finish_reason": None}]
@@ -100,10 +101,23 @@ def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
         message, reason = choice["message"], choice.get("finish_reason")
         if "reasoning_content" in message and message["reasoning_content"] and not message.get("reasoning"):
             message = {**message, "reasoning": message["reasoning_content"]}
+        if "tool_calls" in message:
+            message = _with_types(message)
         if reason not in KNOWN_REASONS:
             reason = _finish(reason) or ("tool_calls" if message.get("tool_calls") else "stop")
         choices.append({"index": choice.get("index", place), "message": message, "finish_reason": reason})
     return choices
+
+
+def _with_types(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with calls as callers know them: some servers leave their type out, and number them as in a
+    stream."""
+    calls = message["tool_calls"] or ()
+    if all(call.get("type") in CALL_TYPES for call in calls):
+        return message
+    kept = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+    typed = [call | {"type": "custom" if "custom" in call else "function"} for call in kept]
+    return {**message, "tool_calls": typed}
 
 
 def _finish(reason: Any) -> str | None:
