@@ -34,7 +34,8 @@ class Keys:
 def services() -> SimpleNamespace:
     settings = SimpleNamespace(timeouts=SimpleNamespace(request_s=60.0))
     accounts = SimpleNamespace(authentication=Keys(), sources=Sources(()))
-    return SimpleNamespace(accounts=accounts, clock=Clock(), settings=settings)
+    telemetry = SimpleNamespace(tracing=None)
+    return SimpleNamespace(accounts=accounts, clock=Clock(), settings=settings, telemetry=telemetry)
 
 
 def admit(services: SimpleNamespace, sender: Sender | None, **headers: str):
