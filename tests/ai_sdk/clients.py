@@ -13,6 +13,7 @@ import gevent
 import pytest
 
 HERE = Path(__file__).resolve().parent
+CACHE = HERE.parent.parent / "data" / "ai-sdk"
 # Major → packages. The vendors' packages bring their own tools, which are called through the gateway.
 MAJORS = {
     5: {
@@ -40,6 +41,7 @@ MAJORS = {
 SHARED = {"zod": "4.6.7"}
 # Major 7 wants a newer node than many machines have; the registry has it as a package of each platform.
 NODE = "22.23.3"
+COMPILER = {"typescript": "5.9.3"}
 PREFIXES = {5: "/v1/ai", 6: "/v3/ai", 7: "/v4/ai"}
 INSTALL_S = 600
 ANSWER_S = 60
@@ -53,6 +55,7 @@ def install(folder: Path) -> Path:
         pytest.skip("npm is not installed")
     for major, packages in MAJORS.items():
         _install(folder / f"major-{major}", {**packages, **SHARED})
+    _install(folder / "compiler", COMPILER)
     machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     package = f"node-{platform.system().lower()}-{machine}"
     _install(folder / "node", {package: NODE})

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ai_sdk.clients import MAJORS, Sdk, install
+from ai_sdk.clients import CACHE, MAJORS, Sdk, install
 from ai_sdk.scene import Scene
 from contract.makers import MAKERS
 from contract.stage import write_catalogue
 from support.gateways import GatewayProcess
 
 HERE = "ai_sdk"
-CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "ai-sdk"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
