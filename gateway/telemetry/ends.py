@@ -1,6 +1,5 @@
 """The end of every request: counted here, and told to whoever asked for it."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -8,7 +7,7 @@ from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.clock import Clock
 from gateway.errors import GatewayError
-from gateway.metering.counters import BUCKETS, Count, Counters
+from gateway.metering.counters import Count, Counters
 from gateway.telemetry.finished import UNMATCHED, FinishedRequest
 
 Observer = Callable[[FinishedRequest], None]
@@ -81,13 +80,13 @@ class RequestEnds:
 class OperationEnd:
     """The end of the requests for one operation; called once for each, with what became of it."""
 
-    __slots__ = ("_answers", "_ends", "_now", "_observers", "_operation", "_own", "_paid", "_row")
+    __slots__ = ("_answers", "_ends", "_now", "_observers", "_operation", "_own", "_paid", "_took")
 
     def __init__(self, ends: RequestEnds, operation: str, paid: bool = False) -> None:
         self._ends, self._operation, self._paid = ends, operation, paid
         self._answers: dict[int, Count] = {}
-        self._row = ends.counters.durations("request_seconds", (operation,)).row
-        self._own = ends.counters.durations("overhead_seconds", (operation,), OWN_BUCKETS).row
+        self._took = ends.counters.durations("request_seconds", (operation,)).observe
+        self._own = ends.counters.durations("overhead_seconds", (operation,), OWN_BUCKETS).observe
         self._now = ends.clock.monotonic
         self._observers = ends.observers
 
@@ -104,14 +103,10 @@ class OperationEnd:
         if counted is None:
             counted = self.count(status, 0)
         counted.value += 1
-        took_s, row = self._now() - started, self._row
-        row[bisect_left(BUCKETS, took_s)] += 1
-        row[-1] += took_s
-        context = arrival.context
-        if context is not None and (own_s := context.own_s):
-            own = self._own
-            own[bisect_left(OWN_BUCKETS, own_s)] += 1
-            own[-1] += own_s
+        took_s, context = self._now() - started, arrival.context
+        self._took(took_s)
+        if context is not None and context.own_s:
+            self._own(context.own_s)
         if error is not None or replayed or self._observers or context is not None and context.metadata:
             self._tell(arrival, status, took_s, error, replayed)
 

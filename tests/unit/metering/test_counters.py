@@ -32,3 +32,13 @@ def test_the_other_workers_of_a_server_are_counted_in(counters, tmp_path):
     other.add("requests_total", ("GET /", "200"), 2)
     assert other.totals()["requests_total"] == {("GET /", "200"): 3}
     assert sum(other.histograms()["attempt_seconds"]["p",][:-1]) == 1
+
+
+def test_durations_are_counted_when_they_are_read_and_once(counters):
+    kept = counters.durations("attempt_seconds", ("p",))
+    for seconds in (400.0, 0.2, 0.1):
+        kept.observe(seconds)
+    first = list(kept.row)
+    kept.observe(0.3)
+    assert sum(first[:-1]) == 3 and first[len(BUCKETS)] == 1 and kept.row[-1] == pytest.approx(400.6)
+    assert sum(kept.row[:-1]) == 4
