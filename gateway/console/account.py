@@ -60,8 +60,8 @@ def _begin(services: Services, inbound: Inbound, visitor: Visitor, given: dict[s
     management.check_password(session.user_id, session.email, given.get("password", ""))
     made = management.second_factors.begin(session.user_id, session.email)
     csrf = make_csrf(services, visitor, "account")
-    code = Markup(compute(draw_code, made.uri))
-    return page(inbound, "factor_begin.html", FACTOR, secret=made.secret, uri=made.uri, code=code, csrf=csrf)
+    drawing = Markup(compute(draw_code, made.uri))
+    return page(inbound, "factor_begin.html", FACTOR, secret=made.secret, uri=made.uri, drawing=drawing, csrf=csrf)
 
 
 def draw_code(uri: str) -> str:

@@ -192,13 +192,13 @@ def _view(services: Services, operation: Operation, gate: Gate, proxies: Proxies
                 spool_dir=spool_dir,
             )
         except GatewayError as error:
-            return respond(_refuse(services, operation, request.environ, proxies, error))
+            return respond(_answer_refusal(services, operation, request.environ, proxies, error))
         return respond(handle(inbound))
 
     return view
 
 
-def _refuse(
+def _answer_refusal(
     services: Services, operation: Operation, environ: Mapping[str, Any], proxies: Proxies, error: GatewayError
 ) -> Outbound:
     """The answer to a request whose body was not read; whose it is stands in its head."""
