@@ -29,7 +29,7 @@ from gateway.threads import compute, pause
 
 # A commit takes less from the moment that its rows have; what takes longer is noticed by counting.
 LAG_US = 2 * SECOND_US
-BATCH_ROWS = 4_000
+BATCH_ROWS = 2_000
 REST_S = 0.02  # between two steps, so that no other writer waits for many of them
 # So long the last batches are counted again in each round.
 COUNTED_US = 3 * MINUTE_US

@@ -13,6 +13,7 @@ from gateway import errors
 from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.figures import FIGURES
 from gateway.store.database import Database
+from gateway.threads import pause
 
 HOURS = 24  # of a day
 
@@ -29,6 +30,7 @@ class Series(IntEnum):
 
 
 DAILY = 8
+PIECE_ROWS = 200
 HELD, REMOVED = 0, 1  # part
 # Names of sources that a project has in an hour at most: callers choose them. What comes under more names counts
 # everywhere but in the series of sources.
@@ -133,8 +135,14 @@ def insert_sums(database: Database, sums: Mapping[Key, Sequence[int]], part: int
 
 
 def _run_many(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    if rows:
-        database.execute_many(sql, rows)
+    if database.kind == "sqlite":
+        if rows:
+            database.execute_many(sql, rows)
+        return
+    # PostgreSQL's rows are written out on the event loop, which others need meanwhile.
+    for start in range(0, len(rows), PIECE_ROWS):
+        database.execute_many(sql, rows[start : start + PIECE_ROWS])
+        pause(0)
 
 
 def _table_rows(sums: Mapping[Key, Sequence[int]], part: int, updated: Updated) -> list[tuple[Any, ...]]:
