@@ -30,7 +30,7 @@ from gateway.store.partitions import Partition, Partitions, id_at
 from gateway.threads import compute, pause
 
 LEAST_DAYS = 3
-STEP_ROWS = 200
+STEP_ROWS = 50
 # The share of the time that removing takes, so that others are not kept waiting.
 SHARE = 1 / 4
 # A round ends after so many steps; the next one goes on.
