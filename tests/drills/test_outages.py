@@ -257,13 +257,16 @@ def git(*arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def steps_at(commit: str) -> set[str]:
+    """The migrations of a commit, each with its content's hash."""
+    return {line.split(maxsplit=2)[2] for line in git("ls-tree", "-r", commit, "migrations").splitlines()}
+
+
 def find_version_before() -> str:
-    """The newest commit that lacks migrations of today's and has none that today's lack."""
-    today = {path.name for path in (ROOT / "migrations").glob("[0-9]*.py")}
-    for commit in git("log", "-30", "--format=%H", "--", "migrations").split():
-        listed = git("ls-tree", "-r", "--name-only", f"{commit}^", "migrations").split()
-        names = {Path(one).name for one in listed if Path(one).name[:1].isdigit()}
-        if names and names < today:
+    """The newest commit that lacks migrations of today's and whose own are all among today's, unchanged."""
+    today = steps_at("HEAD")
+    for commit in git("log", "-60", "--format=%H", "--", "migrations").split():
+        if steps_at(f"{commit}^") < today:
             return f"{commit}^"
     pytest.skip("there is no history to take the version before from")
 
