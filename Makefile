@@ -19,9 +19,9 @@ PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() +
 test: lint types
 	$(BIN)/pytest $(PARALLEL)
 
-# Between two edits.
+# Between two edits: what is slow or wants a server of its own is left to `make test`.
 check: lint types
-	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/unit -q -m "not soak and not postgresql"
+	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/unit -q -m "not soak and not postgresql and not slow"
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -244,6 +244,7 @@ ENDING = {
     "engine/shared_call.py",
     "engine/gossip.py",
     "store/file_lock.py",
+    "starting.py",
 }
 
 

@@ -19,7 +19,7 @@ GATEWAY = ROOT / "gateway"
 # The sandbox speaks as a provider, the command line reads answers; what they name is none of the gateway's own.
 ELSEWHERE = ("cli", "providers/sandbox")
 # Calls that take a `code` and make no error of it: what a provider said, and a note of what a check found.
-NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict"}
+NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict", "page"}
 LIMITS = {*cost_bound.CODES.values(), cost_bound.MID_STREAM, "key_period_limit_reached", "key_limit_reached"}
 # (file, expression) of codes that stand in a variable → what it may be. None: what a caller passed, who is seen too.
 VARIABLE = {
@@ -29,6 +29,8 @@ VARIABLE = {
     ("engine/responses.py", "code"): {"previous_response_not_found"},
     ("accounts/authentication.py", "self.code"): None,
     ("routing/candidate_filter.py", "error.code"): None,
+    # It answers an error that has its code already.
+    ("surfaces/blueprints.py", "operation"): None,
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own word for what is wrong with the request; the page says so.

@@ -7,6 +7,8 @@ import pytest
 
 from gateway.server.drain import make_plan
 
+pytestmark = pytest.mark.slow
+
 
 def test_plan_leaves_time_to_settle_before_the_kill():
     plan = make_plan(100.0, 60.0)

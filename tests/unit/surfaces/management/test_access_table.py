@@ -17,6 +17,8 @@ from gateway.settings import ROOT
 from gateway.surfaces import table
 from gateway.surfaces.http import Operation
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "access.md"
 SESSIONS = ("developer", "admin", "owner")
 REFUSED = frozenset(("invalid_api_key", "session_invalid", "permission_denied", "metrics_token"))
