@@ -244,7 +244,6 @@ ENDING = {
     "engine/shared_call.py",
     "engine/gossip.py",
     "store/file_lock.py",
-    "starting.py",
 }
 
 
