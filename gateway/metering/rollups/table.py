@@ -41,7 +41,13 @@ VALUES = ("rows", *FIGURES)
 KEY_COLUMNS = ("series", "owner", "hour", "part", "name", "provider")
 COLUMNS = (*KEY_COLUMNS, "updated_at", *VALUES)
 ADDED = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in VALUES)
-INSERT = f"INSERT INTO rollup ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
+PLACES = f"VALUES ({', '.join('?' * len(COLUMNS))})"
+INSERT = f"INSERT INTO rollup ({', '.join(COLUMNS)}) {PLACES}"
+TYPES = ("smallint", "bytea", "integer", "smallint", "text", "text", "bigint")
+# Of PostgreSQL; a sum of amounts may leave 64 bits.
+ARRAYS = ", ".join(
+    f"CAST(? AS {kind}[])" for kind in (*TYPES, *("numeric" if name.endswith("_nusd") else "bigint" for name in VALUES))
+)
 ADD = (
     f"{INSERT} ON CONFLICT ({', '.join(KEY_COLUMNS)}) DO UPDATE SET "
     f"updated_at = COALESCE(excluded.updated_at, rollup.updated_at), {ADDED}"
@@ -126,12 +132,23 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
 def add_sums(database: Database, sums: Mapping[Key, Sequence[int]], part: int, updated: Updated) -> None:
     """Add to what is there, within a transaction in hand. `updated` is the moment, of all or by hour; without one what
     is there keeps its own."""
-    _run_many(database, ADD, _table_rows(sums, part, updated))
+    _run_rows(database, ADD, _table_rows(sums, part, updated))
 
 
 def insert_sums(database: Database, sums: Mapping[Key, Sequence[int]], part: int, updated: Updated) -> None:
     """Write where nothing is, within a transaction in hand."""
-    _run_many(database, INSERT, _table_rows(sums, part, updated))
+    _run_rows(database, INSERT, _table_rows(sums, part, updated))
+
+
+def _run_rows(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Rows of the table: on PostgreSQL many in a statement, as arrays of its columns."""
+    if database.kind == "sqlite":
+        _run_many(database, sql, rows)
+        return
+    many = sql.replace(PLACES, f"SELECT * FROM unnest({ARRAYS})", 1)
+    for start in range(0, len(rows), PIECE_ROWS):
+        database.execute(many, [list(column) for column in zip(*rows[start : start + PIECE_ROWS], strict=True)])
+        pause(0)
 
 
 def _run_many(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
