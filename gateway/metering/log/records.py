@@ -114,7 +114,7 @@ class LoggedRequest:
         if self.payload is not None:
             return self.payload.status
         last = self.last
-        if last is None or last.error is None or (last.ttft_ms and last.flags & STREAMED):
+        if last is None or last.error is None or (last.flags & STREAMED and (last.ttft_ms or last.output)):
             return OK
         return {HUNG_UP: Cancelled.status, INTERRUPTED: Internal.status}.get(last.finish, UpstreamFailed.status)
 

@@ -54,8 +54,8 @@ def test_a_request_is_told_by_what_its_caller_got(database) -> None:
     fill(database, [
         attempt(1, error="timeout", status=0, finish="error"), attempt(1, attempt=1),
         attempt(2, error="timeout", status=0, finish="error"), entry(2, status=502, error="all_providers_failed"),
-        attempt(3, error="request_cancelled", finish="client_disconnect", status=499),
-        attempt(4, error="stream_truncated", finish="error", flags=STREAMED, ttft_ms=9, status=0),
+        attempt(3, error="request_cancelled", finish="client_disconnect", status=499, flags=STREAMED, output=0),
+        attempt(4, error="stream_truncated", finish="error", flags=STREAMED, status=0),
         attempt(5, error="interrupted", finish="interrupted", status=0),
     ])  # fmt: skip
     newest = search(database, EVERYTHING, LogFilter(), None, 9).found
