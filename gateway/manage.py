@@ -7,6 +7,7 @@ if __name__ == "__main__":  # before any other import, so that every lock and so
 
 import importlib  # noqa: E402
 import logging  # noqa: E402
+import os  # noqa: E402
 import sys  # noqa: E402
 
 import click  # noqa: E402
@@ -35,6 +36,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "alerts": ("alerts", "alerts", "Addresses that are told of alerts."),
     "doctor": ("doctor", "doctor", "Whether ledger, balances, counters and usage agree."),
     "re-rate": ("doctor", "re_rate", "Price the usage of a period again."),
+    "spend": ("spend", "spend", "What was spent, by project, key, model or day."),
+    "status": ("status", "status", "Nodes, workers, versions, providers, what rests, jobs."),
+    "backup": ("backup", "backup", "Copy the database into a file while the gateway runs."),
+    "restore": ("backup", "restore", "Put a backup in the database's place, or only prove that it is one."),
     "rollups": ("rollups", "rollups", "Sums of usage by hour and day, which statistics read."),
     "jobs": ("jobs", "jobs", "Recurring work: how it went, and doing it now."),
     "config": ("config", "config", "What is wrong with the configuration, and what it is."),
@@ -43,6 +48,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "audit": ("audit", "audit", "The audit trail."),
 }
 
+# A command that was started so looks for the installation that is running; those that start one do not.
+FIND = "find"
+STARTERS = ("serve", "serve-info")
 
 # What a server would log, a command says itself.
 SILENCE = logging.NullHandler()
@@ -68,17 +76,28 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup)
 @click.version_option(package_name="llmgateway")
 @click.option("--config", "config", metavar="FILE", help="The operator's file (default: gateway.toml beside the data).")
-def main(config: str | None) -> None:
+@click.pass_context
+def main(ctx: click.Context, config: str | None) -> None:
     """Set up and run the gateway."""
     if config:
         importlib.import_module("gateway.operator.config").choose(config)
+    elif ctx.obj == FIND and ctx.invoked_subcommand not in STARTERS:
+        importlib.import_module("gateway.operator.running").adopt()
 
 
-def run(arguments: list[str] | None = None) -> int:
+def command() -> int:
+    """`./manage` and `llmgateway-manage`: as `run`, but on the installation that is running, if there is one, and with
+    a line on standard error that tells the database."""
+    monkey.patch_all()
+    return run(find=True)
+
+
+def run(arguments: list[str] | None = None, find: bool = False) -> int:
     """Run a command and return the exit status; a mistake is one line on standard error and status 1."""
     logging.getLogger("gateway").addHandler(SILENCE)
     try:
-        result = main.main(args=arguments, prog_name="python -m gateway.manage", standalone_mode=False)
+        name = os.path.basename(sys.argv[0]) if find else "python -m gateway.manage"
+        result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=FIND if find else "")
     except (GatewayError, SettingsError, click.ClickException, click.Abort) as error:
         for line in _describe(error).splitlines():
             click.echo(f"error: {line}", err=True)

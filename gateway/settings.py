@@ -309,6 +309,12 @@ def inherited() -> dict[str, str]:
     return dict(os.environ)
 
 
+def adopt(environment: Mapping[str, str]) -> None:
+    """Have `load` read these variables too, in this process and those that it starts, where it has none of the name."""
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+
+
 def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> Settings:
     """Settings from `config`, the operator's file and `environment` (default: the process's), later ones winning.
     SettingsError lists every problem."""

@@ -60,6 +60,9 @@ class Durations:
         return row
 
 
+FOLDER = "metrics"  # in the data folder
+
+
 class Counters:
     """`add` costs two dictionary entries. Label values are bounded by the caller's choice; beyond MOST_SERIES of
     one name all others are counted as OTHER. `gauges` tells this worker's gauges as (name, labels, value)."""
@@ -176,6 +179,14 @@ def _alive(pid: str) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def told_gauges(data: Path) -> list[GaugeRow]:
+    """What the workers that live on this node, of whichever server with this data folder, told last of their gauges."""
+    files = [file for file in (data / FOLDER).glob("*-*.json") if _alive(file.stem.rpartition("-")[2])]
+    return [
+        (name, tuple(labels), value) for file in files for body in _read(file) for name, labels, value in body["gauges"]
+    ]
 
 
 def provider_label(provider: str) -> str:

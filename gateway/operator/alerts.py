@@ -6,7 +6,7 @@ from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.changes import OPERATOR
 from gateway.operator.credits import ORGANIZATION, choose_organization
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table, show_time
+from gateway.operator.output import AS_JSON, print_table, show_time
 from gateway.states import StateLog
 from gateway.store.documents import Documents
 from gateway.telemetry.alerts import Alerts
@@ -19,6 +19,7 @@ def alerts() -> None:
 
 
 @alerts.command("list")
+@AS_JSON
 @ORGANIZATION
 @click.pass_context
 def list_(ctx: click.Context, organization: str | None) -> None:

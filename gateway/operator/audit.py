@@ -4,7 +4,7 @@ import click
 
 from gateway.accounts import audit as accounts
 from gateway.operator.installation import opened
-from gateway.operator.output import print_table, show_time
+from gateway.operator.output import AS_JSON, print_table, show_time
 
 
 @click.group()
@@ -13,6 +13,7 @@ def audit() -> None:
 
 
 @audit.command("list")
+@AS_JSON
 @click.option("--organization", default="", help="Only changes of this organization.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.pass_context

@@ -8,7 +8,7 @@ from gateway.admin.funding import Funding, LedgerKind, Posting
 from gateway.errors import InvalidRequest, NotFound
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table, read_usd, show_time
+from gateway.operator.output import AS_JSON, print_table, read_usd, show_time
 
 ORGANIZATION = click.option("--organization", help="Organization id; needed when there are several.")
 
@@ -54,6 +54,7 @@ def unlimited(ctx: click.Context, organization: str | None, off: bool) -> None:
 
 
 @credits.command()
+@AS_JSON
 @ORGANIZATION
 @click.pass_context
 def balance(ctx: click.Context, organization: str | None) -> None:
@@ -71,6 +72,7 @@ def balance(ctx: click.Context, organization: str | None) -> None:
 
 
 @credits.command()
+@AS_JSON
 @ORGANIZATION
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.pass_context

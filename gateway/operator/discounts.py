@@ -7,7 +7,7 @@ from gateway.accounts.discounts import EVERY, DiscountInfo, Discounts
 from gateway.errors import InvalidRequest
 from gateway.money import format_fraction, parse_fraction
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table, read_time, show_time
+from gateway.operator.output import AS_JSON, print_table, read_time, show_time
 
 HEADER = ("ID", "ORGANIZATION", "PROVIDER", "MODEL", "FRACTION", "STARTS", "ENDS")
 
@@ -18,6 +18,7 @@ def discounts() -> None:
 
 
 @discounts.command("list")
+@AS_JSON
 @click.option("--organization", default="", help="Only those that concern this organization.")
 @click.pass_context
 def list_(ctx: click.Context, organization: str) -> None:

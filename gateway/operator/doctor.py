@@ -9,11 +9,12 @@ from gateway.billing.rerating import Report
 from gateway.errors import InvalidRequest
 from gateway.money import format_usd
 from gateway.operator.installation import opened
-from gateway.operator.output import print_table, read_time
+from gateway.operator.output import AS_JSON, is_json, print_json, print_table, read_time, say
 from gateway.store.installation import key_beside_data
 
 
 @click.command()
+@AS_JSON
 @click.pass_context
 def doctor(ctx: click.Context) -> int:
     """Sum up what is new, close the hours that are over, then compare ledger, balances, counters, leases, usage rows
@@ -29,6 +30,9 @@ def doctor(ctx: click.Context) -> int:
     installation.rollups.catch_up()
     installation.hours.close()
     differences = examine(installation.database)
+    if is_json():
+        print_json({"agree": not differences, "differences": differences})
+        return 1 if differences else 0
     for line in differences:
         click.echo(line)
     click.echo(f"{len(differences)} differences." if differences else "The books agree.")
@@ -36,6 +40,7 @@ def doctor(ctx: click.Context) -> int:
 
 
 @click.command("re-rate")
+@AS_JSON
 @click.option("--from", "start", required=True, help="ISO date or time (UTC unless it says otherwise), included.")
 @click.option("--to", "end", required=True, help="ISO date or time, not included.")
 @click.option("--prices", type=click.Choice(["then", "now"]), default="then", show_default=True)
@@ -60,9 +65,9 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool) -
     reference = f"{from_us}:{to_us}:{prices}:{catalogue.version[:16]}"
     posted = rerating.post(installation.ledger, report, reference)
     for organization, nusd in posted.items():
-        click.echo(f"Posted {format_usd(nusd)} USD to {organization}.")
+        say(f"Posted {format_usd(nusd)} USD to {organization}.")
     if not posted:
-        click.echo("Nothing was left to post.")
+        say("Nothing was left to post.")
 
 
 def _print(report: Report) -> None:
@@ -79,4 +84,4 @@ def _print(report: Report) -> None:
     header = ("ORGANIZATION", "SERVED BY", "PAID BY", "ROWS", "BILLED", "PRICED AGAIN", "DIFFERENCE")
     print_table(header, rows, "There is no usage to price again.")
     for reason, count in sorted(report.left.items()):
-        click.echo(f"{count} rows stay as they are: {reason}.")
+        say(f"{count} rows stay as they are: {reason}.")

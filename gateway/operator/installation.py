@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 
 from gateway import extensions, settings
@@ -10,7 +11,7 @@ from gateway.accounts.vault import Vault
 from gateway.admin.bootstrap import Administration, Grant
 from gateway.billing.ledger_close import LedgerClose
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.loader import load
+from gateway.catalogue.loader import load_from, sources_of
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.errors import Conflict
@@ -18,6 +19,7 @@ from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.rollups.job import Rollups
+from gateway.operator import running
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
 from gateway.store.documents import Documents
@@ -26,18 +28,22 @@ from gateway.threads import Threads
 
 
 class Installation:
-    """One run of a command. `close` after use."""
+    """One run of a command on the store of the settings, or on the SQLite file `url`. `close` after use."""
+
+    def __init__(self, url: str = "") -> None:
+        self._url = url
 
     @cached_property
     def settings(self) -> settings.Settings:
-        return settings.load()
+        own = settings.load()
+        return replace(own, database=replace(own.database, url=self._url)) if self._url else own
 
     @cached_property
     def catalogue(self) -> Catalogue:
         """The catalogue that workers serve."""
         own = self.settings
         extensions.install(own.server.extensions)
-        return load(own.catalogue.path, sandbox=own.catalogue.sandbox)
+        return load_from(sources_of(own))
 
     @cached_property
     def clock(self) -> Clock:
@@ -50,6 +56,7 @@ class Installation:
     @cached_property
     def raw_database(self) -> Database:
         """The store as it is, migrated or not."""
+        running.tell(self.settings.database)
         database = open_database(self.settings.database, self.clock, self.threads)
         database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS])
         return database
@@ -104,9 +111,9 @@ class Installation:
 
 
 @contextmanager
-def opened() -> Iterator[Installation]:
+def opened(url: str = "") -> Iterator[Installation]:
     """An installation that is closed when the command ends."""
-    installation = Installation()
+    installation = Installation(url)
     try:
         yield installation
     finally:

@@ -4,7 +4,7 @@ import click
 
 from gateway.background import TABLE, Scope, is_published, make_background, read_reports
 from gateway.operator.installation import opened
-from gateway.operator.output import print_table, show_time
+from gateway.operator.output import AS_JSON, print_table, show_time
 from gateway.store.documents import Documents
 from gateway.wiring import build
 
@@ -17,6 +17,7 @@ def jobs() -> None:
 
 
 @jobs.command("list")
+@AS_JSON
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """List the jobs: who does them, and for those of the installation how the last round went, whoever did it."""

@@ -10,7 +10,7 @@ from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.tokens import Kind
 from gateway.errors import InvalidRequest, NotFound
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table, read_expiry, show_time
+from gateway.operator.output import AS_JSON, print_table, read_expiry, show_time
 
 
 @click.group()
@@ -19,6 +19,7 @@ def keys() -> None:
 
 
 @keys.command("list")
+@AS_JSON
 @click.option("--project", help="Only keys of this project.")
 @click.option("--deleted", is_flag=True, help="Deleted keys too.")
 @click.pass_context

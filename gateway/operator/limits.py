@@ -15,7 +15,7 @@ from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.limits.periods import read_period
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table, read_usd, show_time
+from gateway.operator.output import AS_JSON, print_table, read_usd, show_time
 from gateway.operator.teams import find_team
 
 HEADER = ("ID", "LIMIT", "USED", "PERIOD LIMIT", "PERIOD", "USED IN IT", "RESETS")
@@ -61,6 +61,7 @@ def clear(ctx: click.Context, subject: str) -> None:
 
 
 @limits.command()
+@AS_JSON
 @click.argument("subjects", nargs=-1)
 @click.pass_context
 def show(ctx: click.Context, subjects: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from gateway.accounts.models import Role
 from gateway.accounts.second_factor import SecondFactors
 from gateway.errors import NotFound
 from gateway.operator.installation import Installation, address_of, opened
-from gateway.operator.output import print_table
+from gateway.operator.output import AS_JSON, print_table
 
 ROLES = click.Choice(accounts.ROLES)
 
@@ -22,6 +22,7 @@ def members() -> None:
 
 
 @members.command("list")
+@AS_JSON
 @click.option("--organization", default="", help="Only members of this organization.")
 @click.pass_context
 def list_(ctx: click.Context, organization: str) -> None:

@@ -10,7 +10,7 @@ from gateway.accounts.key_caps import OwnCaps, find_caps, find_room, read_caps, 
 from gateway.accounts.models import OrganizationStatus
 from gateway.errors import InvalidRequest
 from gateway.operator.installation import opened
-from gateway.operator.output import print_table, read_object, show_time
+from gateway.operator.output import AS_JSON, print_table, read_object, show_time
 
 
 @click.group()
@@ -19,6 +19,7 @@ def organizations() -> None:
 
 
 @organizations.command("list")
+@AS_JSON
 @click.pass_context
 def list_(ctx: click.Context) -> None:
     """List organizations, oldest first."""
@@ -81,6 +82,7 @@ def policy(ctx: click.Context, organization_id: str, text: str | None) -> None:
 
 
 @organizations.command("key-caps")
+@AS_JSON
 @click.argument("organization_id")
 @click.option("--max", "total", help="Most active API keys: a number, none, or default (the installation's).")
 @click.option("--per-member", help="Most active API keys of each member, written the same.")

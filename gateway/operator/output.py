@@ -12,12 +12,50 @@ from gateway.clock import SECOND_US, from_datetime, to_iso
 from gateway.errors import InvalidRequest
 from gateway.money import parse_usd
 
+JSON = "json"  # in the `meta` of a command's context
+
+
+def _choose_json(ctx: click.Context, _parameter: click.Parameter, chosen: bool) -> None:
+    ctx.meta[JSON] = chosen
+
+
+AS_JSON = click.option(
+    "--json",
+    JSON,
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_choose_json,
+    help="A list of objects instead of a table.",
+)
+
 DAY_S = 86_400
 UNITS_S = {"h": 3600, "d": DAY_S, "w": 7 * DAY_S, "mo": 30 * DAY_S}
 
 
+def is_json() -> bool:
+    """Whether the command that runs was asked for JSON."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(JSON))
+
+
+def print_json(value: object) -> None:
+    """JSON for a program: indented, money as decimal text, times as ISO 8601."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say(line: str) -> None:
+    """A line beside the result: where that is JSON, on standard error."""
+    click.echo(line, err=is_json())
+
+
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """Aligned columns with a header line, or the line `empty` when there are no rows."""
+    """Aligned columns with a header line, or the line `empty` when there are no rows; for a program a list of objects
+    whose names are those of the header in small letters, with null for what is empty."""
+    if is_json():
+        names = [name.lower().replace(" ", "_") for name in header]
+        print_json([{n: _plain(value) for n, value in zip(names, row, strict=True)} for row in rows])
+        return
     lines = [[_cell(value) for value in row] for row in rows]
     if not lines:
         click.echo(empty)
@@ -83,3 +121,9 @@ def _moment(text: str) -> int | None:
 
 def _cell(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
+
+
+def _plain(value: object) -> object:
+    if value is None or value == "":
+        return None
+    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -7,7 +7,7 @@ import click
 from gateway.accounts import projects as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.operator.installation import opened
-from gateway.operator.output import print_table
+from gateway.operator.output import AS_JSON, print_table
 
 MODES = click.Choice(accounts.CHOICES["mode"])
 
@@ -18,6 +18,7 @@ def projects() -> None:
 
 
 @projects.command("list")
+@AS_JSON
 @click.option("--organization", help="Only projects of this organization.")
 @click.pass_context
 def list_(ctx: click.Context, organization: str | None) -> None:

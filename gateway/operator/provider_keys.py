@@ -11,7 +11,7 @@ from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, 
 from gateway.limits.budgets import Budgets
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table, read_usd
+from gateway.operator.output import AS_JSON, print_table, read_usd
 
 HEADER = ("ID", "PROVIDER", "STATUS", "KEY", "REGION", "ADDRESS", "LABEL", "MAX SPEND", "SPENT")
 
@@ -22,6 +22,7 @@ def provider_keys() -> None:
 
 
 @provider_keys.command("list")
+@AS_JSON
 @click.argument("organization_id")
 @click.pass_context
 def list_keys(ctx: click.Context, organization_id: str) -> None:
@@ -101,6 +102,7 @@ def custom_providers() -> None:
 
 
 @custom_providers.command("list")
+@AS_JSON
 @click.argument("organization_id")
 @click.pass_context
 def list_providers(ctx: click.Context, organization_id: str) -> None:

@@ -6,7 +6,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.limits.rates import EACH, KINDS, NAMES, SCOPES, RateLimits
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table
+from gateway.operator.output import AS_JSON, print_table
 
 SCOPE = click.argument("scope", type=click.Choice(SCOPES))
 SUBJECT = click.argument("subject")
@@ -45,6 +45,7 @@ def clear(ctx: click.Context, scope: str, subject: str, kind: str | None) -> Non
 
 
 @rates.command()
+@AS_JSON
 @click.pass_context
 def show(ctx: click.Context) -> None:
     """All rate limits."""

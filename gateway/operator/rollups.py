@@ -5,7 +5,7 @@ import click
 from gateway.clock import HOUR_US, MINUTE_US, to_iso
 from gateway.errors import InvalidRequest
 from gateway.operator.installation import opened
-from gateway.operator.output import print_table, read_time
+from gateway.operator.output import AS_JSON, print_table, read_time
 
 
 @click.group()
@@ -14,13 +14,16 @@ def rollups() -> None:
 
 
 @rollups.command()
+@AS_JSON
 @click.pass_context
 def status(ctx: click.Context) -> None:
     """Up to when usage is summed up, and what is left to do."""
     installation = ctx.with_resource(opened())
     state = installation.rollups.state()
     if state is None:
-        click.echo("Nothing is summed up yet: no gateway has run on this database since it has rollups.")
+        print_table(
+            ("WHAT", "IS"), [], "Nothing is summed up yet: no gateway has run on this database since it has rollups."
+        )
         return
     rows = [
         ("current up to", to_iso(state.watermark)),

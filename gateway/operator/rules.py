@@ -9,7 +9,7 @@ from gateway.accounts.changes import OPERATOR
 from gateway.accounts.models import Scope
 from gateway.accounts.rule_values import READERS, SCOPES
 from gateway.operator.installation import opened
-from gateway.operator.output import print_table, read_object
+from gateway.operator.output import AS_JSON, print_table, read_object
 
 
 @click.group()
@@ -18,6 +18,7 @@ def rules() -> None:
 
 
 @rules.command("list")
+@AS_JSON
 @click.argument("organization_id")
 @click.option("--scope", type=click.Choice(SCOPES))
 @click.option("--id", "scope_id", help="Only rules of this team, member or key.")

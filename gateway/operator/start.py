@@ -9,10 +9,11 @@ import click
 from gateway import accepted, money, settings
 from gateway.admin.bootstrap import KEY_NAME, FirstKey
 from gateway.catalogue import kept
+from gateway.catalogue.credentials import credentials_for
 from gateway.configuration import explain
 from gateway.errors import Unavailable
 from gateway.operator import config
-from gateway.operator.installation import address_of, opened
+from gateway.operator.installation import Installation, address_of, opened
 from gateway.server.ports import problem_of
 from gateway.settings import MIGRATE_LATE, ROOT, SettingsError
 from gateway.store import migrations
@@ -115,7 +116,18 @@ def prepare() -> list[str]:
         migrations.migrate(installation.raw_database)
         first = installation.administration.bootstrap(installation.settings, installation.grant)
         address = address_of(installation)
-        return [f"Gateway: {address}", *describe_key(first), *describe_request(address, first)]
+        providers = describe_providers(installation)
+        return [f"Gateway: {address}", *describe_key(first), providers, *describe_request(address, first)]
+
+
+def describe_providers(installation: Installation) -> str:
+    """Which providers have a key, and how another one gets one."""
+    environment = installation.settings.environment
+    keyed = [one.id for one in accepted.check().catalogue.providers.values() if credentials_for(one, environment)]
+    how = "set LLM_<ID>_API_KEY or the vendor's usual variable"
+    if not keyed:
+        return f"Providers: none has a key, the sandbox answers; to add one, {how} and start again"
+    return f"Providers with a key: {', '.join(keyed)}; to add one, {how}, then restart"
 
 
 def describe_key(first: FirstKey) -> list[str]:

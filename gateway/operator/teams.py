@@ -6,7 +6,7 @@ from gateway.accounts import teams as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.errors import NotFound
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import print_table
+from gateway.operator.output import AS_JSON, print_table
 
 
 @click.group()
@@ -15,6 +15,7 @@ def teams() -> None:
 
 
 @teams.command("list")
+@AS_JSON
 @click.argument("organization_id", default="")
 @click.pass_context
 def list_(ctx: click.Context, organization_id: str) -> None:
@@ -38,6 +39,7 @@ def create(ctx: click.Context, organization_id: str, name: str) -> None:
 
 
 @teams.command()
+@AS_JSON
 @click.argument("team_id")
 @click.pass_context
 def show(ctx: click.Context, team_id: str) -> None:

@@ -1,12 +1,15 @@
 """The files for operators are right where the tool that reads them is there to say so."""
 
+import configparser
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+GRACE_S = 60  # SHUTDOWN_GRACE_PERIOD_MS
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
@@ -21,3 +24,50 @@ def test_the_example_keeps_streams_flowing_and_bodies_as_large_as_the_gateways()
     assert "proxy_buffering off;" in text
     assert "client_max_body_size 128m;" in text
     assert "max_form_mb = 128 " in (ROOT / "config" / "default.toml").read_text()
+
+
+def test_the_container_is_slim_without_root_and_tells_its_health() -> None:
+    lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
+    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert len(bases) == 2 and all("-slim" in base for base in bases)
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users and not users[-1].startswith(("0", "root"))
+    text = "\n".join(lines)
+    assert "HEALTHCHECK" in text and "/readyz" in text and "--require-hashes" in text
+    assert 'ENTRYPOINT ["llmgateway-manage"]' in text and 'CMD ["serve"]' in text
+    # Every file that is copied is there, and what must not be in an image is left out.
+    copied = [
+        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
+    ]
+    assert copied and [name for name in copied if not (ROOT / name).exists()] == []
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert {".git", ".venv", "data", "gateway.toml"} <= set(ignored) and not set(copied) & set(ignored)
+
+
+def test_the_composition_runs_one_service_with_a_read_only_root() -> None:
+    composed = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+    ((name, service),) = composed["services"].items()
+    assert name == "gateway" and service["read_only"] and service["restart"] == "unless-stopped"
+    assert (ROOT / "deploy" / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    assert service["cap_drop"] == ["ALL"] and "data:/data" in service["volumes"] and "data" in composed["volumes"]
+    assert int(service["stop_grace_period"].rstrip("s")) > GRACE_S
+
+
+def test_the_unit_restarts_reloads_and_waits_for_streams() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "deploy" / "llmgateway.service")
+    service = unit["Service"]
+    assert service["Restart"] == "always" and "HUP" in service["ExecReload"]
+    assert service["ExecStart"].endswith("llmgateway-manage serve") and service["NoNewPrivileges"] == "yes"
+    assert int(service["TimeoutStopSec"]) > GRACE_S and unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "llmgateway.service").read_text()
+    unit = tmp_path / "llmgateway.service"
+    unit.write_text(text.replace("/opt/llmgateway/bin/llmgateway-manage", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0 and "llmgateway.service" not in done.stderr, done.stderr

@@ -1,0 +1,112 @@
+"""Which installation a command works on: that of the gateway that runs from this code, as /proc tells it on Linux."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from gateway import settings
+from gateway.configuration.explain import mask
+from gateway.errors import InvalidRequest
+from gateway.operator.output import is_json
+from gateway.settings import ROOT, DatabaseSettings
+from gateway.store.sqlite import FILE
+
+PROC = Path("/proc")
+SERVER = b"gateway.server.launch"
+# Whoever sets one of these says which installation is meant.
+CHOICES = ("DATABASE_URL", "DATABASE_URL_FILE", "GATEWAY_DATA_DIR", "GATEWAY_CONFIG")
+DATA = "GATEWAY_DATA_DIR"
+SQLITE = "sqlite:///"
+PATHS = (DATA, "GATEWAY_CONFIG", "GATEWAY_CATALOGUE_PATH", "UPLOAD_DIR")
+_found: list[str] = []  # where the installation was found, for `tell`
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """A master's process and its environment, in which every path is absolute."""
+
+    pid: int
+    environment: Mapping[str, str] = field(repr=False)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What tells installations apart."""
+        return tuple(self.environment.get(name, "") for name in CHOICES)
+
+
+def adopt() -> None:
+    """Let this command see what the running gateway sees: its variables, where this process has none of that name.
+
+    Nothing is done where the caller chose an installation, or none runs; then a data folder of the checkout serves
+    where the current folder has none. InvalidRequest when several installations run."""
+    _found.clear()
+    own = settings.inherited()
+    if any(own.get(name) for name in CHOICES):
+        return
+    gateways = list({one.place: one for one in find_gateways()}.values())
+    if len(gateways) > 1:
+        places = ", ".join(sorted(one.environment[DATA] for one in gateways))
+        raise InvalidRequest(f"Several gateways run; choose one with {DATA}: {places}.")
+    if gateways:
+        settings.adopt(gateways[0].environment)
+        _found.append(f"of the gateway that runs as process {gateways[0].pid}")
+    elif not (Path("data") / FILE).exists() and (ROOT / "data" / FILE).exists():
+        settings.adopt({DATA: str(ROOT / "data")})
+
+
+def find_gateways(proc: Path = PROC) -> Iterator[RunningGateway]:
+    """The masters of this user that run from this code; none where there is no /proc."""
+    masters = []
+    for folder in proc.glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if SERVER in words and _code_of(words) == ROOT:
+                environment = (folder / "environ").read_bytes()
+                masters.append((int(folder.name), environment, (folder / "cwd").readlink()))
+        except OSError:
+            continue  # It has ended meanwhile, or is somebody else's.
+    for pid, text, folder in sorted(masters):
+        pairs = (part.partition(b"=")[::2] for part in text.split(b"\0") if b"=" in part)
+        yield RunningGateway(pid, absolute({os.fsdecode(k): os.fsdecode(v) for k, v in pairs}, folder))
+
+
+def absolute(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """An environment in which paths mean elsewhere what they mean in `folder`."""
+    found = dict(environment)
+    if not (found.get("GATEWAY_CONFIG") and not found.get(DATA)):  # the file may tell the data folder
+        found.setdefault(DATA, "data")
+    for name, value in found.items():
+        if value and (name in PATHS or name.endswith("_FILE")):
+            found[name] = str(folder / value)
+    url = found.get("DATABASE_URL", "")
+    if url.startswith(SQLITE):
+        found["DATABASE_URL"] = f"{SQLITE}{folder / url.removeprefix(SQLITE)}"
+    return found
+
+
+def tell(chosen: DatabaseSettings) -> None:
+    """Say on standard error which database is used, once and before anything is done with it."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or not ctx.obj or is_json() or ctx.meta.get(DATA):
+        return
+    ctx.meta[DATA] = True
+    click.echo(" ".join([f"Database: {describe(chosen)}", *_found]), err=True)
+
+
+def describe(chosen: DatabaseSettings) -> str:
+    """The database as its operator knows it, without a password."""
+    if chosen.scheme != "sqlite":
+        return mask(chosen.url)
+    path = Path(chosen.url.removeprefix(SQLITE)) if chosen.url else Path(chosen.data_dir) / FILE
+    return str(path.absolute()) if path.exists() else f"{path.absolute()} (not there yet)"
+
+
+def _code_of(words: list[bytes]) -> Path | None:
+    """The folder of the code that a server's command line names."""
+    if b"--pythonpath" not in words[:-1]:
+        return None
+    named = Path(os.fsdecode(words[words.index(b"--pythonpath") + 1]))
+    return named.parent if named.name == "launch" else named

@@ -1,0 +1,146 @@
+"""`spend`: what was spent in a period, by project, key, model or day."""
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from gateway.accounts.keys import list_keys
+from gateway.accounts.projects import list_projects
+from gateway.clock import DAY_US, to_iso
+from gateway.errors import InvalidRequest
+from gateway.metering.activity import Dimension, Owners, Span, measure
+from gateway.metering.figures import ActivityFigures
+from gateway.metering.rollups.reading import Row, at_once
+from gateway.money import format_usd
+from gateway.operator.installation import Installation, opened
+from gateway.operator.output import AS_JSON, is_json, print_table
+from gateway.reports.metrics import NEEDED
+from gateway.reports.period import read_period
+
+HEADER = ("NAME", "REQUESTS", "ERRORS", "INPUT TOKENS", "OUTPUT TOKENS", "COST USD", "CREDITS USD", "OWN KEYS USD")
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how a text begins that spreadsheets would compute
+BY = ("project", "key", "model", "day")
+
+Spent = list[tuple[str, str, ActivityFigures]]  # id, name, figures
+
+
+@dataclass(frozen=True, slots=True)
+class SpendQuestion:
+    """Whose usage is asked for, and over which hours."""
+
+    installation: Installation
+    projects: dict[str, str]  # id → name
+    span: Callable[[str], Span]
+
+    def ask(self, owners: Owners, dimension: Dimension, step: str = "all") -> list[Row]:
+        """The rows of one series."""
+        database = self.installation.database
+        return at_once(database, lambda: measure(database, owners, self.span(step), dimension, NEEDED))
+
+
+@click.command()
+@click.option("--by", type=click.Choice(BY), default="day", show_default=True)
+@click.option("--from", "start", metavar="DATE", help="First day in UTC; default: 29 days before --to.")
+@click.option("--to", "end", metavar="DATE", help="Last day in UTC, included; default: today.")
+@click.option("--organization", default="", help="Only of this organization.")
+@click.option("--project", default="", help="Only of this project.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a line of names.")
+@AS_JSON
+@click.pass_context
+def spend(
+    ctx: click.Context, by: str, start: str | None, end: str | None, organization: str, project: str, as_csv: bool
+) -> None:
+    """What was spent, by the price that was billed: days in their order, all else the dearest first.
+
+    COST is all of it, CREDITS what provider keys of the installation served, OWN KEYS what organizations' own did."""
+    if as_csv and is_json():
+        raise InvalidRequest("Choose one of --csv and --json.")
+    installation = ctx.with_resource(opened())
+    period = read_period(start, end, installation.clock.now_us())
+    found = list_projects(installation.database, [organization] if organization else None)
+    projects = {one.id: one.name for one in found if project in ("", one.id)}
+    if project and not projects:
+        raise InvalidRequest(f"There is no project {project}.")
+    installation.rollups.catch_up()
+    rows = READERS[by](SpendQuestion(installation, projects, period.span))
+    if by != "day":
+        rows.sort(key=lambda row: (-row[2].cost_nusd, row[0]))
+    lines = [(*_names(by, ident, name), *_figures(figures)) for ident, name, figures in rows if figures.requests]
+    header = ((by.upper(),) if by in ("model", "day") else (by.upper(), "NAME")) + HEADER[1:]
+    if as_csv:
+        _write_csv(header, lines)
+    else:
+        print_table(header, lines, f"Nothing was spent from {period.first} to {period.last}.")
+
+
+def _by_project(question: SpendQuestion) -> Spent:
+    return [
+        (ident, name, _total(question.ask(Owners(project_ids=(ident,)), "total")))
+        for ident, name in question.projects.items()
+    ]
+
+
+def _by_key(question: SpendQuestion) -> Spent:
+    found = list_keys(question.installation.database, project_ids=list(question.projects), deleted=True)
+    names = {key.id: key.description for key in found}
+    spent = _summed(question.ask(Owners(key_ids=tuple(names)), "api_key"), lambda row: f"key_{row.value[0].hex()}")
+    return [(ident, names[ident], figures) for ident, _, figures in spent]
+
+
+def _by_model(question: SpendQuestion) -> Spent:
+    rows = question.ask(Owners(project_ids=tuple(question.projects)), "model")
+    return _summed(rows, lambda row: f"{row.value[1]}/{row.value[0]}")
+
+
+def _by_day(question: SpendQuestion) -> Spent:
+    rows = question.ask(Owners(project_ids=tuple(question.projects)), "total", "day")
+    return sorted(_summed(rows, lambda row: to_iso(row.step * DAY_US)[:10]))
+
+
+READERS: dict[str, Callable[[SpendQuestion], Spent]] = {
+    "project": _by_project,
+    "key": _by_key,
+    "model": _by_model,
+    "day": _by_day,
+}
+
+
+def _summed(rows: list[Row], name: Callable[[Row], str]) -> Spent:
+    found: dict[str, ActivityFigures] = {}
+    for row in rows:
+        found.setdefault(name(row), ActivityFigures()).add(row.figures)
+    return [(ident, "", figures) for ident, figures in found.items()]
+
+
+def _total(rows: list[Row]) -> ActivityFigures:
+    summed = ActivityFigures()
+    for row in rows:
+        summed.add(row.figures)
+    return summed
+
+
+def _names(by: str, ident: str, name: str) -> tuple[str, ...]:
+    return (ident,) if by in ("model", "day") else (ident, name)
+
+
+def _figures(figures: ActivityFigures) -> tuple[Any, ...]:
+    nusd = (figures.cost_nusd, figures.cost_nusd - figures.byok_nusd, figures.byok_nusd)
+    counts = (figures.requests, figures.errors, figures.input_tokens, figures.output_tokens)
+    return (*counts, *(format_usd(one) for one in nusd))
+
+
+def _write_csv(header: tuple[str, ...], lines: list[tuple[Any, ...]]) -> None:
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow([name.lower().replace(" ", "_") for name in header])
+    writer.writerows([_cell(value) for value in line] for line in lines)
+    click.echo(target.getvalue(), nl=False)
+
+
+def _cell(value: Any) -> Any:
+    """A name that a spreadsheet would compute begins with an apostrophe instead."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) and value[1:2].isalpha() else value

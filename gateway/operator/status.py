@@ -1,0 +1,121 @@
+"""`status`: how the installation is, from what its workers and jobs keep in the database."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway import __version__
+from gateway.background import read_reports
+from gateway.catalogue.credentials import is_configured, wanting
+from gateway.control import Control
+from gateway.metering.counters import told_gauges
+from gateway.operator.installation import Installation, opened
+from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
+from gateway.operator.running import describe
+from gateway.store.documents import Documents
+
+
+@click.command()
+@AS_JSON
+@click.option("--all", "every", is_flag=True, help="Providers without a key too, with what to set for each.")
+@click.pass_context
+def status(ctx: click.Context, every: bool) -> int:
+    """Nodes and workers that live now, versions, providers with and without keys, jobs; status 1 where no worker lives
+    or the last round of a job failed."""
+    installation = ctx.with_resource(opened())
+    found = examine(installation)
+    if is_json():
+        print_json(found)
+    else:
+        _show(found, every)
+    return 0 if found["workers"] and not any(job["error"] for job in found["jobs"]) else 1
+
+
+def examine(installation: Installation) -> dict[str, Any]:
+    """Everything that the command tells, as JSON values. Unavailable when the store is away."""
+    workers = Control.observer(installation.database).live_epochs()
+    leader = _leader(installation)
+    return {
+        "version": installation.settings.server.version or __version__,
+        "database": describe(installation.settings.database),
+        "migration": _newest_migration(installation),
+        "catalogue": installation.catalogue.version[:16],
+        "nodes": dict(sorted(Counter(workers.values()).items())),
+        "workers": [
+            {"epoch": epoch, "node": node, "leads": epoch == leader} for epoch, node in sorted(workers.items())
+        ],
+        "providers": _providers(installation),
+        "resting": _resting(installation),
+        "jobs": _jobs(installation),
+    }
+
+
+def _providers(installation: Installation) -> list[dict[str, Any]]:
+    environment = installation.settings.environment
+    return [
+        {
+            "provider": provider.id,
+            "configured": is_configured(provider, environment),
+            "needs": wanting(provider, environment) or None,
+        }
+        for provider in installation.catalogue.providers.values()
+    ]
+
+
+def _resting(installation: Installation) -> list[dict[str, Any]]:
+    """What rests at the workers of this node, as they tell it every two seconds."""
+    found: Counter[tuple[str, str]] = Counter()
+    for name, labels, value in told_gauges(Path(installation.settings.database.data_dir)):
+        if name == "cooldowns":
+            found[labels[0], labels[1]] = max(found[labels[0], labels[1]], round(value))
+    return [{"provider": at, "reason": why, "count": count} for (at, why), count in sorted(found.items()) if count]
+
+
+def _jobs(installation: Installation) -> list[dict[str, Any]]:
+    reports = read_reports(Documents(installation.database))
+    return [
+        {
+            "job": report.name,
+            "last_run": show_time(report.at_us),
+            "last_success": show_time(report.good_us or None),
+            "error": report.error or None,
+        }
+        for report in reports.values()
+    ]
+
+
+def _leader(installation: Installation) -> int:
+    database = installation.database
+    sql = f"SELECT worker FROM leader WHERE name = 'jobs' AND expires_at > {database.moment_sql()}"
+    found = database.read(lambda: database.execute(sql).fetchone())
+    return found[0] if found else 0
+
+
+def _newest_migration(installation: Installation) -> str:
+    database = installation.database
+    sql = "SELECT max(name) FROM migration"
+    return str(database.read(lambda: database.execute(sql).fetchone())[0])
+
+
+def _show(found: dict[str, Any], every: bool) -> None:
+    facts = [(name, found[name]) for name in ("version", "migration", "catalogue")]
+    print_table(("WHAT", "IS"), facts, "")
+    click.echo()
+    rows = [(one["node"], one["epoch"], "yes" if one["leads"] else "") for one in found["workers"]]
+    print_table(("NODE", "WORKER", "LEADS"), rows, "No worker lives: the gateway does not run on this database.")
+    click.echo()
+    ready = [one["provider"] for one in found["providers"] if one["configured"]]
+    click.echo(f"Providers with a key: {', '.join(ready) or 'none'}.")
+    missing = [one for one in found["providers"] if not one["configured"]]
+    if every:
+        print_table(("PROVIDER", "NEEDS"), [(one["provider"], one["needs"]) for one in missing], "None is without.")
+    else:
+        click.echo(f"Without: {len(missing)} (status --all tells what each needs).")
+    click.echo()
+    resting = [tuple(one.values()) for one in found["resting"]]
+    print_table(("PROVIDER", "RESTS FOR", "MODELS AND KEYS"), resting, "Nothing rests at the workers of this node.")
+    click.echo()
+    jobs = [tuple(one.values()) for one in found["jobs"]]
+    print_table(("JOB", "LAST RUN", "LAST SUCCESS", "ERROR"), jobs, "No job has run yet.")

@@ -1,0 +1,69 @@
+"""A backup is the database as of one moment, without secrets; only a proven one takes its place."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gateway.operator.installation import Installation
+
+pytestmark = pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+
+
+def test_what_was_backed_up_is_restored_and_the_database_of_before_is_kept(run, tmp_path: Path) -> None:
+    file = tmp_path / "backup.db"
+    shown = run("backup", str(file))
+    assert "GATEWAY_ENCRYPTION_KEY" in shown and "encryption-key-of-the-tests" not in shown
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "hash-secret-of-the-tests" not in file.read_bytes().decode("latin-1")
+    assert "is there already" in run("backup", str(file), status=1)
+    run("keys", "create", "--description", "Later")
+    assert "Later" in run("keys", "list")
+    proof = json.loads(run("restore", str(file), "--verify", "--json"))
+    assert proof == {"organizations": 1, "usage": 0, "restored": False, "kept": None}
+    assert "Later" in run("keys", "list")
+    before = epoch()
+    kept = json.loads(run("restore", str(file), "--json"))["kept"]
+    assert "Later" not in run("keys", "list") and epoch() > before
+    assert run("doctor").endswith("The books agree.")
+    with sqlite3.connect(kept) as connection:
+        assert connection.execute("SELECT count(*) FROM api_key").fetchone() == (2,)
+
+
+def test_what_is_no_sound_backup_is_refused_and_nothing_is_changed(run, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "text.db").write_text("no database" * 100)
+    assert "is no database" in run("restore", str(tmp_path / "text.db"), status=1)
+    sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE other (x)").connection.close()
+    assert "not a database of the gateway" in run("restore", str(tmp_path / "empty.db"), status=1)
+    file = tmp_path / "backup.db"
+    run("backup", str(file))
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE budget SET limit_nusd = limit_nusd + 5, settled_nusd = settled_nusd + 5")
+    assert "books of that backup differ" in run("restore", str(file), "--verify", status=1)
+    (fine := tmp_path / "fine.db").unlink(missing_ok=True)
+    run("backup", str(fine))
+    monkeypatch.setenv("GATEWAY_ENCRYPTION_KEY", "another-encryption-key")
+    assert "GATEWAY_ENCRYPTION_KEY is not the secret" in run("restore", str(fine), "--verify", status=1)
+    assert not list(tmp_path.glob("**/.*restore*"))
+
+
+def test_a_database_that_serves_is_not_replaced(run, tmp_path: Path) -> None:
+    file = tmp_path / "backup.db"
+    run("backup", str(file))
+    installation = Installation()
+    database = installation.database
+    sql = f"INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (9, 'n', {database.now_us() + 10**8}, 0)"
+    database.write(lambda: database.execute(sql))
+    assert "stop the gateway first" in run("restore", str(file), status=1)
+    assert "is whole" in run("restore", str(file), "--verify")
+    installation.close()
+
+
+def epoch() -> int:
+    installation = Installation()
+    try:
+        database = installation.database
+        return database.read(lambda: database.execute("SELECT epoch FROM control").fetchone()[0])
+    finally:
+        installation.close()

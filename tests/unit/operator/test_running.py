@@ -1,0 +1,106 @@
+"""The operator's command works on the installation that runs, and says which database that is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway import manage
+from gateway.errors import InvalidRequest
+from gateway.operator import running
+from gateway.settings import ROOT
+
+CLEAN = ("DATABASE_URL", "DATABASE_URL_FILE", "GATEWAY_DATA_DIR", "GATEWAY_CONFIG", "GATEWAY_ENV")
+
+
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A /proc without processes, and a command that names no installation."""
+    folder = tmp_path / "proc"
+    folder.mkdir()
+    for name in CLEAN:
+        monkeypatch.setenv(name, "")  # so that what the command sets is undone
+        monkeypatch.delenv(name)
+    find = running.find_gateways
+    monkeypatch.setattr(running, "find_gateways", lambda: find(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def start(proc: Path, pid: int, place: Path, code: Path = ROOT, **environment: str) -> None:
+    folder = proc / str(pid)
+    folder.mkdir()
+    words = [
+        sys.executable,
+        "-m",
+        "gateway.server.launch",
+        "-c",
+        "gunicorn.conf.py",
+        "--pythonpath",
+        str(code),
+        "wsgi:app",
+    ]
+    (folder / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
+    (folder / "environ").write_bytes(b"\0".join(f"{k}={v}".encode() for k, v in environment.items()) + b"\0")
+    (folder / "cwd").symlink_to(place)
+
+
+def test_the_gateway_that_runs_is_found_with_its_folder(proc: Path, tmp_path: Path) -> None:
+    start(proc, 7, tmp_path / "elsewhere", GATEWAY_ENV="test", GATEWAY_API_KEY_HASH_SECRET_FILE="secrets/hash")
+    start(proc, 8, tmp_path / "other", code=tmp_path)  # of another checkout
+    running.adopt()
+    assert os.environ["GATEWAY_DATA_DIR"] == str(tmp_path / "elsewhere" / "data")
+    assert os.environ["GATEWAY_API_KEY_HASH_SECRET_FILE"] == str(tmp_path / "elsewhere" / "secrets" / "hash")
+    os.environ.pop("GATEWAY_API_KEY_HASH_SECRET_FILE")
+
+
+def test_a_choice_of_the_caller_counts_before_what_runs(proc: Path, tmp_path: Path, monkeypatch) -> None:
+    start(proc, 7, tmp_path, DATABASE_URL="sqlite:///other.db")
+    monkeypatch.setenv("GATEWAY_DATA_DIR", "mine")
+    running.adopt()
+    assert os.environ["GATEWAY_DATA_DIR"] == "mine" and "DATABASE_URL" not in os.environ
+
+
+def test_of_several_that_run_one_must_be_chosen(proc: Path, tmp_path: Path) -> None:
+    start(proc, 7, tmp_path / "one")
+    start(proc, 9, tmp_path / "one")  # a second master of the same
+    start(proc, 8, tmp_path / "two")
+    with pytest.raises(InvalidRequest, match="Several gateways run.*one/data.*two/data"):
+        running.adopt()
+
+
+def test_nothing_is_told_of_passwords(tmp_path: Path) -> None:
+    found = running.absolute({"DATABASE_URL": "sqlite:///a/b.db"}, tmp_path)
+    assert found["DATABASE_URL"] == f"sqlite:///{tmp_path}/a/b.db"
+    chosen = type("Chosen", (), {"scheme": "postgresql", "url": "postgresql://me:secret@db/x"})
+    assert "secret" not in running.describe(chosen)  # type: ignore[arg-type]
+
+
+def test_the_command_says_its_database_on_standard_error_but_not_beside_json(tmp_path: Path) -> None:
+    environment = {**os.environ, "GATEWAY_DATA_DIR": str(tmp_path / "data"), "GATEWAY_ENV": "test"}
+    environment.pop("DATABASE_URL", None)
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        words = [
+            sys.executable,
+            "-c",
+            "import sys; from gateway.manage import command; sys.exit(command())",
+            *arguments,
+        ]
+        return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+
+    told = f"Database: {tmp_path}/data/gateway.db"
+    assert call("seed").returncode == 1  # not migrated
+    assert call("migrate").stderr.startswith(told)
+    listed = call("keys", "list", "--json")
+    assert (listed.returncode, listed.stderr, json.loads(listed.stdout)) == (0, "", [])
+
+
+def test_the_script_is_there_for_everybody() -> None:
+    script = ROOT / "manage"
+    assert os.access(script, os.X_OK) and script.read_text().startswith("#!/bin/sh")
+    assert 'llmgateway-manage = "gateway.manage:command"' in (ROOT / "pyproject.toml").read_text()
+    assert callable(manage.command)

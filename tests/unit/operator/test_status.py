@@ -1,0 +1,84 @@
+"""What the operator's command tells of the installation."""
+
+import json
+import os
+
+import pytest
+from support.usage import insert_rows, usage_row
+
+from gateway.accounts.keys import list_keys
+from gateway.clock import DAY_US
+from gateway.metering.usage_table import raw_id
+from gateway.operator.installation import Installation
+
+
+@pytest.fixture
+def installation(run):
+    made = Installation()
+    yield made
+    made.close()
+
+
+def test_status_tells_workers_providers_and_what_rests(run, installation, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret-of-the-tests")
+    shown = run("status", status=1)
+    assert "No worker lives" in shown and "openai" in shown and "sk-secret" not in shown
+    database = installation.database
+    end = f"{database.moment_sql()} + 60000000"
+    for epoch, node in ((1001, "north"), (1002, "north"), (1003, "south")):
+        sql = f"INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (?, ?, {end}, 0)"
+        database.write(lambda sql=sql, row=(epoch, node): database.execute(sql, row))
+    database.write(
+        lambda: database.execute(
+            f"INSERT INTO leader (name, worker, epoch, expires_at) VALUES ('jobs', 1002, 1, {end})"
+        )
+    )
+    folder = tmp_path / "data" / "metrics"
+    folder.mkdir(parents=True)
+    gauges = {"gauges": [["cooldowns", ["openai", "limited"], 2.0], ["in_flight", [], 1.0]]}
+    (folder / f"1-{os.getpid()}.json").write_text(json.dumps(gauges))
+    run("jobs", "run", "rollups")
+    found = json.loads(run("status", "--json"))
+    assert found["nodes"] == {"north": 2, "south": 1}
+    assert [one["epoch"] for one in found["workers"] if one["leads"]] == [1002]
+    assert found["resting"] == [{"provider": "openai", "reason": "limited", "count": 2}]
+    assert found["version"] and found["migration"].startswith("00") and found["catalogue"]
+    assert [job["error"] for job in found["jobs"] if job["job"] == "rollups"] == [None]
+    without = {one["provider"]: one["needs"] for one in found["providers"] if not one["configured"]}
+    assert "openai" not in without and "ANTHROPIC_API_KEY" in without["anthropic"]
+    assert "ANTHROPIC_API_KEY" in run("status", "--all")
+
+
+def test_spend_is_told_by_day_project_key_and_model(run, installation) -> None:
+    (key,) = list_keys(installation.database)
+    now_us = installation.database.now_us()
+    mine = {"project": raw_id(key.project_id), "api_key": raw_id(key.id), "served": "gpt-4o-mini", "provider": "openai"}
+    rows = [usage_row(now_us - n * DAY_US, cost_nusd=n * 10**9, posted_at=now_us - 1, **mine) for n in (1, 2, 3)]
+    insert_rows(installation.database, *rows, usage_row(now_us, cost_nusd=7, project=bytes(15) + b"x"))
+    days = json.loads(run("spend", "--json"))
+    assert [day["cost_usd"].rstrip("0").rstrip(".") for day in days] == ["3", "2", "1"]
+    for by, ident in (("project", key.project_id), ("key", key.id), ("model", "openai/gpt-4o-mini")):
+        (line,) = json.loads(run("spend", "--by", by, "--json"))
+        assert line[by] == ident and line["requests"] == 3 and float(line["cost_usd"]) == 6
+    header, line = run("spend", "--by", "key", "--csv").splitlines()
+    assert header.startswith("key,name,requests,") and line.startswith(f"{key.id},First key,3,")
+    assert "Nothing was spent" in run("spend", "--from", "2020-01-01", "--to", "2020-01-02")
+    assert "error: There is no project" in run("spend", "--project", "proj_none", status=1)
+
+
+LISTINGS = ("keys", "organizations", "projects", "members", "teams", "discounts", "alerts", "jobs", "audit")
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_every_listing_is_json_on_demand(run) -> None:
+    for name in LISTINGS:
+        found = json.loads(run(name, "list", "--json"))
+        assert isinstance(found, list) and all(isinstance(one, dict) for one in found), name
+    organization = json.loads(run("organizations", "list", "--json"))[0]["id"]
+    for words in (("rules", "list"), ("provider-keys", "list"), ("custom-providers", "list")):
+        assert json.loads(run(*words, organization, "--json")) == []
+    for words in (("credits", "balance"), ("credits", "history"), ("limits", "show"), ("rates", "show")):
+        assert isinstance(json.loads(run(*words, "--json")), list)
+    assert isinstance(json.loads(run("rollups", "status", "--json")), list)
+    period = ("--from", "2026-01-01", "--to", "2026-02-01")
+    assert json.loads(run("re-rate", *period, "--json")) == []
