@@ -127,7 +127,7 @@ def check_searches(parts: list[dict[str, Any]], search: str) -> None:
     assert search or (not ran and not results)
     assert {part["toolName"] for part in (*ran, *results)} <= {search}
     asked = [part["toolCallId"] for part in ran]
-    assert len(set(asked)) == len(asked) and sorted(asked) >= sorted({part["toolCallId"] for part in results})
+    assert len(set(asked)) == len(asked) and set(asked) >= {part["toolCallId"] for part in results}
     sources = [part["id"] for part in parts if part["type"] == "source"]
     assert len(set(sources)) == len(sources)
     kinds = [part["type"] for part in parts]
