@@ -59,7 +59,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
             outbound = payload_log.keep(inbound, inbound.payload, outbound, errors)
         body = outbound.body
         if isinstance(body, bytes):
-            end(inbound, outbound.status, started, failure)
+            end(inbound, outbound.status, started, failure or outbound.failure)
         else:
             outbound.body = EndedBody(body, partial(end.of_stream, inbound, outbound.status, started))
         return outbound

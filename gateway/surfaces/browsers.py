@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 Headers = list[tuple[str, str]]
 
 KEY_ROUTES = ("/v1/", "/v3/ai/", "/v4/ai/")
+TOOLS = "/mcp"
 ANY = "*"
 VARY = ("Vary", "Origin")
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -47,7 +48,7 @@ class Browsers:
 
 def takes_keys(path: str) -> bool:
     """Whether API keys are what a path is called with."""
-    return path.startswith(KEY_ROUTES)
+    return path.startswith(KEY_ROUTES) or path == TOOLS
 
 
 def is_preflight(method: str, headers: Mapping[str, str]) -> bool:

@@ -68,11 +68,13 @@ class Inbound(Struct, eq=False):
 
 
 class Outbound(Struct, eq=False):
-    """An answer: all of its bytes, or an iterator whose items are sent one by one (its close() is always called)."""
+    """An answer: all of its bytes, or an iterator whose items are sent one by one (its close() is always called).
+    `failure` is an error that it tells within a good status, so that the request counts as refused or failed."""
 
     status: int
     headers: list[tuple[str, str]]
     body: bytes | Iterator[bytes] = b""
+    failure: GatewayError | None = None
 
 
 Handler = Callable[["Services", Inbound], Outbound]

@@ -1,8 +1,9 @@
-"""Images that callers send: by their first bytes, never by their name."""
+"""Images that callers send, by their first bytes and never by their name; and the model that makes them unasked."""
 
 from base64 import b64decode
 from binascii import Error as NotBase64
 
+from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.files import StoredFile
 from gateway.neutral.images import Picture
@@ -12,6 +13,19 @@ from gateway.threads import compute
 MOST_BYTES, FETCH_S = 50 << 20, 30.0
 LARGE = 1 << 16
 HEAD = 16
+AUTO, SANDBOX_MODEL = "auto", "sandbox/sandbox-image"
+
+
+def model_of(services: Services, caller: Caller, asked: str) -> str:
+    """The model `asked`; for "auto" and "" the configured one where it can be reached, else the sandbox's."""
+    if asked not in ("", AUTO):
+        return asked
+    chosen = services.settings.media.image_model
+    model = services.routing.catalogue.current().models.get(chosen.rpartition("/")[2])
+    usable = services.routing.credentials.usable(caller)
+    if model is not None and any(usable(mapping) for mapping in model.mappings):
+        return chosen
+    return SANDBOX_MODEL if services.settings.catalogue.sandbox else chosen
 
 
 def look_at(file: StoredFile, param: str) -> Picture:

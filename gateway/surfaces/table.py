@@ -8,6 +8,7 @@ from gateway.surfaces.aisdk import routes as aisdk
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.http import ErrorFormat, Operation, Surface
 from gateway.surfaces.management import table as management
+from gateway.surfaces.mcp import routes as mcp
 from gateway.surfaces.openai import chat
 from gateway.surfaces.openai import table as openai
 from gateway.surfaces.replies import OPENAI
@@ -20,6 +21,7 @@ SURFACES: tuple[Surface, ...] = (
     messages.SURFACE,
     responses.SURFACE,
     aisdk.surface(chat.read_here),
+    mcp.surface(chat.read_here),
     management.SURFACE,
     console.SURFACE,
     openapi.surface(lambda: described()),

@@ -12,7 +12,7 @@ import pytest
 from fakes.mint import Mint
 from support.gateways import LocalGateway, local_gateway
 from support.shared import Share, usage_of
-from support.spending import BODIES, FORMS, TOKEN_NUSD, Told, at_once, pay, sent_to, write_mint
+from support.spending import BODIES, FORMS, TOKEN_NUSD, TOOLS, Told, at_once, pay, sent_to, write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
@@ -99,6 +99,15 @@ def send(gateway: LocalGateway, operation: Any) -> httpx.Response:
         return http.post(gateway.address + path, headers=headers, **sent_to(path, "Hello"))
 
 
+def refusal(answer: httpx.Response, path: str) -> tuple[int, str]:
+    """Status and code; of a tool those that its result tells."""
+    if path != TOOLS:
+        return answer.status_code, answer.json()["error"]["code"]
+    assert answer.status_code == 200 and answer.json()["result"]["isError"]
+    status, code = answer.json()["result"]["content"][0]["text"].split(":")[0].split()
+    return int(status), code
+
+
 # Every paid route.
 
 
@@ -108,17 +117,18 @@ def test_a_paid_route_refuses_an_exhausted_key(share: Share, mint: Mint, lane: s
     gateway = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url) | lanes, name=lane)
     limit(gateway, 0)
     refused = send(gateway, operation)
-    assert refused.status_code == 402 and refused.json()["error"]["code"] == "key_limit_reached"
+    assert refusal(refused, operation.path) == (402, "key_limit_reached")
     assert mint.calls == [] and spent(gateway) == 0
     limit(gateway, 1000)
-    assert send(gateway, operation).status_code == 200
+    good = send(gateway, operation)
+    assert good.status_code == 200 and '"isError":true' not in good.text
 
 
 @pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
 def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: Mint, operation) -> None:
     set_credits(gateway, 0)
     refused = send(gateway, operation)
-    assert refused.status_code == 402 and refused.json()["error"]["code"] == "insufficient_credits"
+    assert refusal(refused, operation.path) == (402, "insufficient_credits")
     assert mint.calls == []
 
 

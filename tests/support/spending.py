@@ -84,6 +84,7 @@ def write_mint(folder: Path, address: str, most: int = 100_000) -> dict[str, str
 
 
 Json = dict[str, Any]
+TOOLS = "/mcp"  # where a refusal is told by the result of a tool
 PICTURE = "data:image/png;base64," + b64encode(png(1, 1, "")).decode()
 
 
@@ -118,6 +119,12 @@ BODIES: dict[str, Callable[[str], Json]] = {
         "questions": {"a": {"type": "noul", "instructions": "Is it?"}},
     },
     "/v1/responses/compact": lambda text: {"input": text},
+    TOOLS: lambda text: {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "chat", "arguments": {"model": "mint/coin", "messages": _talk(text), "max_tokens": 100}},
+    },
     "/v1/ai/language-model": _prompt,
     "/v3/ai/language-model": _prompt,
     "/v4/ai/language-model": _prompt,

@@ -23,7 +23,6 @@ from gateway.surfaces.validation_errors import explain, invalid
 from gateway.threads import Job
 
 ID_PREFIX = "img-"
-AUTO, SANDBOX_MODEL = "auto", "sandbox/sandbox-image"
 OLD_QUALITIES = {"standard": "medium", "hd": "high"}
 MOST_PICTURES = 16
 LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 1, field_bytes=128 << 10, file_bytes=pictures.MOST_BYTES)
@@ -37,7 +36,7 @@ class ImagesBody(Struct, kw_only=True, gc=False):
     """Every field that has an effect; all others are accepted and dropped."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
-    model: str = AUTO
+    model: str = pictures.AUTO
     n: Annotated[int, Meta(ge=1, le=10)] | None = None
     size: Word | None = None
     quality: Quality | None = None
@@ -157,19 +156,13 @@ def _request(
     )
     options = Options(routing=body.routing or "", service_tier=body.service_tier or "")
     size = sum(len(one.file) for one in found)
-    return kind(_model_of(services, context, body.model), needs, lambda: wanted, options, large=size >= caps.LARGE)
-
-
-def _model_of(services: Services, context: RequestContext, asked: str) -> str:
-    """The model that "auto" means: the configured one where it can be reached, else the sandbox's."""
-    if asked not in ("", AUTO):
-        return asked
-    chosen = services.settings.media.image_model
-    model = services.routing.catalogue.current().models.get(chosen.rpartition("/")[2])
-    usable = services.routing.credentials.usable(context.caller)
-    if model is not None and any(usable(mapping) for mapping in model.mappings):
-        return chosen
-    return SANDBOX_MODEL if services.settings.catalogue.sandbox else chosen
+    return kind(
+        pictures.model_of(services, context.caller, body.model),
+        needs,
+        lambda: wanted,
+        options,
+        large=size >= caps.LARGE,
+    )
 
 
 def _answer(services: Services, context: RequestContext, request: ImagesRequest, streamed: bool) -> Outbound:

@@ -120,7 +120,8 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
     try:
         said = orjson.loads(answer.data)
         inner = said.get("error") if isinstance(said, dict) else None
-        code = inner.get("code", "") if isinstance(inner, dict) else said.get("code", "")
+        inner = inner.get("data", inner) if isinstance(inner, dict) else said  # of JSON-RPC it stands in there
+        code = inner.get("code", "")
     except (orjson.JSONDecodeError, AttributeError):
         # A page tells no code.
         code = "permission_denied" if answer.status_code == 403 and operation.method == "GET" else ""

@@ -1,0 +1,65 @@
+"""Who may talk to `/mcp`, before any message is read: pages by their origin, versions, keys."""
+
+from urllib.parse import urlsplit
+
+from gateway.accounts.authentication import Caller
+from gateway.errors import Forbidden, GatewayError, Gone, InvalidRequest, Unauthenticated
+from gateway.services import Services
+from gateway.surfaces import auth
+from gateway.surfaces.http import Inbound
+
+PATH = "/mcp"
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+ANY = "*"
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+METADATA = "/.well-known/oauth-protected-resource/mcp"
+
+
+def check_origin(services: Services, inbound: Inbound) -> None:
+    """Forbidden for pages of origins that are not let in, and on loopback for pages under another name (DNS
+    rebinding). Programs send no origin and pass."""
+    origin = inbound.header("origin").rstrip("/").lower()
+    if not origin:
+        return
+    server, security = services.settings.server, services.settings.security
+    if server.host in LOOPBACK:
+        host = (urlsplit(f"//{inbound.header('host')}").hostname or "").lower()
+        named = {(urlsplit(server.public_url).hostname or "").lower(), *server.allowed_hosts} - {""}
+        if host not in LOOPBACK | named:
+            raise _foreign("The gateway listens here under its local names only; set GATEWAY_PUBLIC_URL to another.")
+    own = urlsplit(inbound.base_url)
+    allowed = {f"{own.scheme}://{own.netloc}", *security.trusted_origins, *security.cors_origins}
+    if ANY not in allowed and origin not in {one.rstrip("/").lower() for one in allowed}:
+        raise _foreign("Pages of this origin are not let in; the operator lists origins in security.cors_origins.")
+
+
+def _foreign(message: str) -> Forbidden:
+    return Forbidden(message, code="origin_not_allowed")
+
+
+def check_version(inbound: Inbound) -> None:
+    """InvalidRequest for a version that is not spoken here; without one it is an older client's."""
+    version = inbound.header("mcp-protocol-version")
+    if version and version not in VERSIONS:
+        raise InvalidRequest(
+            f"This version of the protocol is not supported; send one of {', '.join(VERSIONS)}.",
+            code="unsupported_protocol_version",
+        )
+
+
+def caller_of(services: Services, inbound: Inbound) -> Caller:
+    """The caller behind the key. Unauthenticated with the challenge that leads clients on, Forbidden for a key whose
+    project or organization is closed."""
+    try:
+        return auth.caller_of(services, inbound)
+    except Unauthenticated as error:
+        known = 'error="invalid_token", ' if auth.token_of(inbound) else ""
+        challenge = f'Bearer {known}resource_metadata="{inbound.base_url}{METADATA}"'
+        error.headers = (*error.headers, ("WWW-Authenticate", challenge))
+        raise
+    except Gone as error:
+        raise _closed(error) from None
+
+
+def _closed(error: GatewayError) -> Forbidden:
+    return Forbidden(error.message, code=error.code)

@@ -1,0 +1,42 @@
+"""What tools are given, and what they give: content blocks, structured content, and errors that a model can read."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.accounts.authentication import Caller
+from gateway.errors import GatewayError
+from gateway.services import Services
+from gateway.surfaces.http import Inbound
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call of a tool: whose, and the request that it came with."""
+
+    services: Services
+    inbound: Inbound
+    caller: Caller
+
+
+def text_of(text: str) -> Json:
+    """A content block."""
+    return {"type": "text", "text": text}
+
+
+def blocks(*content: Json) -> Json:
+    """A result of content blocks."""
+    return {"content": list(content)}
+
+
+def structured(value: Json, *content: Json) -> Json:
+    """A result that programs read; without `content` its text says the same."""
+    return {"content": list(content) or [text_of(orjson.dumps(value).decode())], "structuredContent": value}
+
+
+def failed(error: GatewayError) -> Json:
+    """A call that was refused or failed: its status, stable code and what to do."""
+    return {"content": [text_of(f"{error.status} {error.code}: {error.message}")], "isError": True}

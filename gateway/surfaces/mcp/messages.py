@@ -1,0 +1,135 @@
+"""JSON-RPC 2.0 as the protocol uses it: one message a request, and errors as its bodies."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
+from gateway.settings import LimitSettings
+from gateway.surfaces import caps
+from gateway.surfaces.http import ErrorFormat
+from gateway.surfaces.validation_errors import unreadable
+
+Json = dict[str, Any]
+PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
+REFUSED, NOT_LET_IN = -32000, -32001
+MOST_BYTES = 4 << 20
+MOST_ID = 256  # characters of an id that is given back
+# Codes whose number is another than their kind's.
+OF_CODES = {
+    "invalid_json": PARSE_ERROR,
+    "invalid_message": INVALID_REQUEST,
+    "request_too_complex": INVALID_REQUEST,
+    "unsupported_protocol_version": INVALID_REQUEST,
+    "origin_not_allowed": REFUSED,
+}
+OF_KINDS = {"unauthenticated": NOT_LET_IN, "forbidden": NOT_LET_IN, "gone": NOT_LET_IN}
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCall:
+    """A request that is to be answered under its `ident`."""
+
+    ident: str | int
+    method: str
+    params: Json
+
+
+class Fault(Exception):
+    """What the protocol itself answers to a call: a number and what is wrong."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number, self.message = number, message
+
+
+def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
+    """The call that a body is; None for what wants no answer (a notification, an answer of the client's).
+
+    RequestTooLarge; InvalidRequest `invalid_json`, `request_too_complex`, `invalid_message`.
+    """
+    if len(raw) > MOST_BYTES:
+        raise RequestTooLarge(f"A message may have at most {MOST_BYTES >> 20} MiB.")
+    try:
+        message = caps.read(limits, raw, msgspec.json.decode, raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise unreadable(error) from None
+    if isinstance(message, list):
+        raise _broken("Send one message a request; batches are not part of this protocol.")
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        raise _broken('A message is an object with "jsonrpc": "2.0".')
+    method, ident = message.get("method"), message.get("id")
+    if method is None and ("result" in message or "error" in message):
+        return None
+    if not isinstance(method, str):
+        raise _broken("A message has a method, or is an answer.")
+    if "id" not in message:
+        return None
+    if not (isinstance(ident, str) and len(ident) <= MOST_ID or type(ident) is int and abs(ident) < 1 << 63):
+        raise _broken(f"The id of a request is a number or a text of at most {MOST_ID} characters.")
+    params = message.get("params", {})
+    if not isinstance(params, dict):
+        raise _broken("The params of a message are an object.")
+    return MethodCall(ident, method, params)
+
+
+def _broken(why: str) -> InvalidRequest:
+    return InvalidRequest(why, code="invalid_message")
+
+
+def result_of(call: MethodCall, result: Json) -> Json:
+    return {"jsonrpc": "2.0", "id": call.ident, "result": result}
+
+
+def fault_of(call: MethodCall, fault: Fault) -> Json:
+    return _error(call.ident, fault.number, fault.message)
+
+
+def refusal_of(call: MethodCall, error: GatewayError) -> Json:
+    """The body of a call that is refused as a whole."""
+    return _error(call.ident, _number_of(error), error.message, error.code)
+
+
+def _error(ident: str | int | None, number: int, message: str, code: str = "") -> Json:
+    error: Json = {"code": number, "message": message}
+    if code:
+        error["data"] = {"code": code}
+    return {"jsonrpc": "2.0", "id": ident, "error": error}
+
+
+def _number_of(error: GatewayError) -> int:
+    return OF_CODES.get(error.code) or OF_KINDS.get(error.kind, REFUSED)
+
+
+def answering(call: MethodCall) -> ErrorFormat:
+    """The format of an error that is the answer to `call`."""
+    return ErrorFormat(ERRORS.name, lambda error, _: refusal_of(call, error), ERRORS.schema)
+
+
+def error_body(error: GatewayError, request_id: str) -> Json:
+    """An error that is no answer to any message."""
+    return _error(None, _number_of(error), error.message, error.code)
+
+
+ERRORS = ErrorFormat(
+    "mcp",
+    error_body,
+    {
+        "type": "object",
+        "required": ["jsonrpc", "id", "error"],
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["string", "integer", "null"]},
+            "error": {
+                "type": "object",
+                "required": ["code", "message"],
+                "properties": {
+                    "code": {"type": "integer"},
+                    "message": {"type": "string"},
+                    "data": {"type": "object"},
+                },
+            },
+        },
+    },
+)

@@ -1,0 +1,74 @@
+"""Images that the operator keeps: files in the folder of UPLOAD_DIR, and nowhere else."""
+
+import os
+import re
+from base64 import b64decode
+from binascii import Error as NotBase64
+
+from gateway.errors import InvalidRequest
+from gateway.neutral.parts import Media
+from gateway.surfaces.mcp.answers import Asked
+
+ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
+KNOWN = frozenset(("png", "jpeg", "jpg", "webp", "gif"))
+STEM, MOST_TRIES = "alt-image", 1000
+BAD = re.compile(r"[/\\\x00-\x1f\x7f]|^[A-Za-z]:|^\.")
+MOST_BYTES = 200  # of a name; file systems take 255
+
+
+def check_name(name: str) -> str:
+    """The name as it is. InvalidRequest for what is no bare name of a file."""
+    if BAD.search(name) or len(name.encode("utf-8", "replace")) > MOST_BYTES or name != name.strip():
+        raise InvalidRequest(
+            "The filename must be a bare name, without folders, drives or a leading dot.", param="filename"
+        )
+    return name
+
+
+def save(asked: Asked, name: str, images: list[Media]) -> str:
+    """Keep the images under `name` ("" = one that tells the time); what was done with them, "" where nothing is kept:
+    no folder is named, or the organization wants nothing kept."""
+    folder, caller = asked.services.settings.media.upload_dir, asked.caller
+    private = any(level.policy is not None and level.policy.zero_data_retention for level in caller.rules)
+    if not folder or private or not images:
+        return ""
+    stem, dot, ending = name.rpartition(".")
+    if not dot or ending.lower() not in KNOWN:
+        stem, ending = name, ""
+    stem = stem or f"{STEM}-{asked.services.clock.now_us() // 1000}"
+    try:
+        saved = asked.services.background.threads.run(_write_all, folder, stem, ending, images)
+    except (OSError, NotBase64, ValueError):
+        return "The image could not be saved on the server."
+    return "Saved: " + ", ".join(os.path.join(folder, one) for one in saved)
+
+
+def _write_all(folder: str, stem: str, ending: str, images: list[Media]) -> list[str]:
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    room = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return [
+            _write(
+                room,
+                stem if len(images) == 1 else f"{stem}-{number}",
+                ending or ENDINGS.get(image.media_type, "png"),
+                b64decode(image.data),
+            )
+            for number, image in enumerate(images, 1)
+        ]
+    finally:
+        os.close(room)
+
+
+def _write(room: int, stem: str, ending: str, data: bytes) -> str:
+    """A new file below the open folder; what lies there already, a link too, is never followed nor overwritten."""
+    for number in range(MOST_TRIES):
+        name = f"{stem}.{ending}" if not number else f"{stem}-{number + 1}.{ending}"
+        try:
+            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=room)
+        except FileExistsError:
+            continue
+        with os.fdopen(file, "wb") as opened:
+            opened.write(data)
+        return name
+    raise FileExistsError(stem)

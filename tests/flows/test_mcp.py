@@ -1,0 +1,388 @@
+"""`/mcp` through the whole gateway: the order of its HTTP answers, and every tool with the official client."""
+
+import asyncio
+import json
+import os
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from support.gateways import LocalGateway, local_gateway
+from support.shared import Share, usage_of
+
+from gateway import errors
+from gateway.accounts.keys import Draft, create
+from gateway.accounts.members import list_members
+from gateway.limits.budgets import Limits
+from gateway.limits.rates import RateLimits
+from gateway.reports.usage import Reports
+from gateway.settings import Settings
+
+Json = dict[str, Any]
+MODEL = "openai/gpt-4o-mini"
+BOTH = "application/json, text/event-stream"
+TOOLS = [
+    "get-account",
+    "get-usage",
+    "get-usage-breakdown",
+    "chat",
+    "generate-image",
+    "generate-alt-image",
+    "list-models",
+    "list-image-models",
+]
+TALK = [{"role": "user", "content": "Hello"}]
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+class Visitor:
+    """One who speaks plain HTTP with `/mcp`."""
+
+    def __init__(self, gateway: LocalGateway) -> None:
+        self.url, self._key = f"{gateway.address}/mcp", gateway.key
+
+    def send(self, method: str = "POST", body: Any = PING, key: str | None = None, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        token = self._key if key is None else key
+        told = {"Accept": BOTH, "Content-Type": "application/json"}
+        told |= {"Authorization": f"Bearer {token}"} if token else {}
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        with httpx.Client(trust_env=False, timeout=20) as http:
+            return http.request(method, self.url, headers=told | named, content=content if method == "POST" else b"")
+
+    def ask(self, method: str, **params: Any) -> Json:
+        answer = self.send(body={"jsonrpc": "2.0", "id": "a", "method": method, "params": params})
+        assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
+        body: Json = answer.json()
+        assert body["id"] == "a" and body["jsonrpc"] == "2.0"
+        return body
+
+    def call(self, tool: str, **arguments: Any) -> Json:
+        result: Json = self.ask("tools/call", name=tool, arguments=arguments)["result"]
+        return result
+
+
+@pytest.fixture
+def visitor(gateway: LocalGateway) -> Visitor:
+    return Visitor(gateway)
+
+
+def refusal(answer: httpx.Response) -> tuple[int, int]:
+    """Status and number of the JSON-RPC error."""
+    body = answer.json()
+    assert body["jsonrpc"] == "2.0" and body["id"] is None and body["error"]["message"]
+    return answer.status_code, body["error"]["code"]
+
+
+# The HTTP table, in its order.
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_information_is_public(visitor: Visitor, method: str) -> None:
+    answer = visitor.send(method, key="", Accept="application/json")
+    assert answer.status_code == 200
+    assert "no-store" in answer.headers["cache-control"] and "Accept, Origin" in answer.headers["vary"]
+    if method == "GET":
+        told = answer.json()
+        assert told["endpoint"] == visitor.url and told["protocolVersion"] == "2025-11-25"
+        assert told["capabilities"] == {"tools": {}} and told["transport"] == "streamable-http"
+
+
+def test_each_wrong_thing_is_told_before_the_next(visitor: Visitor) -> None:
+    version, origin = {"MCP_Protocol_Version": "1999-01-01"}, {"Origin": "http://evil.example", "Host": "evil.example"}
+    batch = {"body": [PING]}
+    assert refusal(visitor.send(key="", **batch, **version, **origin)) == (403, -32000)
+    assert refusal(visitor.send(key="", **batch, **version)) == (400, -32600)
+    assert refusal(visitor.send("GET", key="", **version, Accept="text/html")) == (400, -32600)
+    assert refusal(visitor.send(key="", **batch)) == (401, -32001)
+    assert refusal(visitor.send("DELETE", key="")) == (401, -32001)
+    assert refusal(visitor.send("DELETE")) == (405, -32000)
+    assert refusal(visitor.send(**batch, Content_Type="text/plain")) == (415, -32000)
+    assert refusal(visitor.send(**batch)) == (400, -32600)
+    assert refusal(visitor.send(body=b"{nonsense")) == (400, -32700)
+
+
+@pytest.mark.parametrize("method", ["DELETE", "PUT", "PATCH", "GET"])
+def test_there_are_no_streams_and_no_sessions(visitor: Visitor, method: str) -> None:
+    answer = visitor.send(method, Accept="text/event-stream")
+    assert refusal(answer) == (405, -32000) and answer.headers["allow"] == "POST"
+
+
+def test_the_challenge_leads_to_the_metadata(visitor: Visitor) -> None:
+    where = f'resource_metadata="{visitor.url.removesuffix("/mcp")}/.well-known/oauth-protected-resource/mcp"'
+    assert visitor.send(key="").headers["www-authenticate"] == f"Bearer {where}"
+    unknown = visitor.send(key="llmgtwy_" + "0" * 40)
+    assert unknown.headers["www-authenticate"] == f'Bearer error="invalid_token", {where}'
+    assert refusal(unknown) == (401, -32001)
+
+
+def test_a_key_in_its_own_header_is_taken(visitor: Visitor, gateway: LocalGateway) -> None:
+    assert visitor.send(key="", x_api_key=gateway.key).json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_a_message_has_a_size(visitor: Visitor) -> None:
+    assert refusal(visitor.send(body=b'"' + b"x" * (4 << 20) + b'"')) == (413, -32000)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "method": "notifications/of-tomorrow", "params": {}},
+        {"jsonrpc": "2.0", "id": 3, "result": {}},
+    ],
+)
+def test_what_wants_no_answer_gets_none(visitor: Visitor, body: Json) -> None:
+    answer = visitor.send(body=body)
+    assert answer.status_code == 202 and answer.content == b"" and "mcp-session-id" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        7,
+        {},
+        {"jsonrpc": "2.0", "id": 1},
+        {"jsonrpc": "1.0", "id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": None, "method": "ping"},
+        {"jsonrpc": "2.0", "id": {}, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []},
+    ],
+)
+def test_what_is_no_message_is_refused(visitor: Visitor, body: Any) -> None:
+    assert refusal(visitor.send(body=body)) == (400, -32600)
+
+
+def test_faults_of_a_call_are_told_under_its_id(visitor: Visitor) -> None:
+    assert visitor.ask("resources/list")["error"]["code"] == -32601
+    assert visitor.ask("tools/call", name="rm")["error"]["code"] == -32602
+    assert visitor.ask("tools/call")["error"]["code"] == -32602
+    assert visitor.ask("tools/call", name="chat", arguments=[])["error"]["code"] == -32602
+
+
+def test_only_a_client_that_takes_json_is_answered(visitor: Visitor) -> None:
+    assert visitor.send(Accept="*/*").status_code == 200
+    assert refusal(visitor.send(Accept="text/html")) == (406, -32000)
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
+def test_every_version_is_agreed_upon(visitor: Visitor, version: str) -> None:
+    result = visitor.ask("initialize", protocolVersion=version, capabilities={}, clientInfo={})["result"]
+    assert result["protocolVersion"] == version and result["serverInfo"]["name"] == "llmgateway"
+    assert visitor.send(MCP_Protocol_Version=version).status_code == 200
+
+
+def test_a_version_of_tomorrow_gets_the_newest(visitor: Visitor) -> None:
+    assert visitor.ask("initialize", protocolVersion="2026-07-28")["result"]["protocolVersion"] == "2025-11-25"
+
+
+def test_a_page_may_call_and_is_asked_first(visitor: Visitor) -> None:
+    origin = {"Origin": "http://localhost:6274"}
+    asked = visitor.send("OPTIONS", key="", Access_Control_Request_Method="POST", **origin)
+    assert asked.status_code == 204 and "POST" in asked.headers["access-control-allow-methods"]
+    assert visitor.send(**origin).headers["access-control-allow-origin"] == "*"
+
+
+def test_only_named_origins_are_let_in(share: Share) -> None:
+    named = share.gateway({"GATEWAY_SECURITY_CORS_ORIGINS": "https://app.example.com"}, name="origins")
+    visitor = Visitor(named)
+    assert visitor.send(Origin="https://app.example.com").status_code == 200
+    assert visitor.send(Origin=named.address).status_code == 200
+    assert refusal(visitor.send(Origin="https://evil.example.com")) == (403, -32000)
+
+
+# Tools, with the official client.
+
+
+async def _visit(gateway: LocalGateway, calls: list[tuple[str, Json]]) -> tuple[Any, Any, list[Any]]:
+    headers = {"Authorization": f"Bearer {gateway.key}", "x-source": "my-agent"}
+    async with (
+        httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+        streamable_http_client(f"{gateway.address}/mcp", http_client=http) as streams,
+        ClientSession(*streams[:2]) as session,
+    ):
+        begun = await session.initialize()
+        listed = await session.list_tools()
+        return begun, listed, [await session.call_tool(name, arguments) for name, arguments in calls]
+
+
+def visit(gateway: LocalGateway, *calls: tuple[str, Json]) -> tuple[Any, Any, list[Any]]:
+    """What the server said to the official client, which checks every answer against the schemas."""
+    return asyncio.run(_visit(gateway, list(calls)))
+
+
+def text(result: Json) -> str:
+    found: str = result["content"][0]["text"]
+    return found
+
+
+def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("Good day.", prompt=7, completion=3))
+    begun, listed, results = visit(
+        gateway,
+        ("get-account", {}),
+        ("get-usage", {}),
+        ("get-usage-breakdown", {"group_by": "model"}),
+        ("chat", {"model": MODEL, "messages": TALK}),
+        ("generate-image", {"prompt": "A lighthouse", "n": 2, "model": "sandbox/sandbox-image"}),
+        ("generate-alt-image", {"prompt": "A boat", "aspect_ratio": "16:9"}),
+        ("list-models", {"limit": 3}),
+        ("list-image-models", {}),
+    )
+    assert [tool.name for tool in listed.tools] == TOOLS
+    assert [bool(one.is_error) for one in results] == [False] * 8
+    account, usage, breakdown, chat, images, alt, models, makers = results
+    assert account.structured_content["role"] == "owner"
+    assert json.loads(account.content[0].text) == account.structured_content
+    assert usage.structured_content["granularity"] == "day" and breakdown.structured_content["groupBy"] == "model"
+    assert chat.content[0].text == "Good day.\n\n---\nTokens: 7 prompt, 3 completion, 10 total"
+    shown = [block for block in images.content if block.type == "image"]
+    assert len(shown) == 2 and b64decode(shown[0].data).startswith(b"\x89PNG")
+    assert [block.type for block in alt.content if block.type == "image"] == ["image"]
+    assert len(models.structured_content["models"]) == 3 and "showing 3 of" in models.content[0].text
+    default = makers.structured_content["default"]
+    assert default == "sandbox-image" and f"{default}** (default)" in makers.content[0].text
+    assert [row.source for row in usage_of(gateway)] == ["my-agent"] * 3
+
+
+def test_a_chat_costs_what_it_costs_elsewhere(gateway: LocalGateway, visitor: Visitor, upstream: FakeOpenAI) -> None:
+    upstream.script(*[Answer("Good day.", prompt=700, completion=300)] * 2)
+    visitor.call("chat", model=MODEL, messages=TALK, temperature=1, max_tokens=400)
+    body = {"model": MODEL, "messages": TALK, "temperature": 1, "max_tokens": 400}
+    headers = {"Authorization": f"Bearer {gateway.key}", "x-no-cache": "true"}
+    with httpx.Client(trust_env=False) as http:
+        assert http.post(f"{gateway.url}/chat/completions", json=body, headers=headers).status_code == 200
+    first, second = usage_of(gateway)
+    assert first.cost_nusd == second.cost_nusd > 0
+    assert upstream.calls[0].body == upstream.calls[1].body
+
+
+def test_a_refusal_by_a_limit_is_a_tool_error_and_calls_nobody(
+    gateway: LocalGateway, visitor: Visitor, upstream: FakeOpenAI
+) -> None:
+    own = gateway.services.accounts.authentication.caller(gateway.key)
+    gateway.services.billing.budgets.set_limits("key", own.key_id, Limits(total_nusd=0))
+    for tool, more in (("chat", {"model": MODEL, "messages": TALK}), ("generate-image", {"prompt": "A boat"})):
+        refused = visitor.call(tool, **more)
+        assert refused["isError"] and text(refused).startswith("402 key_limit_reached: ")
+    assert upstream.calls == [] and usage_of(gateway) == []
+    assert visitor.call("get-account")["structuredContent"]["apiKey"]["usageLimitUsd"] == 0
+    assert not visitor.call("get-usage").get("isError") and not visitor.call("list-models").get("isError")
+
+
+def test_a_failure_upstream_is_a_tool_error(visitor: Visitor, upstream: FakeOpenAI) -> None:
+    upstream.script(*[Answer(status=500)] * 10)
+    failed = visitor.call("chat", model=MODEL, messages=TALK)
+    assert failed["isError"] and text(failed)[:3].isdigit()
+    unknown = visitor.call("chat", model="no-such-model", messages=TALK)
+    assert unknown["isError"] and "model_not_found" in text(unknown)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "named"),
+    [
+        ("get-account", {"organization": "other"}, "organization"),
+        ("get-usage", {"project_id": "other"}, "project_id"),
+        ("get-usage", {"from": "2026-02-30"}, "from"),
+        ("get-usage", {"from": "2020-01-01"}, ""),
+        ("get-usage", {"granularity": "minute"}, "granularity"),
+        ("get-usage-breakdown", {}, "group_by"),
+        ("get-usage-breakdown", {"group_by": "model", "limit": 101}, "limit"),
+        ("get-usage-breakdown", {"group_by": "model", "offset": "1"}, "offset"),
+        ("chat", {"model": MODEL, "messages": []}, "messages"),
+        ("chat", {"model": MODEL, "messages": TALK, "temperature": 3}, "temperature"),
+        ("generate-image", {"prompt": "A boat", "n": 5}, "n"),
+        ("generate-alt-image", {"prompt": "A boat", "aspect_ratio": "2:1"}, "aspect_ratio"),
+        ("generate-alt-image", {"prompt": "A boat", "filename": "../../etc/passwd"}, "filename"),
+    ],
+)
+def test_wrong_arguments_are_a_tool_error(
+    gateway: LocalGateway, visitor: Visitor, upstream: FakeOpenAI, tool: str, arguments: Json, named: str
+) -> None:
+    refused = visitor.call(tool, **arguments)
+    assert refused["isError"] and text(refused).startswith("400 ") and named in text(refused)
+    assert upstream.calls == [] and usage_of(gateway) == []
+
+
+def test_other_tools_ignore_what_they_do_not_know(visitor: Visitor) -> None:
+    assert not visitor.call("chat", model=MODEL, messages=TALK, stream=True, colour="red").get("isError")
+    assert not visitor.call("list-image-models", colour="red", family=None).get("isError")
+
+
+def test_reports_are_an_error_and_no_zeros_when_the_store_is_away(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> None:
+        raise errors.Unavailable("secret words of a store")
+
+    monkeypatch.setattr(Reports, "get_usage", away)
+    refused = visitor.call("get-usage")
+    assert refused["isError"] and "structuredContent" not in refused
+    assert text(refused).startswith("503 service_unavailable: ") and "secret" not in text(refused)
+
+
+def test_a_customers_key_may_generate_but_not_read_the_account(gateway: LocalGateway) -> None:
+    services = gateway.services
+    stores = services.store.database, services.store.control
+    member = list_members(services.store.database, gateway.organization_id)[0]
+    draft = Draft(gateway.project_id, member.id, "Customer", "customer")
+    made = create(*stores, services.store.secrets.hash_keys, draft, actor="test")
+    customer = Visitor(gateway)
+    customer._key = made.token
+    refused = customer.call("get-account")
+    assert refused["isError"] and text(refused).startswith("403 permission_denied: ")
+    assert not customer.call("chat", model=MODEL, messages=TALK).get("isError")
+
+
+def test_models_are_listed_by_family(visitor: Visitor) -> None:
+    whole = visitor.call("list-models", limit=1000)["structuredContent"]["models"]
+    some = visitor.call("list-models", limit=1000, family="OpenAI")["structuredContent"]["models"]
+    assert 0 < len(some) < len(whole) and {one["family"].lower() for one in some} == {"openai"}
+    assert len(visitor.call("list-models")["structuredContent"]["models"]) == 20
+
+
+# What is the operator's.
+
+
+@pytest.fixture
+def saving(settings: Callable[..., Settings], tmp_path: Path) -> Iterator[tuple[Visitor, Path]]:
+    folder = tmp_path / "images"
+    with local_gateway(settings, UPLOAD_DIR=str(folder)) as running:
+        yield Visitor(running), folder
+
+
+def test_images_are_saved_in_the_folder_alone(saving: tuple[Visitor, Path], tmp_path: Path) -> None:
+    visitor, folder = saving
+    saved = visitor.call("generate-alt-image", prompt="A boat", filename="boat.png")
+    assert text(saved) == f"Saved: {folder / 'boat.png'}" and saved["content"][1]["type"] == "image"
+    assert (folder / "boat.png").read_bytes() == b64decode(saved["content"][1]["data"])
+    victim = tmp_path / "victim.png"
+    os.symlink(victim, folder / "link.png")
+    (folder / "taken.png").write_bytes(b"mine")
+    assert text(visitor.call("generate-alt-image", prompt="A boat", filename="link.png")).endswith("link-2.png")
+    assert text(visitor.call("generate-alt-image", prompt="A boat", filename="taken.png")).endswith("taken-2.png")
+    assert not victim.exists() and (folder / "taken.png").read_bytes() == b"mine"
+    for bad in ("../out.png", "a/b.png", "a\\b.png", "C:out.png", "..", ".hidden", "a\x00.png", "é" * 150):
+        assert visitor.call("generate-alt-image", prompt="A boat", filename=bad)["isError"]
+    assert text(visitor.call("generate-alt-image", prompt="A boat", filename="run.sh")).endswith("run.sh.png")
+    assert "alt-image-" in text(visitor.call("generate-alt-image", prompt="A boat"))
+    assert sorted(one.name for one in tmp_path.iterdir() if one.suffix == ".png") == []
+
+
+def test_the_rate_limit_of_the_account_holds(own_gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    services = own_gateway.services
+    RateLimits(services.store.database, services.store.control).set_limit("key", "*", "requests", 1)
+    visitor = Visitor(own_gateway)
+    body = {"jsonrpc": "2.0", "id": 9, "method": "tools/call"}
+    body["params"] = {"name": "chat", "arguments": {"model": MODEL, "messages": TALK}}
+    assert visitor.send(body=body).status_code == 200
+    limited = visitor.send(body=body)
+    assert limited.status_code == 429 and int(limited.headers["retry-after"]) > 0
+    assert limited.json()["id"] == 9 and limited.json()["error"]["code"] == -32000 and len(upstream.calls) == 1
