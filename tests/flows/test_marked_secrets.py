@@ -15,7 +15,7 @@ import redis
 import requests
 from fakes.openai import Answer, FakeOpenAI
 from support.gateways import GatewayProcess
-from support.spending import BODIES, STREAMED, say_in_headers
+from support.spending import BODIES, STREAMED, say_in_headers, with_model
 
 OWNER = "owner@localhost"
 CANARY = "a-label-that-is-no-secret"
@@ -154,7 +154,7 @@ class Walk:
 def bodies_of(text: str) -> list[tuple[str, dict[str, Any]]]:
     """A good body for each paid operation that chats, and one for its stream."""
     chats = [path for path in BODIES if "model" not in BODIES[path](text)]  # the others name a model of their own
-    plain = [(path, {**BODIES[path](text), "model": MODEL}) for path in chats]
+    plain = [(path, with_model(path, BODIES[path](text), MODEL)) for path in chats]
     streamed = [(path, {**body, "stream": True}) for path, body in plain if path in STREAMED]
     return plain + streamed
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fakes.mint import Mint
 from support.gateways import LocalGateway, local_gateway
-from support.spending import ALIKE, BODIES, STREAMED, TOOLS, say_in_headers, until, write_mint
+from support.spending import ALIKE, BODIES, STREAMED, say_in_headers, until, with_model, write_mint
 
 from gateway import settings as settings_module
 from gateway.accounts.members import list_members
@@ -54,8 +54,7 @@ def send(gateway: LocalGateway, path: str, words: str, label: str, **more: Any) 
     own = {"Authorization": f"Bearer {gateway.key}", "x-request-id": label} | JSON | more.pop("headers", {})
     body = {"model": "mint/coin"} | BODIES[path](words) | more
     headers = own | say_in_headers(path, body)
-    if path == TOOLS:
-        body["params"]["arguments"]["model"] = body["model"]
+    body = with_model(path, body, body["model"]) if "model" in more else body
     with httpx.Client(trust_env=False, timeout=20) as client:
         return client.post(gateway.address + path, content=json.dumps(body), headers=headers)
 

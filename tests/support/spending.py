@@ -137,6 +137,14 @@ STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/resp
 ALIKE = ("/v1/ai/language-model", "/v3/ai/language-model")
 
 
+def with_model(path: str, body: Json, model: str) -> Json:
+    """The body asking for another model."""
+    if path == TOOLS:
+        body["params"]["arguments"]["model"] = model
+        return body
+    return {**body, "model": model}
+
+
 def sent_to(path: str, text: str) -> Json:
     """What httpx takes as the body of a good request for a paid operation."""
     if path in FORMS:

@@ -47,7 +47,7 @@ class ChatArguments(Struct):
     model: Annotated[Text, Meta(description="A model id of list-models, provider/model, or auto.")]
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     stream: Annotated[bool, Meta(description="Has no effect: the answer comes whole.")] | None = None
 
 
