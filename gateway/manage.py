@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "status": ("status", "status", "Nodes, workers, versions, providers, what rests, jobs."),
     "backup": ("backup", "backup", "Copy the database into a file while the gateway runs."),
     "restore": ("backup", "restore", "Put a backup in the database's place, or only prove that it is one."),
+    "transfer": ("transfer", "transfer", "From SQLite to PostgreSQL, with the same totals."),
     "rollups": ("rollups", "rollups", "Sums of usage by hour and day, which statistics read."),
     "jobs": ("jobs", "jobs", "Recurring work: how it went, and doing it now."),
     "config": ("config", "config", "What is wrong with the configuration, and what it is."),

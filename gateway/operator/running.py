@@ -46,9 +46,11 @@ def adopt() -> None:
     own = settings.inherited()
     if any(own.get(name) for name in CHOICES):
         return
-    gateways = list({one.place: one for one in find_gateways()}.values())
+    gateways: list[RunningGateway] = []
+    for one in find_gateways():  # workers look like their master, which has the lowest number
+        gateways += [one] if one.place not in [known.place for known in gateways] else []
     if len(gateways) > 1:
-        places = ", ".join(sorted(one.environment[DATA] for one in gateways))
+        places = ", ".join(sorted(one.environment.get(DATA) or one.environment["GATEWAY_CONFIG"] for one in gateways))
         raise InvalidRequest(f"Several gateways run; choose one with {DATA}: {places}.")
     if gateways:
         settings.adopt(gateways[0].environment)

@@ -1,6 +1,7 @@
 """The files for operators are right where the tool that reads them is there to say so."""
 
 import configparser
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -71,3 +72,21 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit.write_text(text.replace("/opt/llmgateway/bin/llmgateway-manage", "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0 and "llmgateway.service" not in done.stderr, done.stderr
+
+
+def test_the_cluster_has_two_nodes_with_folders_of_their_own_behind_nginx() -> None:
+    composed = yaml.safe_load((ROOT / "deploy" / "compose.cluster.yaml").read_text())
+    services = composed["services"]
+    nodes = [services["gateway-1"], services["gateway-2"]]
+    assert len({node["volumes"][0] for node in nodes}) == len({node["hostname"] for node in nodes}) == 2
+    for node in nodes:
+        assert node["read_only"] and "env_file" in node and int(node["stop_grace_period"].rstrip("s")) > GRACE_S
+        assert node["environment"]["TRUSTED_PROXIES"] == composed["networks"]["inside"]["ipam"]["config"][0]["subnet"]
+    assert {"postgres", "redis", "nginx"} <= set(services)
+    assert {volume.split(":")[0] for node in nodes for volume in node["volumes"]} <= set(composed["volumes"])
+    # What the command of nginx makes of the example names both.
+    program = re.search(r"sed '([^']+)'", services["nginx"]["command"][2])
+    assert program is not None
+    edited = subprocess.run(["sed", program[1], ROOT / "deploy" / "nginx.conf"], capture_output=True, text=True).stdout
+    servers = re.findall(r"server (gateway-\d:4001) max_fails=2 fail_timeout=5s;", edited)
+    assert servers == ["gateway-1:4001", "gateway-2:4001"]

@@ -49,10 +49,13 @@ def start(proc: Path, pid: int, place: Path, code: Path = ROOT, **environment: s
 
 
 def test_the_gateway_that_runs_is_found_with_its_folder(proc: Path, tmp_path: Path) -> None:
-    start(proc, 7, tmp_path / "elsewhere", GATEWAY_ENV="test", GATEWAY_API_KEY_HASH_SECRET_FILE="secrets/hash")
+    environment = {"GATEWAY_ENV": "test", "GATEWAY_API_KEY_HASH_SECRET_FILE": "secrets/hash"}
+    start(proc, 7, tmp_path / "elsewhere", **environment)
+    start(proc, 9, tmp_path / "elsewhere", **environment)  # its worker
     start(proc, 8, tmp_path / "other", code=tmp_path)  # of another checkout
     running.adopt()
     assert os.environ["GATEWAY_DATA_DIR"] == str(tmp_path / "elsewhere" / "data")
+    assert running._found == ["of the gateway that runs as process 7"]
     assert os.environ["GATEWAY_API_KEY_HASH_SECRET_FILE"] == str(tmp_path / "elsewhere" / "secrets" / "hash")
     os.environ.pop("GATEWAY_API_KEY_HASH_SECRET_FILE")
 

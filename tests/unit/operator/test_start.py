@@ -69,3 +69,18 @@ def test_an_old_python_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: llmgateway needs Python 3.11") and "3.10.2" in done.stderr
+
+
+def test_the_start_names_the_providers_that_have_keys_and_how_to_add_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GATEWAY_ENV", "test")
+    monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
+    assert manage.run(["serve-info"]) == 0
+    assert "Providers: none has a key, the sandbox answers; to add one, set LLM_<ID>_API_KEY" in capsys.readouterr().out
+    monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("LLM_MISTRAL_API_KEY", "sk-secret")
+    assert manage.run(["serve-info"]) == 0
+    told = capsys.readouterr().out
+    (line,) = [line for line in told.splitlines() if line.startswith("Providers with a key: ")]
+    assert "openai" in line and "mistral" in line and "anthropic" not in line and "sk-secret" not in told

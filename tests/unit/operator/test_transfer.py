@@ -1,0 +1,40 @@
+"""An installation moves from SQLite to PostgreSQL with every row and the same totals."""
+
+import json
+
+import pytest
+from support.usage import insert_rows, usage_row
+
+from gateway.accounts.keys import list_keys
+from gateway.metering.usage_table import raw_id
+from gateway.operator.installation import Installation
+
+pytestmark = [pytest.mark.parametrize("run", ["sqlite"], indirect=True), pytest.mark.postgresql]
+
+
+def test_everything_is_on_postgresql_with_the_same_totals(run, postgresql_url, monkeypatch) -> None:
+    run("credits", "grant", "12.5")
+    run("keys", "create", "--description", "Mine")
+    run("teams", "create", json.loads(run("organizations", "list", "--json"))[0]["id"], "Builders")
+    installation = Installation()
+    (key, _) = list_keys(installation.database)
+    now_us, owner = installation.database.now_us(), raw_id(key.project_id)
+    rows = [usage_row(now_us - n * 10**6, posted_at=now_us - 1, project=owner, flags=n % 2) for n in range(1, 1202)]
+    insert_rows(installation.database, *rows)
+    installation.close()
+    shown = {name: run(name, "list", "--json") for name in ("keys", "projects", "teams", "members", "audit")}
+    spent = run("spend", "--by", "project", "--csv")
+    moved = json.loads(run("transfer", postgresql_url, "--json"))
+    assert moved["usage"] == 1201 and moved["rows"] > 1201
+    assert "already" in run("transfer", postgresql_url, status=1)
+    monkeypatch.setenv("DATABASE_URL", postgresql_url)
+    assert {name: run(name, "list", "--json") for name in shown} == shown
+    assert run("spend", "--by", "project", "--csv") == spent
+    assert run("doctor").endswith("The books agree.") and "none changed" in run("audit", "verify")
+    assert "That is for SQLite" in run("backup", "x.db", status=1)
+
+
+def test_secrets_must_be_named_first(run, postgresql_url, monkeypatch) -> None:
+    assert "postgresql://" in run("transfer", "sqlite:///other.db", status=1)
+    monkeypatch.delenv("GATEWAY_ENCRYPTION_KEY")
+    assert "GATEWAY_ENCRYPTION_KEY_FILE" in run("transfer", postgresql_url, status=1)
