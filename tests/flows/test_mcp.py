@@ -12,14 +12,14 @@ import httpx
 import httpx2
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from mcp import ClientSession
+from mcp import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from support.gateways import LocalGateway, local_gateway
 from support.shared import Share, usage_of
 
 from gateway import errors
 from gateway.accounts.keys import Draft, create
-from gateway.accounts.members import list_members
+from gateway.accounts.members import add_member, list_members
 from gateway.limits.budgets import Limits
 from gateway.limits.rates import RateLimits
 from gateway.reports.usage import Reports
@@ -252,6 +252,18 @@ def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, u
     assert [row.source for row in usage_of(gateway)] == ["my-agent"] * 3
 
 
+async def _discover(gateway: LocalGateway) -> list[str]:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {gateway.key}"}, trust_env=False) as http,
+        Client(streamable_http_client(f"{gateway.address}/mcp", http_client=http)) as client,
+    ):
+        return [tool.name for tool in (await client.list_tools()).tools]
+
+
+def test_a_client_of_the_next_revision_falls_back_by_itself(gateway: LocalGateway) -> None:
+    assert asyncio.run(_discover(gateway)) == TOOLS
+
+
 def test_a_chat_costs_what_it_costs_elsewhere(gateway: LocalGateway, visitor: Visitor, upstream: FakeOpenAI) -> None:
     upstream.script(*[Answer("Good day.", prompt=700, completion=300)] * 2)
     visitor.call("chat", model=MODEL, messages=TALK, temperature=1, max_tokens=400)
@@ -341,6 +353,26 @@ def test_a_customers_key_may_generate_but_not_read_the_account(gateway: LocalGat
     assert not customer.call("chat", model=MODEL, messages=TALK).get("isError")
 
 
+def test_a_developer_sees_what_their_own_keys_did(gateway: LocalGateway, visitor: Visitor) -> None:
+    services = gateway.services
+    stores = services.store.database, services.store.control
+    member = add_member(*stores, gateway.organization_id, "developer@localhost", "developer", actor="test")
+    draft = Draft(gateway.project_id, member.id, "Theirs")
+    made = create(*stores, services.store.secrets.hash_keys, draft, actor="test")
+    theirs = Visitor(gateway)
+    theirs._key = made.token
+    for one, times in ((visitor, 2), (theirs, 1)):
+        for number in range(times):
+            assert not one.call("chat", model=MODEL, messages=TALK, temperature=number).get("isError")
+    services.store.journal.flush(5)
+    services.billing.rollups.catch_up()
+    keys = theirs.call("get-usage-breakdown", group_by="api_key")["structuredContent"]
+    assert [row["id"] for row in keys["rows"]] == [made.info.id] and keys["scope"]["type"] == "member"
+    assert theirs.call("get-usage")["structuredContent"]["totals"]["requestCount"] == 1
+    assert theirs.call("get-account")["structuredContent"]["creditsBalanceUsd"] is None
+    assert visitor.call("get-usage")["structuredContent"]["totals"]["requestCount"] == 3
+
+
 def test_models_are_listed_by_family(visitor: Visitor) -> None:
     whole = visitor.call("list-models", limit=1000)["structuredContent"]["models"]
     some = visitor.call("list-models", limit=1000, family="OpenAI")["structuredContent"]["models"]
@@ -374,6 +406,13 @@ def test_images_are_saved_in_the_folder_alone(saving: tuple[Visitor, Path], tmp_
     assert text(visitor.call("generate-alt-image", prompt="A boat", filename="run.sh")).endswith("run.sh.png")
     assert "alt-image-" in text(visitor.call("generate-alt-image", prompt="A boat"))
     assert sorted(one.name for one in tmp_path.iterdir() if one.suffix == ".png") == []
+
+
+def test_another_gateway_for_generation_is_told_and_not_billed_here(share: Share, upstream: FakeOpenAI) -> None:
+    elsewhere = share.gateway({"MCP_GATEWAY_URL": "https://other.example.com"}, name="elsewhere")
+    refused = Visitor(elsewhere).call("chat", model=MODEL, messages=TALK)
+    assert refused["isError"] and "generation_elsewhere" in text(refused) and usage_of(elsewhere) == []
+    assert not Visitor(elsewhere).call("get-usage").get("isError")
 
 
 def test_the_rate_limit_of_the_account_holds(own_gateway: LocalGateway, upstream: FakeOpenAI) -> None:
