@@ -76,7 +76,7 @@ class Mint(FakeServer):
 
     def _paint(self, start: Any, raw: bytes) -> Iterator[bytes]:
         """One image, by JSON or by a form."""
-        text = json.loads(raw)["prompt"] if raw.startswith(b"{") else ""
+        text = json.loads(raw)["prompt"] if raw.startswith(b"{") else raw.decode("latin-1")
         words = _words(text)
         self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
         gevent.sleep(float(words.get("wait", 0)))
@@ -91,7 +91,8 @@ class Mint(FakeServer):
         body = json.loads(raw)
         end = environ["PATH_INFO"].rpartition("/")[2]
         if end in ("rerank", "moderations", "ocr", "systemone"):
-            return self._judge(start, end, str(body.get("documents") or body.get("document") or body))
+            asked = (body.get("documents") or [""])[0] or body.get("input") or body.get("state") or ""
+            return self._judge(start, end, asked or body.get("document", {}).get("image_url", ""))
         if environ["PATH_INFO"].endswith("/audio/speech"):
             return self._speak(start, body["input"])
         if "input" in body:

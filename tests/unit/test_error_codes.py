@@ -68,7 +68,8 @@ def given(node: ast.AST) -> Iterator[ast.expr]:
         case ast.Call(func=func, keywords=keywords) if ast.unparse(func) not in NO_ERRORS:
             yield from (keyword.value for keyword in keywords if keyword.arg == "code")
         case ast.FunctionDef(args=arguments):
-            names = [one.arg for one in arguments.args][-len(arguments.defaults) :] if arguments.defaults else []
+            placed = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+            names = placed[-len(arguments.defaults) :] if arguments.defaults else []
             yield from (value for name, value in zip(names, arguments.defaults, strict=True) if name == "code")
         case ast.Dict(keys=keys, values=values):
             pairs = zip(keys, values, strict=True)

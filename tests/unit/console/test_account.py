@@ -50,7 +50,7 @@ def test_the_page_shows_it_under_the_policy_of_all_pages() -> None:
         Inbound("POST", "/connect", {}),
         "factor_begin.html",
         "Second factor",
-        **{"secret": "S", "uri": URI, "csrf": "c", "code": Markup(draw_code(URI))},
+        **{"secret": "S", "uri": URI, "csrf": "c", "drawing": Markup(draw_code(URI))},
     )
     policy = dict(shown.headers)["Content-Security-Policy"]
     assert "<svg" in shown.body.decode() and "default-src 'none'" in policy and "unsafe" not in policy
