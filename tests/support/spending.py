@@ -111,7 +111,7 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/moderations": lambda text: {"model": "mint/scale", "input": f"{text:<120}"},
     "/v1/ocr": lambda text: {
         "model": "mint/scale",
-        "document": {"type": "image_url", "image_url": f"https://x/{text}"},
+        "document": {"type": "image_url", "image_url": f"https://x/ {text}"},
     },
     "/v1/systemone": lambda text: {
         "model": "mint/scale",

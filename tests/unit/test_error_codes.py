@@ -29,6 +29,7 @@ VARIABLE = {
     ("engine/responses.py", "code"): {"previous_response_not_found"},
     ("accounts/authentication.py", "self.code"): None,
     ("routing/candidate_filter.py", "error.code"): None,
+    ("surfaces/mcp/access.py", "error.code"): None,
     # It answers an error that has its code already.
     ("surfaces/blueprints.py", "operation"): None,
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
