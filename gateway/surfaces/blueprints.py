@@ -18,7 +18,7 @@ from gateway.surfaces.forms import digest_without
 from gateway.surfaces.gate import Gate
 from gateway.surfaces.http import ErrorFormat, Handler, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.proxies import Proxies
-from gateway.surfaces.wsgi import REQUEST_ID, read_headers, read_inbound
+from gateway.surfaces.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
 from gateway.telemetry.ends import EndedBody, OperationEnd
 from gateway.threads import compute
 
@@ -204,7 +204,8 @@ def _answer_refusal(
     """The answer to a request whose body was not read; whose it is stands in its head."""
     headers, shown_id = read_headers(environ), environ.get(REQUEST_ID, "")
     peer = proxies.caller(environ.get("REMOTE_ADDR", ""), headers)
-    inbound = Inbound(operation.method, operation.path, headers, peer=peer)
+    base_url = services.settings.server.public_url.rstrip("/") or read_base_url(environ)
+    inbound = Inbound(operation.method, operation.path, headers, peer=peer, base_url=base_url)
     if not inbound.header("x-request-id") and OWN_ID.fullmatch(shown_id):
         inbound.request_id = shown_id
     if operation.paid:
@@ -212,7 +213,10 @@ def _answer_refusal(
             auth.caller_of(services, inbound)
     end = services.telemetry.requests.of(name_of(operation), operation.paid)
     end(inbound, error.status, services.clock.monotonic(), error)
-    return replies.error_reply(error, operation.errors or replies.OPENAI, shown_id)
+    errors = operation.errors or replies.OPENAI
+    if errors.mend is not None:
+        error = errors.mend(error, inbound)
+    return replies.error_reply(error, errors, shown_id)
 
 
 def respond(outbound: Outbound) -> Response:

@@ -84,13 +84,15 @@ Handler = Callable[["Services", Inbound], Outbound]
 class ErrorFormat:
     """The error format of a surface: the `body` of one (error, request id), the JSON `schema` of that, and the header
     beside x-request-id in which clients of the format look for the request's id ("": none). `frame` tells one within a
-    stream; None: as an event named error with that body."""
+    stream; None: as an event named error with that body. `mend` makes an error that came before the
+    handler was asked one of the format's own, with its headers."""
 
     name: str
     body: Callable[[GatewayError, str], dict[str, Any]]
     schema: dict[str, Any]
     id_header: str = ""
     frame: Callable[[GatewayError, str], bytes] | None = None
+    mend: Callable[[GatewayError, Inbound], GatewayError] | None = None
 
 
 @dataclass(frozen=True, slots=True)

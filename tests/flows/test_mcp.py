@@ -121,6 +121,10 @@ def test_the_challenge_leads_to_the_metadata(visitor: Visitor) -> None:
     unknown = visitor.send(key="llmgtwy_" + "0" * 40)
     assert unknown.headers["www-authenticate"] == f'Bearer error="invalid_token", {where}'
     assert refusal(unknown) == (401, -32001)
+    # Also where the body is so large that nobody reads it.
+    large = visitor.send(key="llmgtwy_" + "0" * 40, body=b" " * (1 << 20))
+    assert large.headers["www-authenticate"] == unknown.headers["www-authenticate"]
+    assert refusal(large) == (401, -32001)
 
 
 def test_a_key_in_its_own_header_is_taken(visitor: Visitor, gateway: LocalGateway) -> None:

@@ -52,14 +52,16 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     project or organization is closed."""
     try:
         return auth.caller_of(services, inbound)
-    except Unauthenticated as error:
+    except (Unauthenticated, Gone) as error:
+        raise mend(error, inbound) from None
+
+
+def mend(error: GatewayError, inbound: Inbound) -> GatewayError:
+    """The error of a credential as the protocol wants it."""
+    if isinstance(error, Gone):
+        return Forbidden(error.message, code=error.code)
+    if isinstance(error, Unauthenticated):
         known = 'error="invalid_token", ' if auth.token_of(inbound) else ""
         challenge = f'Bearer {known}resource_metadata="{inbound.base_url}{METADATA}"'
         error.headers = (*error.headers, ("WWW-Authenticate", challenge))
-        raise
-    except Gone as error:
-        raise _closed(error) from None
-
-
-def _closed(error: GatewayError) -> Forbidden:
-    return Forbidden(error.message, code=error.code)
+    return error

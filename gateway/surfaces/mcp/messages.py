@@ -9,6 +9,7 @@ from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
 from gateway.settings import LimitSettings
 from gateway.surfaces import caps
 from gateway.surfaces.http import ErrorFormat
+from gateway.surfaces.mcp.access import mend
 from gateway.surfaces.validation_errors import unreadable
 
 Json = dict[str, Any]
@@ -132,4 +133,5 @@ ERRORS = ErrorFormat(
             },
         },
     },
+    mend=mend,
 )
