@@ -29,7 +29,9 @@ CHUNK_LINE = re.compile(
     rb"([0-9a-fA-F]{1,15})(?:[ \t]*+;[ \t]*+%b(?:[ \t]*+=[ \t]*+(?:%b|%b))?)*+[ \t]*" % (_TOKEN, _TOKEN, _QUOTED)
 )
 REQUEST_LINE = re.compile(rb"%b [!-~\x80-\xff]++ HTTP/[0-9]\.[0-9]\r\n" % _TOKEN)
-TRAILER = re.compile(rb"%b:[\t -~\x80-\xff]*" % _TOKEN)
+TRAILER = re.compile(rb"(%b):[\t -~\x80-\xff]*" % _TOKEN)
+# RFC 9110, 6.5.1: what says where a message ends or goes is no trailer; a reader that heeded it would read another one.
+NO_TRAILERS = frozenset({b"content-length", b"transfer-encoding", b"host"})
 ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_ENCODING", "HTTP_AUTHORIZATION"})
 PLAIN_KEYS = {
     b"content-type": "CONTENT_TYPE",
@@ -220,7 +222,8 @@ def take_chunks(
         line = source.take_line(CHUNK_LINE_BYTES)
         if not line:
             return
-        if not TRAILER.fullmatch(line):
+        found = TRAILER.fullmatch(line)
+        if found is None or found[1].lower() in NO_TRAILERS:
             raise malformed("A trailer of the chunked body is not a header line.")
     raise malformed("The chunked body has too many trailers.")
 
