@@ -171,7 +171,7 @@ class GatewayProcess:
         """The output of an operator command on this installation."""
         command = [sys.executable, "-m", "gateway.manage", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def workers(self) -> list[int]:

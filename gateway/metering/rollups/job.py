@@ -94,11 +94,12 @@ class Rollups:
         known = self.state()
         if known is not None:
             return known
-        now_us = self._database.now_us()
+        # Rows that were made by now may not be committed yet: those of the last minute are counted as new ones.
+        start_us = self._database.now_us() - MINUTE_US
 
         def begin() -> State | None:
-            empty = self._database.execute("SELECT 1 FROM usage LIMIT 1").fetchone() is None
-            insert_state(self._database, now_us, empty)
+            empty = self._database.execute("SELECT 1 FROM usage WHERE posted_at < ? LIMIT 1", (start_us,)).fetchone()
+            insert_state(self._database, start_us, empty is None)
             return read_state(self._database)
 
         made = self._database.write(begin)

@@ -189,6 +189,16 @@ def test_what_became_known_later_adds_cost_and_no_request(world):
     one.check()
 
 
+@pytest.mark.parametrize("before", [0, 12])
+def test_a_row_that_was_on_its_way_when_rollups_began_is_counted(world, before):
+    one = world()
+    one.post(before, ago_us=DAY_US)
+    one.rollups.catch_up()
+    one.post(3, late_us=5 * SECOND_US)
+    one.settle()
+    one.check()
+
+
 def test_a_row_that_was_committed_behind_the_watermark_is_noticed_by_counting(world):
     one = world()
     one.rollups.catch_up()

@@ -49,7 +49,9 @@ def store(postgresql_url, open_store):
     dice, now_us = random.Random(2), database.now_us()
     rows = [
         usage_row(
-            now_us - day * DAY_US - dice.randrange(3 * HOUR_US), posted_at=now_us - 1, cost_nusd=dice.randrange(99)
+            now_us - day * DAY_US - dice.randrange(3 * HOUR_US),
+            posted_at=now_us - HOUR_US,
+            cost_nusd=dice.randrange(99),
         )
         for day in (0, 0, 4, 5)
         for _ in range(15)
