@@ -1,9 +1,9 @@
 """Numbered schema steps: one transaction each, one runner at a time, checked by content, refused on any doubt."""
 
 import hashlib
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from playhouse.migrate import SchemaMigrator
 
@@ -20,8 +20,11 @@ LOCK = "SELECT pg_advisory_xact_lock(7236118044)"
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """One script: its name, where it lies, its source, and the SHA-256 of that source by any kind of line ends."""
+
     name: str
     path: Path
+    source: bytes
     checksum: str
 
 
@@ -91,20 +94,21 @@ def _lock(database: Database) -> None:
 
 
 def _load(step: Step):
-    spec = importlib.util.spec_from_file_location(f"migration_{step.name}", step.path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{step.path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """The step's `up`, from the very source whose checksum is on record: a cached bytecode file may belong to another,
+    since Python tells an edit only by the second of the file's time and by its length."""
+    module = ModuleType(f"migration_{step.name}")
+    exec(compile(step.source, step.path, "exec"), module.__dict__)
     return module.up
 
 
 def _list_steps(directory: Path) -> list[Step]:
-    """The scripts NNNN_name.py in order of number; checksums ignore the kind of line ends."""
-    return [
-        Step(path.stem, path, hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest())
-        for path in sorted(directory.glob("[0-9][0-9][0-9][0-9]_*.py"))
-    ]
+    """The scripts NNNN_name.py in order of number."""
+    return [_read_step(path) for path in sorted(directory.glob("[0-9][0-9][0-9][0-9]_*.py"))]
+
+
+def _read_step(path: Path) -> Step:
+    source = path.read_bytes()
+    return Step(path.stem, path, source, hashlib.sha256(source.replace(b"\r\n", b"\n")).hexdigest())
 
 
 def _read_state(database: Database) -> dict[str, tuple[str, str]]:

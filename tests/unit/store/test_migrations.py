@@ -1,3 +1,5 @@
+import os
+import py_compile
 import subprocess
 import sys
 import time
@@ -96,6 +98,17 @@ def test_a_step_edited_after_it_was_applied_is_refused(database, steps):
     assert verify(database, steps) == ["migration 9001_first has changed since it was applied"]
     with pytest.raises(errors.Internal, match="9001_first"):
         migrate(database, steps)
+
+
+def test_a_step_edited_within_the_second_runs_as_it_now_is(database, steps):
+    path = steps / "9002_second.py"
+    path.write_text(SECOND)
+    seen = path.stat()
+    py_compile.compile(str(path))
+    path.write_text(SECOND.replace("TABLE two", "TABLE tow"))
+    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    migrate(database, steps)
+    assert set(database.read(database.peewee.get_tables)) & {"two", "tow"} == {"tow"}
 
 
 def test_other_line_ends_are_no_change(database, steps):
