@@ -21,7 +21,7 @@ setup(
     packages=[*find_packages(include=["gateway", "gateway.*"]), *MOVED],
     package_dir=MOVED,
     package_data={
-        "gateway.console": ["templates/*.html"],
+        "gateway.surfaces.console": ["templates/*.html"],
         "gateway.config": ["*.toml", "catalogue/*.toml", "catalogue/*.gz", "catalogue/*/*.toml"],
     },
     include_package_data=False,

@@ -17,17 +17,16 @@ registry = LazyImport("gateway.providers.registry")
 if TYPE_CHECKING:
     from gateway.providers.protocol import Wire
     from gateway.providers.registry import Resources
-    from gateway.surfaces.http import Surface
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
     """What a package adds; it exports one as `EXTENSION`. `protocols` are makers by the name that catalogue entries
-    use."""
+    use; `surfaces` are `gateway.surfaces.http.Surface`s, which the table of surfaces checks: they lie above this."""
 
     operations: tuple[ModelOperation, ...] = ()
     protocols: Mapping[str, Callable[["Resources"], "Wire"]] = field(default_factory=dict)
-    surfaces: tuple["Surface", ...] = ()
+    surfaces: tuple[object, ...] = ()
 
 
 def load(names: Iterable[str]) -> list[Extension]:

@@ -79,7 +79,6 @@ RANKS = {
     "gateway.surfaces.openapi": 7,
     "gateway.surfaces.health": 7,
     "gateway.surfaces.metrics": 7,
-    "gateway.console": 7,
     "gateway.surfaces": 7.5,
     "gateway.server.ports": 7.9,
     "gateway.server": 8,
@@ -93,7 +92,6 @@ RANKS = {
 # What a layer must never import, although it lies below.
 FORBIDDEN = {
     "gateway.surfaces": ("gateway.providers",),
-    "gateway.console": ("gateway.providers",),
     "gateway.background": ("gateway.providers",),
     "gateway.routing": ("gateway.dialects",),
     "gateway.limits": ("gateway.dialects",),
@@ -105,7 +103,7 @@ FORBIDDEN = {
 
 # Library → the layers that may import it.
 LIBRARIES = {
-    "flask": ("gateway.surfaces", "gateway.console", "gateway.app", "gateway.manage"),
+    "flask": ("gateway.surfaces", "gateway.app", "gateway.manage"),
     "marshmallow": ("gateway.surfaces",),
     "apispec": ("gateway.surfaces",),
     "msgspec": (
@@ -146,7 +144,7 @@ LIBRARIES = {
     "joserfc": ("gateway.accounts", "gateway.providers"),
     "argon2": ("gateway.accounts",),
     "apscheduler": ("gateway.background",),
-    "segno": ("gateway.console",),
+    "segno": ("gateway.surfaces.console",),
     "prometheus_client": ("gateway.surfaces.metrics",),
     "genai_prices": ("gateway.catalogue.build",),
     "gevent": ("gateway.server", "gateway.transport", "gateway.threads", "gateway.manage"),

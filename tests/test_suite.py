@@ -32,7 +32,7 @@ TRIED_THROUGH = {
     "billing/": ("unit/billing/test_settlement.py", "unit/billing/test_rerating.py"),
     "catalogue/": ("unit/catalogue/test_loader.py", "unit/catalogue/test_prices.py"),
     "configuration/": ("unit/configuration/test_file.py", "unit/operator/test_config.py"),
-    "console/": ("unit/surfaces/management/test_access_table.py", "flows/test_management.py"),
+    "surfaces/console/": ("unit/surfaces/management/test_access_table.py", "flows/test_management.py"),
     "dialects/": ("contract/test_every_way.py", "contract/test_losses.py"),
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from gateway.console import table as console
+from gateway.settings import SettingsError
 from gateway.surfaces import health, metrics, openapi
 from gateway.surfaces.aisdk import routes as aisdk
 from gateway.surfaces.anthropic import routes as messages
+from gateway.surfaces.console import table as console
 from gateway.surfaces.http import ErrorFormat, Operation, Surface
 from gateway.surfaces.management import table as management
 from gateway.surfaces.mcp import routes as mcp
@@ -28,10 +29,13 @@ SURFACES: tuple[Surface, ...] = (
 )
 
 
-def add(surfaces: Iterable[Surface]) -> None:
-    """Serve these as well, each once."""
+def add(surfaces: Iterable[object]) -> None:
+    """Serve these surfaces of an extension as well, each once. SettingsError for what is none."""
     global SURFACES
-    SURFACES = tuple(dict.fromkeys((*SURFACES, *surfaces)))
+    for one in surfaces:
+        if not isinstance(one, Surface):
+            raise SettingsError(f"an extension gives {type(one).__name__} as a surface; it must be a Surface")
+        SURFACES = tuple(dict.fromkeys((*SURFACES, one)))
 
 
 def operations() -> list[Operation]:

@@ -6,12 +6,12 @@ from urllib.parse import urlencode
 
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_datetime
-from gateway.console.connect import as_page, find_visitor
-from gateway.console.pages import page, redirect
 from gateway.errors import GatewayError, NotFound
 from gateway.metering.log.records import LoggedRequest
 from gateway.services import Services
 from gateway.surfaces import request_log
+from gateway.surfaces.console.connect import as_page, find_visitor
+from gateway.surfaces.console.pages import page, redirect
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.request_log import LogsPageQuery, show_attempt, show_request
 from gateway.surfaces.schemas import read_query

@@ -24,7 +24,7 @@ SAFE = [
 @functools.cache
 def templates() -> Environment:
     """The templates, read on first use; every value in them is escaped."""
-    return Environment(loader=PackageLoader("gateway.console"), autoescape=True, undefined=StrictUndefined)
+    return Environment(loader=PackageLoader("gateway.surfaces.console"), autoescape=True, undefined=StrictUndefined)
 
 
 def page(inbound: Inbound, template: str, title: str, status: int = 200, problem: str = "", **values: Any) -> Outbound:

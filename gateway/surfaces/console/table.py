@@ -1,6 +1,6 @@
 """Every page."""
 
-from gateway.console import account, alerts, connect, invitation, logs
+from gateway.surfaces.console import account, alerts, connect, invitation, logs
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 

@@ -3,11 +3,11 @@
 from markupsafe import Markup
 
 from gateway.clock import to_datetime
-from gateway.console.connect import as_page, check_csrf, find_visitor, make_csrf
-from gateway.console.pages import page, read_form, redirect
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.lazy_import import LazyImport
 from gateway.services import Services
+from gateway.surfaces.console.connect import as_page, check_csrf, find_visitor, make_csrf
+from gateway.surfaces.console.pages import page, read_form, redirect
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, check_origin, write_cookie
 from gateway.threads import compute

@@ -1,10 +1,10 @@
 """`/connect/alerts`: addresses that are told of alerts, with a button that tests each."""
 
 from gateway.accounts import organizations
-from gateway.console.connect import as_page, check_csrf, find_visitor, make_csrf
-from gateway.console.pages import page, read_form, redirect
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.services import Services
+from gateway.surfaces.console.connect import as_page, check_csrf, find_visitor, make_csrf
+from gateway.surfaces.console.pages import page, read_form, redirect
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import MANAGERS, Visitor, check_origin
 

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import segno
 
-from gateway.console.account import draw_code
-from gateway.console.pages import page
+from gateway.surfaces.console.account import draw_code
+from gateway.surfaces.console.pages import page
 from gateway.surfaces.http import Inbound
 
 URI = "otpauth://totp/llmgateway:ada%40example.com?secret=JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP&issuer=llmgateway"

@@ -9,10 +9,10 @@ from gateway.accounts.invitations import PREFIX, InvitationInfo
 from gateway.accounts.passwords import SHORTEST
 from gateway.accounts.tokens import hash_token
 from gateway.clock import to_datetime
-from gateway.console.connect import as_page, find_visitor, make_csrf
-from gateway.console.pages import page, read_form, redirect
 from gateway.errors import Forbidden, GatewayError, Gone, NotFound
 from gateway.services import Services
+from gateway.surfaces.console.connect import as_page, find_visitor, make_csrf
+from gateway.surfaces.console.pages import page, read_form, redirect
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, check_origin, read_cookie, write_cookie
 

@@ -5,9 +5,9 @@ from urllib.parse import quote, urlencode
 
 from gateway.accounts.tokens import hash_token
 from gateway.admin.sign_in import PendingSignIn, SignedIn
-from gateway.console.pages import own_path, page, read_form, redirect
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.services import Services
+from gateway.surfaces.console.pages import own_path, page, read_form, redirect
 from gateway.surfaces.http import Handler, Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, check_origin, device_cookie, place_of, token_of, visit, write_cookie
 
