@@ -1,11 +1,10 @@
 """Values read from the store and remembered only while the control version stands."""
 
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from gateway.control import Control
-from gateway.errors import Unavailable
+from gateway.single_flight import SingleFlight
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -29,7 +28,7 @@ class Memory(Generic[K, V]):
         self._version = -1
         self._values: dict[K, V] = {}
         self._minors: dict[K, V] = {}
-        self._shared_calls: dict[tuple[int, K], Future[V]] = {}
+        self._flights: SingleFlight[tuple[int, K], V] = SingleFlight()
 
     def get(self, key: K, read: Callable[[int], V]) -> V:
         """The value of `key`, from memory or from `read(version)`. Unavailable when the store cannot be asked."""
@@ -49,30 +48,14 @@ class Memory(Generic[K, V]):
         self._minors = {}
 
     def _fly(self, key: K, version: int, read: Callable[[int], V]) -> V:
-        shared_call = self._shared_calls.get((version, key))
-        if shared_call is not None:
-            return shared_call.result()
-        shared_call = self._shared_calls[version, key] = Future()
-        try:
-            value = read(version)
-        except Exception as error:
-            shared_call.set_exception(error)
-            raise
-        except BaseException:
-            # This request was ended by its caller; those who wait on its read were not.
-            shared_call.set_exception(Unavailable())
-            raise
-        finally:
-            del self._shared_calls[version, key]
-        self._keep(key, version, value)
-        shared_call.set_result(value)
-        return value
+        return self._flights.do((version, key), lambda: self._keep(key, version, read(version)))
 
-    def _keep(self, key: K, version: int, value: V) -> None:
+    def _keep(self, key: K, version: int, value: V) -> V:
         # A read that a change overtook may hold the old state: it serves those who asked, then is forgotten.
         if version != self._version:
-            return
+            return value
         values, size = (self._minors, self._minor_size) if self._minor(value) else (self._values, self._size)
         if len(values) >= size:
             del values[next(iter(values))]
         values[key] = value
+        return value

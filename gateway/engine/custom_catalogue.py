@@ -2,14 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.engine.custom_models import CustomModels, ProviderModels, make_known
-from gateway.errors import Unavailable
 from gateway.providers.credentials import CREDITS
+from gateway.single_flight import SingleFlight
 from gateway.threads import Threads
 
 REMEMBERED = 60_000  # models, over all organizations; the one asked for last stays whatever it has
@@ -28,7 +27,7 @@ class CustomCatalogue:
         self._threads = threads
         self._nothing = Current(Catalogue((), (), {}))
         self._made: OrderedDict[str, tuple[tuple[ProviderModels, ...], Current]] = OrderedDict()
-        self._shared_calls: dict[Hashable, Future[Any]] = {}
+        self._flights: SingleFlight[Hashable, Any] = SingleFlight()
 
     def of(self, caller: Caller) -> Current:
         """The models that the caller's organization can call at its own providers, by the id that calls them
@@ -63,23 +62,10 @@ class CustomCatalogue:
 
     def _once(self, key: Hashable, size: int, make: Callable[[], T]) -> T:
         """What `make` gives, made by the first who asks; in a thread when there is much of it."""
-        shared_call = self._shared_calls.get(key)
-        if shared_call is not None:
-            return shared_call.result()
-        shared_call = self._shared_calls[key] = Future()
-        try:
-            value = make() if self._threads is None or size <= FEW else self._threads.run(make)
-        except Exception as error:
-            shared_call.set_exception(error)
-            raise
-        except BaseException:
-            # This request was ended by its caller; those who wait for the same were not.
-            shared_call.set_exception(Unavailable())
-            raise
-        finally:
-            del self._shared_calls[key]
-        shared_call.set_result(value)
-        return value
+        if self._threads is None or size <= FEW:
+            return self._flights.do(key, make)
+        threads = self._threads
+        return self._flights.do(key, lambda: threads.run(make))
 
 
 def _make(parts: tuple[ProviderModels, ...]) -> Current:

@@ -19,10 +19,11 @@ def read_json(limits: LimitSettings, decoder: Decoder[T], raw: bytes, choices: M
 
     InvalidRequest `invalid_json`, `request_too_complex`, or `invalid_parameters` with `param` set.
     """
-    return caps.read(limits, raw, _decode, decoder, raw, choices)
+    return caps.read(limits, raw, decode_json, decoder, raw, choices)
 
 
-def _decode(decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str, ...]]) -> T:
+def decode_json(decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str, ...]]) -> T:
+    """What `read_json` reads, where the body was counted already."""
     try:
         return decoder.decode(raw)
     except ValidationError as error:

@@ -5,12 +5,11 @@ Wire facts: openai/types/responses (response_create_params.py, response_input_it
 
 from typing import Annotated, Any, Literal, get_args
 
-from msgspec import DecodeError, Meta, Struct, ValidationError
+from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.loose import decode_again
-from gateway.surfaces.validation_errors import explain, unreadable
+from gateway.surfaces.json_bodies import decode_json
 
 Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Levels = Literal["low", "medium", "high"]
@@ -304,22 +303,10 @@ def decode_compact(body: bytes) -> CompactBody:
 
 
 def _decode(decoder: Decoder, body: bytes) -> Any:
-    try:
-        decoded = decoder.decode(body)
-    except ValidationError as error:
-        decoded = _decode_loose(decoder, body, error)
-    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise unreadable(error) from None
+    decoded = decode_json(decoder, body, CHOICES)
     if decoded.input is None and decoded.previous_response_id is None:
         raise InvalidRequest(MISSING_INPUT, param="input")
     return decoded
-
-
-def _decode_loose(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
-    try:
-        return decode_again(decoder, body, error)
-    except ValidationError as still:
-        raise explain(str(still), CHOICES) from None
 
 
 def _absent(param: str, told: str) -> InvalidRequest:
