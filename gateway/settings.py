@@ -21,6 +21,8 @@ PACKAGE = Path(__file__).resolve().parent
 # Where config/ and migrations/ are: inside of an installed package, beside the package in a checkout.
 ROOT = PACKAGE if (PACKAGE / "config").is_dir() else PACKAGE.parent
 CONFIG = ROOT / "config"
+# How the operator's command is called here: in a checkout, or where the package is installed.
+MANAGE = "./manage" if (ROOT / "manage").is_file() else "llmgateway-manage"
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ from gateway.services import (
     StoreServices,
     TelemetryServices,
 )
-from gateway.settings import Settings, SettingsError
+from gateway.settings import MANAGE, Settings, SettingsError
 from gateway.states import StateLog
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
@@ -167,9 +167,7 @@ def _open_base(settings: Settings) -> WorkerBase:
 def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database, states: StateLog) -> WorkerBase:
     problems = migrations.verify(database)
     if problems:
-        raise SettingsError(
-            f"The database does not fit this code ({problems[0]}); run: python -m gateway.manage migrate"
-        )
+        raise SettingsError(f"The database does not fit this code ({problems[0]}); run: {MANAGE} migrate")
     secrets = load_secrets(settings, database)
     store = StoreServices(
         database=database,

@@ -11,6 +11,7 @@ from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.proof import ROWS
 from gateway.metering.rollups.table import hour_of
 from gateway.money import NANO, format_usd
+from gateway.settings import MANAGE
 from gateway.states import ERROR, INFO, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -25,7 +26,7 @@ ROLLUP_HOURS = 48
 READ_S = 0.5  # the longest that a scrape waits for the store
 
 SUBJECT = "books"
-REMEDY = "run manage doctor and keep the database as it is until the cause is known"
+REMEDY = f"run {MANAGE} doctor and keep the database as it is until the cause is known"
 
 
 class ReconciliationGauge:

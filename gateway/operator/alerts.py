@@ -6,7 +6,7 @@ from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.changes import OPERATOR
 from gateway.operator.credits import ORGANIZATION, choose_organization
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import AS_JSON, print_table, show_time
+from gateway.operator.output import AS_JSON, print_result, print_table, say, show_time
 from gateway.states import StateLog
 from gateway.store.documents import Documents
 from gateway.telemetry.alerts import Alerts
@@ -31,6 +31,7 @@ def list_(ctx: click.Context, organization: str | None) -> None:
 
 
 @alerts.command()
+@AS_JSON
 @click.argument("url")
 @click.option("--event", "events", multiple=True, help="Only these; may be given several times.")
 @ORGANIZATION
@@ -40,10 +41,12 @@ def add(ctx: click.Context, url: str, events: tuple[str, ...], organization: str
     installation = ctx.with_resource(opened())
     chosen = choose_organization(installation, organization)
     made = _hooks(installation).add(chosen, url, events, actor=OPERATOR)
-    click.echo(f"{made.id}\nSecret: {made.secret}\nSave it now: it is not shown again.")
+    print_result(f"{made.id}\nSecret: {made.secret}", id=made.id, secret=made.secret)
+    say("Save it now: it is not shown again.")
 
 
 @alerts.command()
+@AS_JSON
 @click.argument("hook_id")
 @ORGANIZATION
 @click.pass_context
@@ -51,10 +54,11 @@ def remove(ctx: click.Context, hook_id: str, organization: str | None) -> None:
     """Tell an address no more."""
     installation = ctx.with_resource(opened())
     _hooks(installation).remove(choose_organization(installation, organization), hook_id, actor=OPERATOR)
-    click.echo(f"{hook_id} is removed.")
+    print_result(f"{hook_id} is removed.", id=hook_id, removed=True)
 
 
 @alerts.command()
+@AS_JSON
 @click.argument("hook_id")
 @ORGANIZATION
 @click.pass_context
@@ -66,7 +70,7 @@ def test(ctx: click.Context, hook_id: str, organization: str | None) -> int:
     sender = Alerts(_hooks(installation), Documents(installation.database), transport, StateLog(), installation.clock)
     delivered, result = sender.test(choose_organization(installation, organization), hook_id)
     transport.close()
-    click.echo(f"{hook_id}: {result}.")
+    print_result(f"{hook_id}: {result}.", id=hook_id, delivered=delivered, result=result)
     return 0 if delivered else 1
 
 

@@ -4,7 +4,7 @@ import click
 
 from gateway.accounts import audit as accounts
 from gateway.operator.installation import opened
-from gateway.operator.output import AS_JSON, print_table, show_time
+from gateway.operator.output import AS_JSON, print_findings, print_table, show_time
 
 
 @click.group()
@@ -25,12 +25,10 @@ def list_(ctx: click.Context, organization: str, limit: int) -> None:
 
 
 @audit.command()
+@AS_JSON
 @click.pass_context
 def verify(ctx: click.Context) -> None:
     """Check that no entry was changed, added or taken away; exit 1 otherwise."""
     seen, problems = accounts.verify(ctx.with_resource(opened()).database)
-    for problem in problems:
-        click.echo(problem)
-    if problems:
-        ctx.exit(1)
-    click.echo(f"{seen} entries, none changed or missing.")
+    print_findings(problems, f"{seen} entries, none changed or missing.", entries=seen)
+    ctx.exit(1 if problems else 0)

@@ -7,20 +7,19 @@ import click
 from gateway import extensions, settings
 from gateway.catalogue import loader
 from gateway.errors import NotFound
+from gateway.operator.output import AS_JSON, print_findings
 
 
 @click.command("check-catalogue")
+@AS_JSON
 @click.pass_context
 def check_catalogue(ctx: click.Context) -> None:
     """Print every mistake in the catalogue's files; exit 1 when there is one."""
     own = settings.load()
     extensions.install(own.server.extensions)
     problems = loader.find_problems(loader.sources_of(own))
-    for problem in problems:
-        click.echo(problem)
-    if problems:
-        ctx.exit(1)
-    click.echo("The catalogue is fine.")
+    print_findings(problems, "The catalogue is fine.")
+    ctx.exit(1 if problems else 0)
 
 
 @click.group()
@@ -29,6 +28,7 @@ def catalogue() -> None:
 
 
 @catalogue.command()
+@AS_JSON
 @click.pass_context
 def build(ctx: click.Context) -> None:
     """Compile the snapshot of models and prices from the open data sets (needs requirements-dev.txt)."""

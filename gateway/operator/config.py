@@ -13,6 +13,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Provider
 from gateway.configuration import explain, file
 from gateway.configuration.explain import MASK, Entry
+from gateway.operator.output import AS_JSON, is_json, print_findings
 from gateway.settings import Settings, SettingsError
 from gateway.store.database import check_scheme
 from gateway.store.redis import check_url
@@ -27,25 +28,23 @@ def config() -> None:
 
 
 @config.command()
+@AS_JSON
 @click.pass_context
 def check(ctx: click.Context) -> None:
     """Print every mistake in settings, variables and catalogue; exit 1 when there is one."""
     problems = find_problems()
-    for problem in problems:
-        click.echo(problem)
-    if problems:
-        ctx.exit(1)
-    click.echo("The configuration is fine.")
+    print_findings(problems, "The configuration is fine.")
+    ctx.exit(1 if problems else 0)
 
 
 @config.command()
-@click.option("--json", "as_json", is_flag=True, help="One list of {section, key, value, origin}.")
-def show(as_json: bool) -> None:
+@AS_JSON
+def show() -> None:
     """Print the whole configuration with the origin of each value; secrets are masked."""
     chosen = settings.load()
     extensions.install(chosen.server.extensions)
     entries = [*_settings_of(chosen), *_providers_of(chosen, loader.load_from(loader.sources_of(chosen)))]
-    if as_json:
+    if is_json():
         click.echo(
             json.dumps(
                 [{name: getattr(one, name) for name in Entry.__slots__} for one in entries], indent=2, default=str

@@ -6,9 +6,10 @@ from gateway.accounts.changes import OPERATOR
 from gateway.accounts.organizations import find_organization, list_organizations
 from gateway.admin.funding import Funding, LedgerKind, Posting
 from gateway.errors import InvalidRequest, NotFound
+from gateway.limits.ledger import Balance
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import AS_JSON, print_table, read_usd, show_time
+from gateway.operator.output import AS_JSON, print_result, print_table, read_usd, show_time
 
 ORGANIZATION = click.option("--organization", help="Organization id; needed when there are several.")
 
@@ -19,6 +20,7 @@ def credits() -> None:
 
 
 @credits.command()
+@AS_JSON
 @click.argument("amount")
 @ORGANIZATION
 @click.option("--note", default="", help="Shown in the history.")
@@ -30,6 +32,7 @@ def grant(ctx: click.Context, amount: str, organization: str | None, note: str, 
 
 
 @credits.command()
+@AS_JSON
 @click.argument("amount")
 @ORGANIZATION
 @click.option("--note", required=True, help="Why; shown in the history.")
@@ -41,6 +44,7 @@ def adjust(ctx: click.Context, amount: str, organization: str | None, note: str,
 
 
 @credits.command()
+@AS_JSON
 @ORGANIZATION
 @click.option("--off", is_flag=True, help="Spend only what was posted again.")
 @click.pass_context
@@ -50,7 +54,7 @@ def unlimited(ctx: click.Context, organization: str | None, off: bool) -> None:
     chosen = choose_organization(installation, organization)
     Funding(installation.database, installation.control).set_unlimited(chosen, not off, actor=OPERATOR)
     left = installation.ledger.balance(chosen)
-    click.echo(f"{chosen} {'is unlimited' if left.unlimited else f'has {format_usd(left.balance_nusd)} USD'}.")
+    print_result(f"{chosen} {_describe(left)}.", **_facts(chosen, left))
 
 
 @credits.command()
@@ -106,5 +110,12 @@ def _post(
     posted = Funding(installation.database, installation.control).post_credits(chosen, posting, actor=OPERATOR)
     left = installation.ledger.balance(chosen)
     done = "Posted" if posted else "That reference was posted before; nothing changed"
-    now = "is unlimited" if left.unlimited else f"has {format_usd(left.balance_nusd)} USD"
-    click.echo(f"{done}. {chosen} {now}.")
+    print_result(f"{done}. {chosen} {_describe(left)}.", **_facts(chosen, left), posted=posted)
+
+
+def _describe(left: Balance) -> str:
+    return "is unlimited" if left.unlimited else f"has {format_usd(left.balance_nusd)} USD"
+
+
+def _facts(organization: str, left: Balance) -> dict[str, object]:
+    return {"organization": organization, "balance_usd": format_usd(left.balance_nusd), "unlimited": left.unlimited}

@@ -7,7 +7,7 @@ from gateway.accounts.discounts import EVERY, DiscountInfo, Discounts
 from gateway.errors import InvalidRequest
 from gateway.money import format_fraction, parse_fraction
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import AS_JSON, print_table, read_time, show_time
+from gateway.operator.output import AS_JSON, print_result, print_table, read_time, show_time
 
 HEADER = ("ID", "ORGANIZATION", "PROVIDER", "MODEL", "FRACTION", "STARTS", "ENDS")
 
@@ -29,6 +29,7 @@ def list_(ctx: click.Context, organization: str) -> None:
 
 
 @discounts.command("set")
+@AS_JSON
 @click.argument("fraction")
 @click.option("--organization", default=EVERY, help="Organization id; without it, every organization.")
 @click.option("--provider", default=EVERY, help="Provider id; without it, every provider.")
@@ -46,16 +47,18 @@ def set_(ctx: click.Context, fraction: str, start: str | None, end: str | None, 
     ends = read_time(end) if end else None
     wanted = DiscountInfo(place["organization"], place["provider"], place["model"], _read(fraction), begins, ends)
     installation = ctx.with_resource(opened())
-    click.echo(_discounts(installation).put(wanted, installation.catalogue, actor=OPERATOR).id)
+    made = _discounts(installation).put(wanted, installation.catalogue, actor=OPERATOR)
+    print_result(made.id, id=made.id)
 
 
 @discounts.command()
+@AS_JSON
 @click.argument("discount_id")
 @click.pass_context
 def remove(ctx: click.Context, discount_id: str) -> None:
     """Remove a discount; what was billed with it stays as it is."""
     _discounts(ctx.with_resource(opened())).remove(discount_id, actor=OPERATOR)
-    click.echo(f"{discount_id} is removed.")
+    print_result(f"{discount_id} is removed.", id=discount_id, removed=True)
 
 
 def _discounts(installation: Installation) -> Discounts:

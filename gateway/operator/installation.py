@@ -66,7 +66,7 @@ class Installation:
         """The store, at the version of this code. Conflict when it is not."""
         problems = migrations.verify(self.raw_database)
         if problems:
-            raise Conflict(f"The database is not ready ({problems[0]}); run: python -m gateway.manage migrate")
+            raise Conflict(f"The database is not ready ({problems[0]}); run: {settings.MANAGE} migrate")
         return self.raw_database
 
     @cached_property

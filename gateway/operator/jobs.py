@@ -4,7 +4,7 @@ import click
 
 from gateway.background import TABLE, Scope, is_published, make_background, read_reports
 from gateway.operator.installation import opened
-from gateway.operator.output import AS_JSON, print_table, show_time
+from gateway.operator.output import AS_JSON, print_result, print_table, show_time
 from gateway.store.documents import Documents
 from gateway.wiring import build
 
@@ -35,6 +35,7 @@ def list_(ctx: click.Context) -> None:
 
 
 @jobs.command()
+@AS_JSON
 @click.argument("name")
 @click.pass_context
 def run(ctx: click.Context, name: str) -> None:
@@ -42,4 +43,4 @@ def run(ctx: click.Context, name: str) -> None:
     services = build(ctx.with_resource(opened()).settings)
     ctx.call_on_close(services.close)
     report = make_background(services).run(name)
-    click.echo(f"{name} took {report.seconds:.2f} s.")
+    print_result(f"{name} took {report.seconds:.2f} s.", job=name, seconds=round(report.seconds, 3))

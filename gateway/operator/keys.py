@@ -10,7 +10,7 @@ from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.tokens import Kind
 from gateway.errors import InvalidRequest, NotFound
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import AS_JSON, print_table, read_expiry, show_time
+from gateway.operator.output import AS_JSON, print_result, print_table, read_expiry, show_time
 
 
 @click.group()
@@ -36,6 +36,7 @@ def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
 
 
 @keys.command()
+@AS_JSON
 @click.option("--description", required=True)
 @click.option("--project", help="Project id; needed when there are several.")
 @click.option("--member", help="Member who owns it; default: the organization's first owner.")
@@ -57,6 +58,7 @@ def create(
 
 
 @keys.command()
+@AS_JSON
 @click.argument("key_id")
 @click.pass_context
 def roll(ctx: click.Context, key_id: str) -> None:
@@ -67,6 +69,7 @@ def roll(ctx: click.Context, key_id: str) -> None:
 
 
 @keys.command()
+@AS_JSON
 @click.argument("key_id")
 @click.option("--expires", help="New expiry: 30d, 12h, 2w, 1mo, an ISO date, or never.")
 @click.pass_context
@@ -78,6 +81,7 @@ def activate(ctx: click.Context, key_id: str, expires: str | None) -> None:
 
 
 @keys.command()
+@AS_JSON
 @click.argument("key_id")
 @click.pass_context
 def deactivate(ctx: click.Context, key_id: str) -> None:
@@ -86,28 +90,30 @@ def deactivate(ctx: click.Context, key_id: str) -> None:
 
 
 @keys.command()
+@AS_JSON
 @click.argument("key_id")
 @click.pass_context
 def revoke(ctx: click.Context, key_id: str) -> None:
     """Refuse a key for good."""
     installation = ctx.with_resource(opened())
     info = api_keys.revoke(installation.database, installation.control, key_id, actor=OPERATOR)
-    click.echo(f"{info.id} is {info.state}.")
+    print_result(f"{info.id} is {info.state}.", id=info.id, state=info.state)
 
 
 @keys.command()
+@AS_JSON
 @click.argument("key_id")
 @click.pass_context
 def delete(ctx: click.Context, key_id: str) -> None:
     """Delete a key; what it spent stays on record."""
     installation = ctx.with_resource(opened())
     api_keys.delete(installation.database, installation.control, key_id, actor=OPERATOR)
-    click.echo(f"{key_id} is deleted.")
+    print_result(f"{key_id} is deleted.", id=key_id, state="deleted")
 
 
 def print_token(made: api_keys.NewKey) -> None:
     """The token of a new or rolled key, and that it is shown this once."""
-    click.echo(made.token)
+    print_result(made.token, id=made.info.id, token=made.token)
     click.echo(f"This is the token of {made.info.id}; save it now, it is not shown again.", err=True)
 
 
@@ -134,4 +140,5 @@ def first_owner(installation: Installation, organization_id: str) -> str:
 def _update(installation: Installation, key_id: str, change: api_keys.Change) -> None:
     caps = read_caps(installation.settings.limits)
     info = api_keys.update(installation.database, installation.control, key_id, change, actor=OPERATOR, caps=caps)
-    click.echo(f"{info.id} is {info.state}, expires: {show_time(info.expires_at_us)}.")
+    expires = show_time(info.expires_at_us)
+    print_result(f"{info.id} is {info.state}, expires: {expires}.", id=info.id, state=info.state, expires=expires)

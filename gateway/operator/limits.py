@@ -28,6 +28,7 @@ def limits() -> None:
 
 
 @limits.command("set")
+@AS_JSON
 @click.argument("subject")
 @click.option("--total", help="US dollars at all, or none.")
 @click.option("--amount", help="US dollars in a period, or none.")
@@ -52,6 +53,7 @@ def set_(ctx: click.Context, subject: str, total: str | None, amount: str | None
 
 
 @limits.command()
+@AS_JSON
 @click.argument("subject")
 @click.pass_context
 def clear(ctx: click.Context, subject: str) -> None:

@@ -11,7 +11,7 @@ from gateway.accounts.models import Role
 from gateway.accounts.second_factor import SecondFactors
 from gateway.errors import NotFound
 from gateway.operator.installation import Installation, address_of, opened
-from gateway.operator.output import AS_JSON, print_table
+from gateway.operator.output import AS_JSON, print_result, print_table
 
 ROLES = click.Choice(accounts.ROLES)
 
@@ -33,6 +33,7 @@ def list_(ctx: click.Context, organization: str) -> None:
 
 
 @members.command()
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("email")
 @click.option("--role", type=ROLES, default="developer", show_default=True)
@@ -44,10 +45,11 @@ def add(ctx: click.Context, organization_id: str, email: str, role: Role, name: 
     made = accounts.add_member(
         installation.database, installation.control, organization_id, email, role, name=name, actor=OPERATOR
     )
-    click.echo(made.id)
+    print_result(made.id, id=made.id)
 
 
 @members.command()
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("email")
 @click.option("--role", type=ROLES, default="developer", show_default=True)
@@ -57,10 +59,12 @@ def invite(ctx: click.Context, organization_id: str, email: str, role: Role) -> 
     installation = ctx.with_resource(opened())
     invitations = Invitations(installation.database, installation.control, installation.secrets)
     made = invitations.invite(organization_id, email, role, actor=OPERATOR)
-    click.echo(f"{address_of(installation)}/connect/invitation?token={made.token}")
+    link = f"{address_of(installation)}/connect/invitation?token={made.token}"
+    print_result(link, email=email, role=role, link=link)
 
 
 @members.command("set-role")
+@AS_JSON
 @click.argument("member_id")
 @click.argument("role", type=ROLES)
 @click.pass_context
@@ -70,6 +74,7 @@ def set_role(ctx: click.Context, member_id: str, role: Role) -> None:
 
 
 @members.command()
+@AS_JSON
 @click.argument("member_id")
 @click.pass_context
 def deactivate(ctx: click.Context, member_id: str) -> None:
@@ -78,6 +83,7 @@ def deactivate(ctx: click.Context, member_id: str) -> None:
 
 
 @members.command()
+@AS_JSON
 @click.argument("member_id")
 @click.pass_context
 def activate(ctx: click.Context, member_id: str) -> None:
@@ -86,6 +92,7 @@ def activate(ctx: click.Context, member_id: str) -> None:
 
 
 @members.command("set-password")
+@AS_JSON
 @click.argument("email")
 @click.pass_context
 def set_password(ctx: click.Context, email: str) -> None:
@@ -96,10 +103,11 @@ def set_password(ctx: click.Context, email: str) -> None:
     password = sys.stdin.readline().rstrip("\r\n")
     database, control, threads = installation.database, installation.control, installation.threads
     accounts.set_password(database, control, threads, user_id, password, actor=OPERATOR)
-    click.echo(f"The password of {address} is set; their sessions have ended.")
+    print_result(f"The password of {address} is set; their sessions have ended.", email=address, user=user_id)
 
 
 @members.command("reset-second-factor")
+@AS_JSON
 @click.argument("email")
 @click.pass_context
 def reset_second_factor(ctx: click.Context, email: str) -> None:
@@ -108,7 +116,8 @@ def reset_second_factor(ctx: click.Context, email: str) -> None:
     user_id, address = _user(installation, email)
     factors = SecondFactors(installation.database, installation.vault, installation.secrets.hash_keys)
     gone = factors.remove(user_id, actor=OPERATOR)
-    click.echo(f"The second factor of {address} is removed." if gone else f"{address} has no second factor.")
+    told = f"The second factor of {address} is removed." if gone else f"{address} has no second factor."
+    print_result(told, email=address, user=user_id, removed=gone)
 
 
 def _user(installation: Installation, email: str) -> tuple[str, str]:
@@ -132,7 +141,8 @@ def _update(ctx: click.Context, member_id: str, role: Role | None = None, active
         active=active,
         actor=OPERATOR,
     )
-    click.echo(f"{found.id} is {found.status}, role {found.role}.")
+    told = f"{found.id} is {found.status}, role {found.role}."
+    print_result(told, id=found.id, status=found.status, role=found.role)
 
 
 def _all(installation: Installation) -> list[accounts.MemberInfo]:

@@ -1,7 +1,5 @@
 """`organizations`: making, listing, blocking, the compliance policy, caps on active keys."""
 
-import json
-
 import click
 
 from gateway.accounts import organizations as accounts
@@ -10,7 +8,7 @@ from gateway.accounts.key_caps import OwnCaps, find_caps, find_room, read_caps, 
 from gateway.accounts.models import OrganizationStatus
 from gateway.errors import InvalidRequest
 from gateway.operator.installation import opened
-from gateway.operator.output import AS_JSON, print_table, read_object, show_time
+from gateway.operator.output import AS_JSON, print_json, print_result, print_table, read_object, show_time
 
 
 @click.group()
@@ -29,16 +27,18 @@ def list_(ctx: click.Context) -> None:
 
 
 @organizations.command()
+@AS_JSON
 @click.argument("name")
 @click.pass_context
 def create(ctx: click.Context, name: str) -> None:
     """Make an organization; add its owner with `members add`."""
     installation = ctx.with_resource(opened())
     made = accounts.create_organization(installation.database, installation.control, name, actor=OPERATOR)
-    click.echo(made.id)
+    print_result(made.id, id=made.id)
 
 
 @organizations.command()
+@AS_JSON
 @click.argument("organization_id")
 @click.pass_context
 def block(ctx: click.Context, organization_id: str) -> None:
@@ -47,6 +47,7 @@ def block(ctx: click.Context, organization_id: str) -> None:
 
 
 @organizations.command()
+@AS_JSON
 @click.argument("organization_id")
 @click.pass_context
 def unblock(ctx: click.Context, organization_id: str) -> None:
@@ -55,6 +56,7 @@ def unblock(ctx: click.Context, organization_id: str) -> None:
 
 
 @organizations.command("rename")
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("name")
 @click.pass_context
@@ -62,10 +64,11 @@ def rename(ctx: click.Context, organization_id: str, name: str) -> None:
     """Give an organization another name."""
     installation = ctx.with_resource(opened())
     accounts.rename_organization(installation.database, installation.control, organization_id, name, actor=OPERATOR)
-    click.echo(f"{organization_id} is renamed.")
+    print_result(f"{organization_id} is renamed.", id=organization_id, name=name)
 
 
 @organizations.command("policy")
+@AS_JSON
 @click.argument("organization_id")
 @click.option("--set", "text", help='The whole policy as JSON, e.g. {"requireSoc2": true}; {} removes it.')
 @click.pass_context
@@ -78,7 +81,7 @@ def policy(ctx: click.Context, organization_id: str, text: str | None) -> None:
         found = accounts.set_policy(
             installation.database, installation.control, organization_id, read_object(text), actor=OPERATOR
         )
-    click.echo(json.dumps(dict(found.policy), indent=2, sort_keys=True))
+    print_json(dict(sorted(found.policy.items())))
 
 
 @organizations.command("key-caps")
@@ -115,4 +118,4 @@ def _set_status(ctx: click.Context, organization_id: str, status: OrganizationSt
     found = accounts.set_organization_status(
         installation.database, installation.control, organization_id, status, actor=OPERATOR
     )
-    click.echo(f"{found.id} is {found.status}.")
+    print_result(f"{found.id} is {found.status}.", id=found.id, status=found.status)

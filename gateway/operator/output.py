@@ -26,7 +26,7 @@ AS_JSON = click.option(
     expose_value=False,
     is_eager=True,
     callback=_choose_json,
-    help="A list of objects instead of a table.",
+    help="For programs: an object, or a list of objects.",
 )
 
 DAY_S = 86_400
@@ -47,6 +47,23 @@ def print_json(value: object) -> None:
 def say(line: str) -> None:
     """A line beside the result: where that is JSON, on standard error."""
     click.echo(line, err=is_json())
+
+
+def print_result(line: str, **facts: object) -> None:
+    """What a command did or found: `line` for people, `facts` as an object for programs."""
+    if is_json():
+        print_json({name: _plain(value) for name, value in facts.items()})
+    else:
+        click.echo(line)
+
+
+def print_findings(problems: Sequence[str], fine: str, **facts: object) -> None:
+    """What is wrong, a line each, or the line `fine`; for a program an object with `problems` and `facts`."""
+    if is_json():
+        print_json({"problems": list(problems), **facts})
+        return
+    for problem in problems or (fine,):
+        click.echo(problem)
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
@@ -126,4 +143,4 @@ def _cell(value: object) -> str:
 def _plain(value: object) -> object:
     if value is None or value == "":
         return None
-    return value if isinstance(value, bool | int | float | str) else str(value)
+    return value if isinstance(value, bool | int | float | str | list) else str(value)

@@ -7,9 +7,10 @@ import click
 from gateway.accounts import projects as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.operator.installation import opened
-from gateway.operator.output import AS_JSON, print_table
+from gateway.operator.output import AS_JSON, print_result, print_table
 
 MODES = click.Choice(accounts.CHOICES["mode"])
+SHOWN = ("id", "name", "status", "mode", "cache_enabled", "cache_ttl_s", "retention", "retention_days", "cache_markers")
 
 
 @click.group()
@@ -29,6 +30,7 @@ def list_(ctx: click.Context, organization: str | None) -> None:
 
 
 @projects.command()
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("name")
 @click.option("--mode", type=MODES, help="Default: [organizations] project_mode of the configuration.")
@@ -45,10 +47,11 @@ def create(ctx: click.Context, organization_id: str, name: str, mode: str | None
         defaults=installation.settings.organizations,
         actor=OPERATOR,
     )
-    click.echo(made.id)
+    print_result(made.id, id=made.id)
 
 
 @projects.command("set")
+@AS_JSON
 @click.argument("project_id")
 @click.option("--name")
 @click.option("--mode", type=MODES)
@@ -64,6 +67,7 @@ def set_(ctx: click.Context, project_id: str, **given: Any) -> None:
 
 
 @projects.command()
+@AS_JSON
 @click.argument("project_id")
 @click.pass_context
 def archive(ctx: click.Context, project_id: str) -> None:
@@ -72,6 +76,7 @@ def archive(ctx: click.Context, project_id: str) -> None:
 
 
 @projects.command()
+@AS_JSON
 @click.argument("project_id")
 @click.pass_context
 def restore(ctx: click.Context, project_id: str) -> None:
@@ -82,7 +87,10 @@ def restore(ctx: click.Context, project_id: str) -> None:
 def _change(ctx: click.Context, project_id: str, change: accounts.ProjectChange) -> None:
     installation = ctx.with_resource(opened())
     found = accounts.update_project(installation.database, installation.control, project_id, change, actor=OPERATOR)
-    click.echo(f"{found.id} is {found.status}: mode {found.mode}, cache {_cache(found)}, retention {found.retention}.")
+    print_result(
+        f"{found.id} is {found.status}: mode {found.mode}, cache {_cache(found)}, retention {found.retention}.",
+        **{name: getattr(found, name) for name in SHOWN},
+    )
 
 
 def _cache(project: accounts.ProjectInfo) -> str:

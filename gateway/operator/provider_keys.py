@@ -11,7 +11,7 @@ from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, 
 from gateway.limits.budgets import Budgets
 from gateway.money import format_usd
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import AS_JSON, print_table, read_usd
+from gateway.operator.output import AS_JSON, print_result, print_table, read_usd
 
 HEADER = ("ID", "PROVIDER", "STATUS", "KEY", "REGION", "ADDRESS", "LABEL", "MAX SPEND", "SPENT")
 
@@ -39,6 +39,7 @@ def list_keys(ctx: click.Context, organization_id: str) -> None:
 
 
 @provider_keys.command("add")
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("provider")
 @click.option("--label", default="")
@@ -53,10 +54,11 @@ def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: 
     secret = sys.stdin.readline().strip()
     draft = ProviderKeyDraft(provider, secret, max_spend_nusd=bound, **given)
     made = _keys(ctx.with_resource(opened())).add(organization_id, draft, actor=OPERATOR)
-    click.echo(made.id)
+    print_result(made.id, id=made.id)
 
 
 @provider_keys.command("limit")
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("key_id")
 @click.argument("amount")
@@ -65,10 +67,12 @@ def limit_key(ctx: click.Context, organization_id: str, key_id: str, amount: str
     """Let AMOUNT USD be spent with a key in all, or none: without a bound."""
     change = ProviderKeyChange(bounded=True, max_spend_nusd=None if amount == "none" else read_usd(amount))
     made = _keys(ctx.with_resource(opened())).update(organization_id, key_id, change, actor=OPERATOR)
-    click.echo(f"{key_id}: {_show_usd(made.max_spend_nusd) or 'no bound'}.")
+    bound = _show_usd(made.max_spend_nusd)
+    print_result(f"{key_id}: {bound or 'no bound'}.", id=key_id, max_spend_usd=bound)
 
 
 @provider_keys.command("switch")
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("key_id")
 @click.argument("state", type=click.Choice(["on", "off"]))
@@ -76,24 +80,27 @@ def limit_key(ctx: click.Context, organization_id: str, key_id: str, amount: str
 def switch_key(ctx: click.Context, organization_id: str, key_id: str, state: str) -> None:
     """Switch a key on or off."""
     _keys(ctx.with_resource(opened())).set_active(organization_id, key_id, state == "on", actor=OPERATOR)
-    click.echo(f"{key_id} is {state}.")
+    print_result(f"{key_id} is {state}.", id=key_id, state=state)
 
 
 @provider_keys.command("remove")
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("key_id")
 @click.pass_context
 def remove_key(ctx: click.Context, organization_id: str, key_id: str) -> None:
     """Remove a key and destroy its secret."""
     _keys(ctx.with_resource(opened())).remove(organization_id, key_id, actor=OPERATOR)
-    click.echo(f"{key_id} is removed.")
+    print_result(f"{key_id} is removed.", id=key_id, removed=True)
 
 
 @provider_keys.command("reseal")
+@AS_JSON
 @click.pass_context
 def reseal(ctx: click.Context) -> None:
     """Encrypt all keys under the newest encryption key, so that older ones may be taken away."""
-    click.echo(f"{_keys(ctx.with_resource(opened())).reseal()} keys are encrypted under the newest key.")
+    count = _keys(ctx.with_resource(opened())).reseal()
+    print_result(f"{count} keys are encrypted under the newest key.", keys=count)
 
 
 @click.group("custom-providers")
@@ -113,6 +120,7 @@ def list_providers(ctx: click.Context, organization_id: str) -> None:
 
 
 @custom_providers.command("add")
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("name")
 @click.argument("base_url")
@@ -124,17 +132,18 @@ def add_provider(ctx: click.Context, organization_id: str, name: str, base_url: 
     installation = ctx.with_resource(opened())
     built_in = installation.catalogue.providers
     made = _providers(installation).add(organization_id, name, base_url, entries, actor=OPERATOR, built_in=built_in)
-    click.echo(made.provider_id)
+    print_result(made.provider_id, id=made.provider_id)
 
 
 @custom_providers.command("remove")
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("name")
 @click.pass_context
 def remove_provider(ctx: click.Context, organization_id: str, name: str) -> None:
     """Remove a custom provider and its keys."""
     _providers(ctx.with_resource(opened())).remove(organization_id, name, actor=OPERATOR)
-    click.echo(f"{name} is removed.")
+    print_result(f"{name} is removed.", name=name, removed=True)
 
 
 def _keys(installation: Installation) -> ProviderKeys:

@@ -6,7 +6,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.limits.rates import EACH, KINDS, NAMES, SCOPES, RateLimits
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import AS_JSON, print_table
+from gateway.operator.output import AS_JSON, print_result, print_table
 
 SCOPE = click.argument("scope", type=click.Choice(SCOPES))
 SUBJECT = click.argument("subject")
@@ -18,6 +18,7 @@ def rates() -> None:
 
 
 @rates.command("set")
+@AS_JSON
 @SCOPE
 @SUBJECT
 @click.argument("kind", type=click.Choice(KINDS))
@@ -30,10 +31,11 @@ def set_(ctx: click.Context, scope: str, subject: str, kind: str, amount: int) -
     embeddings) is each organization's, one of ORGANIZATION/OPERATION that organization's own.
     """
     _change(ctx.with_resource(opened()), scope, _subject(subject), (kind,), amount)
-    click.echo(f"{scope} {subject}: {amount} {NAMES[kind]}.")
+    print_result(f"{scope} {subject}: {amount} {NAMES[kind]}.", scope=scope, subject=subject, kind=kind, amount=amount)
 
 
 @rates.command()
+@AS_JSON
 @SCOPE
 @SUBJECT
 @click.argument("kind", type=click.Choice(KINDS), required=False)
@@ -41,7 +43,7 @@ def set_(ctx: click.Context, scope: str, subject: str, kind: str, amount: int) -
 def clear(ctx: click.Context, scope: str, subject: str, kind: str | None) -> None:
     """Remove the limit of SUBJECT for KIND, or all of its limits."""
     _change(ctx.with_resource(opened()), scope, _subject(subject), (kind,) if kind else KINDS, None)
-    click.echo(f"{scope} {subject}: no limit.")
+    print_result(f"{scope} {subject}: no limit.", scope=scope, subject=subject, kind=kind, amount=None)
 
 
 @rates.command()

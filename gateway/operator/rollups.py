@@ -5,7 +5,7 @@ import click
 from gateway.clock import HOUR_US, MINUTE_US, to_iso
 from gateway.errors import InvalidRequest
 from gateway.operator.installation import opened
-from gateway.operator.output import AS_JSON, print_table, read_time
+from gateway.operator.output import AS_JSON, print_result, print_table, read_time
 
 
 @click.group()
@@ -35,6 +35,7 @@ def status(ctx: click.Context) -> None:
 
 
 @rollups.command()
+@AS_JSON
 @click.option("--from", "start", required=True, help="ISO date or time (UTC unless it says otherwise), included.")
 @click.option("--to", "end", required=True, help="ISO date or time, not included.")
 @click.pass_context
@@ -47,7 +48,8 @@ def rebuild(ctx: click.Context, start: str, end: str) -> None:
         raise InvalidRequest("--to must be later than --from.")
     installation = ctx.with_resource(opened())
     first, last = from_us // HOUR_US, (to_us - 1) // HOUR_US
-    click.echo(f"{installation.rollups.rebuild(first, last)} hours were computed anew.")
+    count = installation.rollups.rebuild(first, last)
+    print_result(f"{count} hours were computed anew.", hours=count)
 
 
 def _moment(request: str) -> str:

@@ -9,7 +9,7 @@ from gateway.accounts.changes import OPERATOR
 from gateway.accounts.models import Scope
 from gateway.accounts.rule_values import READERS, SCOPES
 from gateway.operator.installation import opened
-from gateway.operator.output import AS_JSON, print_table, read_object
+from gateway.operator.output import AS_JSON, print_result, print_table, read_object
 
 
 @click.group()
@@ -35,6 +35,7 @@ def list_(ctx: click.Context, organization_id: str, scope: str | None, scope_id:
 
 
 @rules.command()
+@AS_JSON
 @click.argument("scope", type=click.Choice(SCOPES))
 @click.argument("scope_id")
 @click.argument("type_", metavar="TYPE", type=click.Choice(list(READERS)))
@@ -47,10 +48,11 @@ def add(ctx: click.Context, scope: Scope, scope_id: str, type_: str, value: str)
     made = accounts.add_rule(
         installation.database, installation.control, scope, scope_id, type_, read_object(value), actor=OPERATOR
     )
-    click.echo(made.id)
+    print_result(made.id, id=made.id)
 
 
 @rules.command()
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("rule_id")
 @click.argument("state", type=click.Choice(["on", "off"]))
@@ -61,10 +63,11 @@ def switch(ctx: click.Context, organization_id: str, rule_id: str, state: str) -
     accounts.set_rule_active(
         installation.database, installation.control, organization_id, rule_id, state == "on", actor=OPERATOR
     )
-    click.echo(f"{rule_id} is {state}.")
+    print_result(f"{rule_id} is {state}.", id=rule_id, state=state)
 
 
 @rules.command()
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("rule_id")
 @click.pass_context
@@ -72,4 +75,4 @@ def remove(ctx: click.Context, organization_id: str, rule_id: str) -> None:
     """Delete a rule."""
     installation = ctx.with_resource(opened())
     accounts.remove_rule(installation.database, installation.control, organization_id, rule_id, actor=OPERATOR)
-    click.echo(f"{rule_id} is removed.")
+    print_result(f"{rule_id} is removed.", id=rule_id, removed=True)

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -13,46 +15,46 @@ from gateway.catalogue.credentials import credentials_for
 from gateway.configuration import explain
 from gateway.errors import Unavailable
 from gateway.operator import config
-from gateway.operator.installation import Installation, address_of, opened
+from gateway.operator.installation import address_of, opened
+from gateway.operator.output import AS_JSON, print_result
 from gateway.server.ports import problem_of
-from gateway.settings import MIGRATE_LATE, ROOT, SettingsError
+from gateway.settings import MANAGE, MIGRATE_LATE, ROOT, SettingsError
 from gateway.store import migrations
 from gateway.store.database import check_scheme
 from gateway.store.disk import check_folder
 from gateway.store.redis import answers, check_url
 
-MANAGE = "python -m gateway.manage"
 INHERITED = "LISTEN_FDS"  # set by whoever listens for the gateway, as systemd may
 
 
 @click.command()
+@AS_JSON
 def migrate() -> None:
     """Bring the database to the version of this code."""
     with opened() as installation:
         applied = migrations.migrate(installation.raw_database)
-    for name in applied:
-        click.echo(f"applied {name}")
-    if not applied:
-        click.echo("The database is up to date.")
+    told = "\n".join(f"applied {name}" for name in applied)
+    print_result(told or "The database is up to date.", applied=applied)
 
 
 @click.command()
+@AS_JSON
 def seed() -> None:
     """Make the first organization, project, owner and key; print the key's token the first time."""
     with opened() as installation:
         first = installation.administration.bootstrap(installation.settings, installation.grant)
-    for line in describe_key(first):
-        click.echo(line)
+    print_result("\n".join(describe_key(first)), **facts_of(first))
 
 
 @click.command("serve-info")
+@AS_JSON
 def serve_info() -> None:
     """Set up what is missing, then print address, key and a first request."""
-    for line in prepare():
-        click.echo(line)
+    prepare().show()
 
 
 @click.command()
+@AS_JSON
 @click.option("--config", "file", metavar="FILE", help="The operator's file, as before the command.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(file: str | None, arguments: tuple[str, ...]) -> None:
@@ -61,12 +63,11 @@ def serve(file: str | None, arguments: tuple[str, ...]) -> None:
         config.choose(file)
     warnings, environment = examine()
     try:
-        lines = prepare()
+        prepare().show(warnings)
     except Unavailable as error:
-        lines, late = [await_store(error)], {MIGRATE_LATE: "1"}
-        environment = {**environment, **late}
-    for line in (*warnings, *lines):
-        click.echo(line)
+        warnings.append(await_store(error))
+        print_result("\n".join(warnings), warnings=warnings)
+        environment = {**environment, MIGRATE_LATE: "1"}
     # The server replaces this process: signals reach it directly and nothing opened here is inherited.
     sys.stdout.flush()
     folder = ROOT / "launch" if (ROOT / "launch").is_dir() else ROOT
@@ -110,20 +111,34 @@ def examine() -> tuple[list[str], dict[str, str]]:
     return warnings, settings.inherited()
 
 
-def prepare() -> list[str]:
-    """Migrate and seed; the lines that tell a newcomer how to send a first request."""
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What is told of an installation as it starts: address, first key, providers that have keys."""
+
+    address: str
+    first: FirstKey
+    providers: list[str]
+
+    def show(self, warnings: Sequence[str] = ()) -> None:
+        """Print it, warnings first, with what tells a newcomer how to send a first request."""
+        lines = [*warnings, f"Gateway: {self.address}", *describe_key(self.first), describe_providers(self.providers)]
+        told = "\n".join([*lines, *describe_request(self.address, self.first)])
+        facts = {"address": self.address, **facts_of(self.first), "providers": self.providers}
+        print_result(told, **facts, warnings=list(warnings))
+
+
+def prepare() -> Welcome:
+    """Migrate and seed."""
     with opened() as installation:
         migrations.migrate(installation.raw_database)
         first = installation.administration.bootstrap(installation.settings, installation.grant)
-        address = address_of(installation)
-        providers = describe_providers(installation)
-        return [f"Gateway: {address}", *describe_key(first), providers, *describe_request(address, first)]
+        environment = installation.settings.environment
+        keyed = [one.id for one in accepted.check().catalogue.providers.values() if credentials_for(one, environment)]
+        return Welcome(address_of(installation), first, keyed)
 
 
-def describe_providers(installation: Installation) -> str:
+def describe_providers(keyed: list[str]) -> str:
     """Which providers have a key, and how another one gets one."""
-    environment = installation.settings.environment
-    keyed = [one.id for one in accepted.check().catalogue.providers.values() if credentials_for(one, environment)]
     how = "set LLM_<ID>_API_KEY or the vendor's usual variable"
     if not keyed:
         return f"Providers: none has a key, the sandbox answers; to add one, {how} and start again"
@@ -145,6 +160,15 @@ def describe_key(first: FirstKey) -> list[str]:
     if first.created:
         lines += [describe_credits(first.granted_nusd)]
     return lines
+
+
+def facts_of(first: FirstKey) -> dict[str, object]:
+    """The same for programs; what was credited only on a first start."""
+    facts: dict[str, object] = {"key": first.key and first.key.id, "token": first.token or None}
+    if not first.created:
+        return facts
+    granted = first.granted_nusd
+    return {**facts, "credits_usd": "unlimited" if granted is None else money.format_usd(granted)}
 
 
 def describe_credits(granted_nusd: int | None) -> str:

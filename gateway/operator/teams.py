@@ -6,7 +6,7 @@ from gateway.accounts import teams as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.errors import NotFound
 from gateway.operator.installation import Installation, opened
-from gateway.operator.output import AS_JSON, print_table
+from gateway.operator.output import AS_JSON, print_result, print_table
 
 
 @click.group()
@@ -28,6 +28,7 @@ def list_(ctx: click.Context, organization_id: str) -> None:
 
 
 @teams.command()
+@AS_JSON
 @click.argument("organization_id")
 @click.argument("name")
 @click.pass_context
@@ -35,7 +36,7 @@ def create(ctx: click.Context, organization_id: str, name: str) -> None:
     """Make a team."""
     installation = ctx.with_resource(opened())
     made = accounts.create_team(installation.database, installation.control, organization_id, name, actor=OPERATOR)
-    click.echo(made.id)
+    print_result(made.id, id=made.id)
 
 
 @teams.command()
@@ -49,6 +50,7 @@ def show(ctx: click.Context, team_id: str) -> None:
 
 
 @teams.command()
+@AS_JSON
 @click.argument("team_id")
 @click.argument("name")
 @click.pass_context
@@ -57,10 +59,11 @@ def rename(ctx: click.Context, team_id: str, name: str) -> None:
     installation = ctx.with_resource(opened())
     organization_id = find_team(installation, team_id).organization_id
     accounts.rename_team(installation.database, installation.control, organization_id, team_id, name, actor=OPERATOR)
-    click.echo(f"{team_id} is renamed.")
+    print_result(f"{team_id} is renamed.", id=team_id, name=name)
 
 
 @teams.command()
+@AS_JSON
 @click.argument("team_id")
 @click.pass_context
 def delete(ctx: click.Context, team_id: str) -> None:
@@ -68,10 +71,11 @@ def delete(ctx: click.Context, team_id: str) -> None:
     installation = ctx.with_resource(opened())
     organization_id = find_team(installation, team_id).organization_id
     accounts.delete_team(installation.database, installation.control, organization_id, team_id, actor=OPERATOR)
-    click.echo(f"{team_id} is deleted.")
+    print_result(f"{team_id} is deleted.", id=team_id, deleted=True)
 
 
 @teams.command()
+@AS_JSON
 @click.argument("team_id")
 @click.argument("member_id")
 @click.pass_context
@@ -81,6 +85,7 @@ def add(ctx: click.Context, team_id: str, member_id: str) -> None:
 
 
 @teams.command()
+@AS_JSON
 @click.argument("team_id")
 @click.argument("member_id")
 @click.pass_context
@@ -100,4 +105,5 @@ def find_team(installation: Installation, team_id: str) -> accounts.TeamInfo:
 def _set(ctx: click.Context, team_id: str, member_id: str, belongs: bool) -> None:
     installation = ctx.with_resource(opened())
     accounts.set_team_member(installation.database, installation.control, team_id, member_id, belongs, actor=OPERATOR)
-    click.echo(f"{member_id} is {'in' if belongs else 'not in'} {team_id}.")
+    told = f"{member_id} is {'in' if belongs else 'not in'} {team_id}."
+    print_result(told, team=team_id, member=member_id, belongs=belongs)

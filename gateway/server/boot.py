@@ -2,6 +2,7 @@
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from gunicorn.workers.ggevent import GeventWorker
 from gateway.server import siblings
 from gateway.server.bodies import Bodies
 from gateway.server.heads import Heads
+from gateway.server.watchdog import Gauges
 
 # Before a worker that could not boot ends, so that another arbiter than ours does not start them in a whirl.
 BOOT_REST_S = 1.0
@@ -27,7 +29,7 @@ class RestingServer(StreamServer):
             super().start_accepting()
 
 
-class BootingWorker(GeventWorker):
+class BootingWorker(GeventWorker, ABC):
     """A worker whose boot, when it fails, ends this worker alone: the status that gunicorn has for it ends all."""
 
     _servers: Sequence[RestingServer] = ()
@@ -83,5 +85,6 @@ class BootingWorker(GeventWorker):
                 else:
                     server.stop_accepting()
 
-    def _gauges(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _gauges(self) -> Gauges:
+        """What the server itself tells on `/metrics`."""

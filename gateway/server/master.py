@@ -19,7 +19,7 @@ from gunicorn.errors import HaltServer
 from gateway import accepted
 from gateway.server import siblings
 from gateway.server.ports import problem_of
-from gateway.settings import SettingsError
+from gateway.settings import MANAGE, SettingsError
 
 FIRST_REST_S, LONGEST_REST_S = 0.5, 30.0
 # A second signal this long after the first is an operator in a hurry, not one signal come twice.
@@ -183,7 +183,8 @@ class Master(Arbiter):
     def _log_refused(self, when: str, problems: list[str] | tuple[str, ...]) -> None:
         """The operator reads what is wrong and what to do; workers say the same to probes, without the details."""
         self.log.error(
-            "Refused %s: %s. What was in force stays so. To see all: python -m gateway.manage config check",
+            "Refused %s: %s. What was in force stays so. To see all: %s config check",
             when,
             accepted.in_one_line(problems),
+            MANAGE,
         )

@@ -15,6 +15,7 @@ import orjson
 from gateway.accounts.alert_hooks import EVENTS, AlertHook, AlertHooks
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
 from gateway.errors import GatewayError
+from gateway.settings import MANAGE
 from gateway.states import StateChange, StateLog
 from gateway.store.documents import Documents
 from gateway.threads import Job
@@ -101,7 +102,7 @@ class Alerts:
         if waiting["attempts"] >= ATTEMPTS:
             self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": False}), TOLD_S)
             message = f"an alert could not be delivered to {hook.id}: {problem}"
-            more = {"event": "alert.undelivered", "remedy": "check the address: manage alerts test", "facts": {}}
+            more = {"event": "alert.undelivered", "remedy": f"check the address: {MANAGE} alerts test", "facts": {}}
             log.warning("%s", message, extra=more)
             return
         wait_s = min(FIRST_S * 2 ** (waiting["attempts"] - 1), LONGEST_S)

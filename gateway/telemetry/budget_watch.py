@@ -8,14 +8,15 @@ from gateway.errors import GatewayError
 from gateway.limits.models import CREDITS
 from gateway.limits.thresholds import SpentBudget, find_spent
 from gateway.money import NANO, format_usd
+from gateway.settings import MANAGE
 from gateway.states import INFO, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
 KIND, KEY = "gauge", "budgets"
 KEPT_S = 600.0
-RAISE = "raise it with manage limits set; callers are refused (402) once it is spent"
-FUND = "add credits with manage credits grant, or let it be unlimited with manage credits unlimited"
+RAISE = f"raise it with {MANAGE} limits set; callers are refused (402) once it is spent"
+FUND = f"add credits with {MANAGE} credits grant, or let it be unlimited with {MANAGE} credits unlimited"
 Samples = dict[tuple[str, ...], float]
 
 

@@ -2,6 +2,7 @@
 
 from gateway.clock import Clock
 from gateway.routing.cooldowns import POLICIES
+from gateway.settings import MANAGE
 from gateway.states import INFO, WARNING, StateChange, StateLog
 
 # A rest that begins again within this time of the last is the same trouble: told once.
@@ -10,7 +11,7 @@ MOST_ENDED = 10_000
 REFUSED = "credential.refused"
 REMEDIES = {
     "refused": "check the key, its rights and its funding at the provider; another one is set by "
-    "LLM_<PROVIDER>_API_KEY and a restart, or with manage provider-keys add",
+    f"LLM_<PROVIDER>_API_KEY and a restart, or with {MANAGE} provider-keys add",
     "unreachable": "check the provider's address, DNS and the way out of this network",
     "failing": "see the provider's status page; requests go to other providers meanwhile, where there are any",
     "limited": "ask the provider for a higher rate, or add a key or a provider for this model",

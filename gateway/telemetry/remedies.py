@@ -1,8 +1,8 @@
 """What an operator can do about a request that failed, by the code of its error."""
 
 from gateway.errors import GatewayError
+from gateway.settings import MANAGE
 
-MANAGE = "manage"
 AWAY = "the gateway's own store: see the log's line with the event database.away, and /readyz"
 
 # What docs/errors.md says to callers, said to the one who runs the gateway. Faults of a request that only its sender
