@@ -25,7 +25,7 @@ RANKS = {
     "gateway.states": -2,
     "gateway.webhooks": -2,
     "gateway.files": -1.5,
-    "gateway.single_flight": -1.5,
+    "gateway.shared_calls": -1.5,
     "gateway": -2,  # the package itself: its version
     "gateway.transport": -1,
     "gateway.store": -1,

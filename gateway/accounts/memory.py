@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from gateway.control import Control
-from gateway.single_flight import SingleFlight
+from gateway.shared_calls import SharedCalls
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -28,7 +28,7 @@ class Memory(Generic[K, V]):
         self._version = -1
         self._values: dict[K, V] = {}
         self._minors: dict[K, V] = {}
-        self._flights: SingleFlight[tuple[int, K], V] = SingleFlight()
+        self._shared_calls: SharedCalls[tuple[int, K], V] = SharedCalls()
 
     def get(self, key: K, read: Callable[[int], V]) -> V:
         """The value of `key`, from memory or from `read(version)`. Unavailable when the store cannot be asked."""
@@ -39,7 +39,7 @@ class Memory(Generic[K, V]):
         if value is None:
             value = self._minors.get(key)
             if value is None:
-                return self._fly(key, version, read)
+                return self._read(key, version, read)
         return value
 
     def _forget(self, version: int) -> None:
@@ -47,8 +47,8 @@ class Memory(Generic[K, V]):
         self._values = {}
         self._minors = {}
 
-    def _fly(self, key: K, version: int, read: Callable[[int], V]) -> V:
-        return self._flights.do((version, key), lambda: self._keep(key, version, read(version)))
+    def _read(self, key: K, version: int, read: Callable[[int], V]) -> V:
+        return self._shared_calls.run((version, key), lambda: self._keep(key, version, read(version)))
 
     def _keep(self, key: K, version: int, value: V) -> V:
         # A read that a change overtook may hold the old state: it serves those who asked, then is forgotten.

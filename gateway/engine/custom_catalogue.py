@@ -8,7 +8,7 @@ from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.engine.custom_models import CustomModels, ProviderModels, make_known
 from gateway.providers.credentials import CREDITS
-from gateway.single_flight import SingleFlight
+from gateway.shared_calls import SharedCalls
 from gateway.threads import Threads
 
 REMEMBERED = 60_000  # models, over all organizations; the one asked for last stays whatever it has
@@ -27,7 +27,7 @@ class CustomCatalogue:
         self._threads = threads
         self._nothing = Current(Catalogue((), (), {}))
         self._made: OrderedDict[str, tuple[tuple[ProviderModels, ...], Current]] = OrderedDict()
-        self._flights: SingleFlight[Hashable, Any] = SingleFlight()
+        self._shared_calls: SharedCalls[Hashable, Any] = SharedCalls()
 
     def of(self, caller: Caller) -> Current:
         """The models that the caller's organization can call at its own providers, by the id that calls them
@@ -63,9 +63,9 @@ class CustomCatalogue:
     def _once(self, key: Hashable, size: int, make: Callable[[], T]) -> T:
         """What `make` gives, made by the first who asks; in a thread when there is much of it."""
         if self._threads is None or size <= FEW:
-            return self._flights.do(key, make)
+            return self._shared_calls.run(key, make)
         threads = self._threads
-        return self._flights.do(key, lambda: threads.run(make))
+        return self._shared_calls.run(key, lambda: threads.run(make))
 
 
 def _make(parts: tuple[ProviderModels, ...]) -> Current:

@@ -10,28 +10,28 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class SingleFlight(Generic[K, V]):
+class SharedCalls(Generic[K, V]):
     """Of those who ask for a key at the same time the first one works; the others wait for its result."""
 
     def __init__(self) -> None:
-        self._flights: dict[K, Future[V]] = {}
+        self._running: dict[K, Future[V]] = {}
 
-    def do(self, key: K, work: Callable[[], V]) -> V:
+    def run(self, key: K, work: Callable[[], V]) -> V:
         """What `work` gives, or its exception, for all who ask while it runs. Unavailable for those who waited when the
         request that worked was ended by its caller."""
-        flight = self._flights.get(key)
-        if flight is not None:
-            return flight.result()
-        flight = self._flights[key] = Future()
+        shared = self._running.get(key)
+        if shared is not None:
+            return shared.result()
+        shared = self._running[key] = Future()
         try:
             value = work()
         except Exception as error:
-            flight.set_exception(error)
+            shared.set_exception(error)
             raise
         except BaseException:
-            flight.set_exception(Unavailable())
+            shared.set_exception(Unavailable())
             raise
         finally:
-            del self._flights[key]
-        flight.set_result(value)
+            del self._running[key]
+        shared.set_result(value)
         return value
