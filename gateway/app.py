@@ -23,6 +23,7 @@ from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.metrics import expose
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
+from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.gauges import JobTold
 from gateway.wiring import build
 
@@ -45,7 +46,7 @@ class Application:
         self.limits = services.settings.server
         self.owner_of = Gate(services).owner
         self.draining = services.drain
-        self.refused = _tell_of(services)
+        self.refused = tell_of(services.settings.server, services.telemetry.requests)
         self.watch = services.watch
         self.background = background
         own = services.settings.metrics
@@ -87,7 +88,8 @@ def create_app(settings: configuration.Settings | None = None, services: Service
     addresses = Addresses(operation.path for operation in table.operations())
     pages = Browsers(chosen.security.cors_origins)
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
-    front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts, _tell_of(wired))
+    tell = tell_of(chosen.server, wired.telemetry.requests)
+    front = Front(flask.wsgi_app, addresses, pages, table.errors_at, hosts, tell)
     wsgi = _express(front, wired, addresses, pages, hosts) if chosen.server.express_lane else front
     return Application(wsgi, flask, wired, background)
 
@@ -96,18 +98,18 @@ def _mount(services: Services) -> Flask:
     flask = Flask("gateway", static_folder=None)
     for surface in table.SURFACES:
         flask.register_blueprint(blueprint(services, surface))
-    tell = _tell_of(services)
+    tell = tell_of(services.settings.server, services.telemetry.requests)
     flask.register_error_handler(HTTPException, lambda error: _http_error(error, tell))
     return flask
 
 
-def _tell_of(services: Services) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
+def tell_of(server: configuration.Server, ends: RequestEnds) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
     """What tells of requests that no operation has seen."""
-    proxies = make_proxies(services.settings.server)
+    proxies = make_proxies(server)
 
     def tell(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
         peer = proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
-        services.telemetry.requests.refused(error, shown_id, peer)
+        ends.refused(error, shown_id, peer)
 
     return tell
 

@@ -1,18 +1,29 @@
 """The application of a worker that cannot serve yet: it answers probes, refuses the rest, and tries again by itself."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from gateway import __version__, accepted, logs, settings
 from gateway.app import Application, create_app
+from gateway.clock import Clock
 from gateway.errors import GatewayError, Unavailable
+from gateway.metering.counters import Counters
 from gateway.operator.installation import opened
+from gateway.server.front import Front
 from gateway.settings import Settings
 from gateway.store import migrations
 from gateway.surfaces import health, replies, table
-from gateway.surfaces.blueprints import respond
+from gateway.surfaces.addresses import Addresses
+from gateway.surfaces.blueprints import make_proxies, name_of
+from gateway.surfaces.browsers import Browsers
+from gateway.surfaces.hosts import Hosts
 from gateway.surfaces.http import Outbound
+from gateway.surfaces.wsgi import REQUEST_ID, read_headers
+from gateway.surfaces.wsgi import start as send
+from gateway.telemetry.ends import RequestEnds
+from gateway.telemetry.finished import UNMATCHED
 from gateway.threads import pause, spawn
 
 log = logging.getLogger(__name__)
@@ -22,7 +33,8 @@ REFUSED = "This server is starting and cannot reach what it needs yet; try again
 
 
 class StartingApplication:
-    """Stands in for `Application` until `make` gives one. `reason` is why it does not, in words for probes."""
+    """Stands in for `Application` until `make` gives one. `reason` is why it does not, in words for probes. What it
+    refuses has its line in the log as every request has, and the same id and headers on its answer."""
 
     express = None
 
@@ -32,16 +44,35 @@ class StartingApplication:
         self._chosen, self._make = chosen, make
         self._leaving = False
         self.reason = ""
+        server = chosen.server
+        self._proxies = make_proxies(server)
+        self._operations = {(one.method, one.path): name_of(one) for one in table.operations()}
+        # Nobody reads the counts of a worker that cannot serve yet.
+        self._ends = RequestEnds(Counters(Path(chosen.database.data_dir) / "metrics"), Clock())
+        self._lines = logs.request_lines(chosen.log)
+        if self._lines is not None:
+            self._ends.observe(self._lines)
+        addresses = Addresses(path for _, path in self._operations)
+        pages = Browsers(chosen.security.cors_origins)
+        hosts = Hosts(server.allowed_hosts, server.public_url)
+        self._front = Front(self._serve, addresses, pages, table.errors_at, hosts, self.refused)
         self._note(error)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        return respond(self._answer(environ["PATH_INFO"]))(environ, start_response)
+        return self._front(environ, start_response)
+
+    def refused(self, error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
+        """Tell of a request that gets `error` as its answer."""
+        peer = self._proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
+        asked = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
+        self._ends.refused(error, shown_id, peer, self._operations.get(asked, UNMATCHED))
 
     def draining(self, leaving: bool = True) -> None:
         self._leaving = leaving
 
     def close(self) -> None:
         self._leaving = True
+        self._flush()
 
     def follow(self, replace: Callable[[Application], None]) -> None:
         """Try again until there is an application, and hand it to `replace`."""
@@ -58,6 +89,7 @@ class StartingApplication:
                 self._note(error)
                 continue
             log.info("the worker is ready now")
+            self._flush()
             replace(application)
             return
 
@@ -70,15 +102,25 @@ class StartingApplication:
             log.error("the worker is not ready and tries again: %s%s", reason, cause, exc_info=None if known else error)
         self.reason = reason
 
-    def _answer(self, path: str) -> Outbound:
+    def _flush(self) -> None:
+        if self._lines is not None:
+            self._lines.flush()
+
+    def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        return send(self._answer(environ), start_response, environ.get("REQUEST_METHOD") == "HEAD")
+
+    def _answer(self, environ: dict[str, Any]) -> Outbound:
+        path, shown_id = environ["PATH_INFO"], environ[REQUEST_ID]
         if path in health.LIVENESS:
             return health.write_alive()
         if path in health.READINESS:
             return health.write_unready([*(["draining"] if self._leaving else []), self.reason])
         if path == "/":
             version = self._chosen.server.version or __version__
-            return health.write_report(version, health.unasked(self._chosen.redis.url), health.DATABASE_AWAY)
-        return replies.error_reply(Unavailable(REFUSED, retry_after=2.0), table.errors_at(path))
+            return health.write_report(version, health.unasked(self._chosen.redis.url), health.DATABASE_AWAY, shown_id)
+        refusal = Unavailable(REFUSED, retry_after=2.0)
+        self.refused(refusal, shown_id, environ)
+        return replies.error_reply(refusal, table.errors_at(path), shown_id)
 
 
 def start() -> Application | StartingApplication:
