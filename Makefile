@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PARALLEL = -n $(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 1))") --dist worksteal
 
 # The whole truth; `architecture` is among the tests.
-test: lint types
+test: lint types .venv/tools.stamp
 	$(BIN)/pytest $(PARALLEL)
 
 # Between two edits: what is slow or wants a server of its own is left to `make test`.
@@ -47,8 +47,8 @@ fuzz: .venv/test.stamp
 		$(BIN)/pytest tests/fuzz -q --hypothesis-profile=fuzz || exit 1; done
 
 # Faults of providers, one after the other: how many requests succeed and what waiting it costs. Then what breaks around
-# an installation: database, Redis, disk, catalogue, restarts (needs nginx; Debian: apt-get install nginx-light).
-drills: .venv/test.stamp
+# an installation: database, Redis, disk, catalogue, restarts.
+drills: .venv/test.stamp .venv/tools.stamp
 	$(BIN)/pytest tests/drills -s -m "soak or not soak"
 
 # The published command-line client through all of its commands; needs node 20 or later and npm.
@@ -78,6 +78,17 @@ browser: .venv/test.stamp
 .venv/test.stamp: requirements-dev.txt | .venv/bin/python
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@ .venv/serve.stamp
+
+# promtool, which runs the alert rules, and nginx: out of Debian's packages into .venv, without installing these (that
+# would start servers). Where there is no Debian and neither is on PATH, what needs them is skipped.
+.venv/tools.stamp: | .venv/bin/python
+	@folder=$$(mktemp -d); cd "$$folder"; for pair in prometheus:bin/promtool nginx:sbin/nginx; do \
+		name=$${pair##*/}; if PATH="$$PATH:/usr/sbin" command -v $$name >/dev/null; then continue; fi; \
+		{ apt-get download $${pair%%:*} || { timeout 60 apt-get update && apt-get download $${pair%%:*}; }; } >/dev/null 2>&1; \
+		dpkg-deb --fsys-tarfile $${pair%%:*}_*.deb 2>/dev/null | tar -xO ./usr/$${pair#*:} >program 2>/dev/null \
+			&& install -m 755 program "$(CURDIR)/$(BIN)/$$name" || echo "$$name is not here: what needs it is skipped"; \
+	done; cd /; rm -rf "$$folder"
+	@touch $@
 
 # Writes both requirement files anew from pyproject.toml, hashes included.
 requirements: .venv/bin/python

@@ -57,7 +57,6 @@ TRIED_THROUGH = {
     "extensions.py": ("flows/test_contributing.py",),
     "ids.py": ("unit/store/test_database.py",),
     "lazy_import.py": ("unit/test_footprint.py",),
-    "starting.py": ("flows/test_boot.py",),
     "operations.py": ("flows/test_operations.py",),
 }
 

@@ -1,7 +1,6 @@
 """An installation as an operator runs it: nodes behind nginx, PostgreSQL and Redis, and callers that never stop."""
 
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -13,8 +12,8 @@ from typing import Any
 
 import gevent
 import httpx
-import pytest
 from support.gateways import ROOT, GatewayProcess, free_port
+from support.programs import find_program
 
 HELLO = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}
 WAIT_S = 40.0
@@ -118,9 +117,7 @@ class Nginx:
     """The nginx of deploy/, in front of these nodes."""
 
     def __init__(self, folder: Path, nodes: list[GatewayProcess]) -> None:
-        binary = shutil.which("nginx") or "/usr/sbin/nginx"
-        if not Path(binary).exists():
-            pytest.skip("nginx is not installed (Debian: apt-get install nginx-light)")
+        binary = find_program("nginx", "nginx-light")
         self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         servers = "\n".join(f"server 127.0.0.1:{node.port} max_fails=2 fail_timeout=1s;" for node in nodes)
