@@ -26,7 +26,7 @@ class Attempt(Struct, eq=False):
     """One upstream call. Times are monotonic seconds, `at_us` the wall clock at its start.
 
     `usage` None: the upstream told none (yet); `finish` a FinishReason, "error", "client_disconnect" or
-    "interrupted"; `output_bytes` the size of the answer's text so far, for an estimate; `overrun`: the true cost
+    "interrupted"; `output_length` the size of the answer's text so far, for an estimate; `overrun`: the true cost
     passed the reservation; `capped`: counts or cost were more than any can be, and were cut to that.
     `charge`, and `usage` where it was missing, are set by the settlement.
     """
@@ -42,7 +42,7 @@ class Attempt(Struct, eq=False):
     usage: Usage | None = None
     charge: Charge = field(default_factory=Charge)
     finish: str = ""
-    output_bytes: int = 0
+    output_length: int = 0
     model: str = ""  # what the upstream says answered
     upstream_id: str = ""
     service_tier: str = ""

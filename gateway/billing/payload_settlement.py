@@ -108,10 +108,10 @@ class PayloadSettlement(Settlement, kw_only=True, eq=False):
             log.error("a usage record waits for the recovery: %s", error.message)
 
     def foresee(self, attempt: Attempt) -> None:
-        before = self.output_bytes_foreseen
+        before = self.output_length_foreseen
         super().foresee(attempt)
         with suppress(Unavailable):  # what the fee passes its reservation by is settled in full all the same
-            self._storage.extend((self.output_bytes_foreseen - before) // USUAL_BYTES * FEE_NUSD)
+            self._storage.extend((self.output_length_foreseen - before) // USUAL_BYTES * FEE_NUSD)
 
     def _give_back(self, before: str) -> None:
         if before is not HELD:

@@ -135,7 +135,7 @@ class Settlements:
 class Settlement(Struct, eq=False):
     """One request's money, from admission to its end.
 
-    `output_cap` is what to send upstream as output limit, None when the budgets need none. `output_bytes_foreseen` is
+    `output_cap` is what to send upstream as output limit, None when the budgets need none. `output_length_foreseen` is
     how much text of an answer the reservation pays for, at a usual token's length; beyond it ask `foresee`.
     `rate_limits` tell where the caller stands, for the headers of the answer.
     """
@@ -148,7 +148,7 @@ class Settlement(Struct, eq=False):
     _open: dict[int, BilledCall] = {}
     state: str = ADMITTED  # of MOVES
     output_cap: int | None = None
-    output_bytes_foreseen: int = sys.maxsize
+    output_length_foreseen: int = sys.maxsize
     rate_limits: tuple[RateLimitStatus, ...] = ()
 
     def __post_init__(self) -> None:
@@ -262,12 +262,12 @@ class Settlement(Struct, eq=False):
         tokens = max(self._tokens_paid() // 2, 64)
         error = self._require(tokens * self._ask.output_rate // MILLION + 1)
         if error is None:
-            self.output_bytes_foreseen += tokens * USUAL_BYTES
+            self.output_length_foreseen += tokens * USUAL_BYTES
             return
         most = self._tokens_paid() * MOST_BYTES
-        if attempt.output_bytes >= most:
+        if attempt.output_length >= most:
             raise error
-        self.output_bytes_foreseen = most
+        self.output_length_foreseen = most
 
     def afford(self, cost_so_far_nusd: int) -> bool:
         """Whether a session that cost so much may go on: near its bound it reserves half as much again."""
@@ -313,13 +313,13 @@ class Settlement(Struct, eq=False):
         if own.output_cap is not None and (self.output_cap is None or own.output_cap < self.output_cap):
             self.output_cap = own.output_cap
         if call.ask.output_rate:
-            self.output_bytes_foreseen = min(self.output_bytes_foreseen, call.tokens_paid() * USUAL_BYTES)
+            self.output_length_foreseen = min(self.output_length_foreseen, call.tokens_paid() * USUAL_BYTES)
 
     def _widen(self) -> None:
         """What the budgets of every attempt pay for."""
         self.output_cap = self._reservation.output_cap
         if self._ask.output_rate:
-            self.output_bytes_foreseen = self._ask.tokens_within(self._reservation.amount_nusd) * USUAL_BYTES
+            self.output_length_foreseen = self._ask.tokens_within(self._reservation.amount_nusd) * USUAL_BYTES
 
     def _tokens_paid(self) -> int:
         """Tokens of output that all that is held surely pays for."""

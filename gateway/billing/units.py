@@ -23,9 +23,9 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
     return structs.replace(usage, output_image=usage.images * tokens)
 
 
-def estimate(units: Units | None, mapping: Mapping, prompt_bytes: int, output_bytes: int = 0) -> Usage:
+def estimate(units: Units | None, mapping: Mapping, prompt_bytes: int, output_length: int = 0) -> Usage:
     """What was used, nobody having told: the units that were asked for, else four bytes of text a token."""
     if units is not None:
         return structs.replace(units_at(mapping, units.likely), basis="estimated")
-    text, written = -(-prompt_bytes // BYTES_PER_TOKEN), -(-output_bytes // BYTES_PER_TOKEN)
+    text, written = -(-prompt_bytes // BYTES_PER_TOKEN), -(-output_length // BYTES_PER_TOKEN)
     return Usage(input=text, output=written, basis="estimated")

@@ -93,8 +93,8 @@ def estimate(terms: Terms, attempt: Attempt) -> Usage:
     """
     told = attempt.usage
     if told is None:
-        return units.estimate(terms.units, attempt.target.mapping, terms.prompt_bytes, attempt.output_bytes)
-    output = -(-attempt.output_bytes // BYTES_PER_TOKEN)
+        return units.estimate(terms.units, attempt.target.mapping, terms.prompt_bytes, attempt.output_length)
+    output = -(-attempt.output_length // BYTES_PER_TOKEN)
     if told.output_total >= output:
         return told
     return structs.replace(told, output=told.output + output - told.output_total, basis="estimated")

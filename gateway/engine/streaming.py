@@ -17,7 +17,7 @@ from gateway.neutral.events import (
     Progress,
     Started,
     has_content,
-    text_size,
+    text_length,
 )
 from gateway.providers.upstream import Answering
 from gateway.threads import Pump, spawn
@@ -65,7 +65,7 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
         for batch in _hold(run, attempt, answering.batches):
             last = batch[-1]
             if not isinstance(last, ENDS):
-                if attempt.output_bytes > run.settlement.output_bytes_foreseen:
+                if attempt.output_length > run.settlement.output_length_foreseen:
                     # The answer outgrew what is surely paid for: more is reserved, or there is an end of it.
                     run.settlement.foresee(attempt)
                 yield batch
@@ -139,7 +139,7 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
                 size += event.size
         elif has_content(event):
             content = True
-            size += text_size(event)
+            size += text_length(event)
         elif type(event) is Started:
             attempt.model, attempt.upstream_id = event.model, event.upstream_id
             attempt.usage = event.usage or attempt.usage
@@ -147,7 +147,7 @@ def observe(attempt: Attempt, batch: Batch, warnings: list[str]) -> bool:
             attempt.usage = event.usage
         elif type(event) is Notice:
             warnings.append(event.message)
-    attempt.output_bytes += size
+    attempt.output_length += size
     return content
 
 

@@ -34,7 +34,7 @@ def describe(attempt: Attempt, result: Result) -> None:
     attempt.usage, attempt.service_tier = result.usage, result.service_tier
     attempt.finish = result.finish
     if result.usage is None:
-        attempt.output_bytes = result.text_bytes()
+        attempt.output_length = result.text_length()
 
 
 def _send(run: Run, attempt: Attempt) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, structs
 
-from gateway.neutral.parts import CacheMark, Image, Message, Part, Source, text_size
+from gateway.neutral.parts import CacheMark, Image, Message, Part, Source, text_length
 from gateway.neutral.request import NO_OPTIONS as NO_OPTIONS
 from gateway.neutral.request import Native as Native
 from gateway.neutral.request import Options as Options
@@ -203,9 +203,9 @@ class ChatResult:
             return self._finish
         return self.choices[0].finish if self.choices else "stop"
 
-    def text_bytes(self) -> int:
+    def text_length(self) -> int:
         """The size of all text in it, for an estimate where the upstream reports no usage."""
-        return sum(text_size(part) for choice in self.choices for part in choice.parts)
+        return sum(text_length(part) for choice in self.choices for part in choice.parts)
 
     def __getattr__(self, name: str) -> tuple[Choice, ...]:
         # Asked for what has no value yet, which is the choices of a deferred result alone.

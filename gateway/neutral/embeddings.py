@@ -5,8 +5,7 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from gateway.neutral.request import Native, Request
-from gateway.neutral.usage import Usage
+from gateway.neutral.request import Request, WholeResult
 
 # A text, or one already cut into tokens of the model's own tokenizer.
 Input = str | list[int]
@@ -34,24 +33,10 @@ class EmbeddingsRequest(Request, eq=False):
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class EmbeddingsResult:
+class EmbeddingsResult(WholeResult):
     """`vectors` holds a Vector for each input, in their order."""
 
     vectors: Any
-    usage: Usage | None = None
-    model: str = ""
-    upstream_id: str = ""
-    service_tier: str = ""
-    warnings: tuple[str, ...] = ()
-    native: Native | None = None
-
-    @property
-    def finish(self) -> str:
-        return "stop"
-
-    def text_bytes(self) -> int:
-        """Vectors are no text: nothing is estimated for them."""
-        return 0
 
 
 def encode(vector: Vector, encoding: Encoding) -> Vector:

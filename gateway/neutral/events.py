@@ -14,7 +14,7 @@ from msgspec import Struct
 from gateway.errors import GatewayError, StreamTruncated
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
-from gateway.neutral.parts import text_size as text_size
+from gateway.neutral.parts import text_length as text_length
 from gateway.neutral.usage import Usage
 
 

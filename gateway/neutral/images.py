@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from gateway.files import StoredFile
 from gateway.neutral.parts import Image
-from gateway.neutral.request import Request
+from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 
 # The most that one image that is read was seen to count as, and one that is made where its mapping tells no number.
@@ -58,7 +58,7 @@ class ImageEditsRequest(ImagesRequest, eq=False):
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class ImagesResult:
+class ImagesResult(WholeResult):
     """`images` in base64, with the prompt that each was really made of where the provider tells it. `blocked`: the
     provider's filter let none pass."""
 
@@ -69,18 +69,10 @@ class ImagesResult:
     background: str = ""
     output_format: str = ""
     blocked: bool = False
-    usage: Usage | None = None
-    model: str = ""
-    upstream_id: str = ""
-    service_tier: str = ""
-    warnings: tuple[str, ...] = ()
 
     @property
     def finish(self) -> str:
         return "content_filter" if self.blocked else "stop"
-
-    def text_bytes(self) -> int:
-        return 0
 
 
 def units_of(wanted: ImagesInput) -> Units:

@@ -170,7 +170,7 @@ class Message:
     name: str = ""
 
 
-def text_size(event: object) -> int:
+def text_length(event: object) -> int:
     """Length of the text that an event or part brings, for estimates where a provider reports no usage."""
     size = getattr(event, "size", None)
     if size is not None:

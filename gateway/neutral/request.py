@@ -1,6 +1,7 @@
 """What requests of all operations share: the model that is asked for, what it must be able to do, and wishes."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
@@ -118,6 +119,25 @@ class Result(Protocol):
     @property
     def finish(self) -> str: ...
 
-    def text_bytes(self) -> int:
-        """The size of the text that was written, for an estimate where the upstream reports no usage."""
+    def text_length(self) -> int:
+        """How many characters of text were written, for an estimate where the upstream reports no usage."""
         ...
+
+
+@dataclass(slots=True, unsafe_hash=True, kw_only=True)
+class WholeResult:
+    """What the results of operations other than chat share: as Result has it, for an answer without text."""
+
+    usage: Usage | None = None
+    model: str = ""
+    upstream_id: str = ""
+    service_tier: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def finish(self) -> str:
+        return "stop"
+
+    def text_length(self) -> int:
+        """Nothing: what the upstream does not count is counted by what was asked (Units)."""
+        return 0

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gateway.neutral.request import Request
+from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 
 DOCUMENTS_A_SEARCH = 100  # of the unit that some makers bill: a query with so many documents
@@ -25,22 +25,10 @@ class RerankRequest(Request, eq=False):
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class RerankResult:
+class RerankResult(WholeResult):
     """`scores` holds (index of the document, score) in any order."""
 
     scores: tuple[tuple[int, float], ...]
-    usage: Usage | None = None
-    model: str = ""
-    upstream_id: str = ""
-    service_tier: str = ""
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def finish(self) -> str:
-        return "stop"
-
-    def text_bytes(self) -> int:
-        return 0
 
 
 def units_of(wanted: RerankInput) -> Units:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gateway.neutral.request import Request
-from gateway.neutral.usage import Usage
+from gateway.neutral.request import Request, WholeResult
 
 
 class StructuredRequest(Request, eq=False):
@@ -24,20 +23,7 @@ class DecisionRequest(StructuredRequest, eq=False):
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class StructuredResult:
+class StructuredResult(WholeResult):
     """`body` is the answer in the shape of the operation's reference, without model, id and usage."""
 
     body: dict[str, Any] = field(hash=False)
-    usage: Usage | None = None
-    model: str = ""
-    upstream_id: str = ""
-    service_tier: str = ""
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def finish(self) -> str:
-        return "stop"
-
-    def text_bytes(self) -> int:
-        """What is not told is counted by what was asked (Units)."""
-        return 0

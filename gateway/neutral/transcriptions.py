@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gateway.files import StoredFile
-from gateway.neutral.request import Request
+from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 
 # Providers count 10 to 33 tokens for a second of sound, and speech is some 4 tokens of text a second; bounds have room.
@@ -47,7 +47,7 @@ class TranslationRequest(TranscriptionRequest, eq=False):
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class TranscriptionResult:
+class TranscriptionResult(WholeResult):
     """`words` ({word, start, end, speaker?}) and `segments` ({id, start, end, text, speaker?, …}) are as the provider
     has them, in seconds; `duration` None: not told."""
 
@@ -57,18 +57,9 @@ class TranscriptionResult:
     words: list[dict[str, Any]] = field(default_factory=list, hash=False)
     segments: list[dict[str, Any]] = field(default_factory=list, hash=False)
     logprobs: list[Any] = field(default_factory=list, hash=False)
-    usage: Usage | None = None
-    model: str = ""
-    upstream_id: str = ""
-    service_tier: str = ""
-    warnings: tuple[str, ...] = ()
 
-    @property
-    def finish(self) -> str:
-        return "stop"
-
-    def text_bytes(self) -> int:
-        return len(self.text.encode("utf-8", "replace"))
+    def text_length(self) -> int:
+        return len(self.text)
 
 
 def units_of(wanted: TranscriptionInput, likely_ms: int, most_ms: int) -> Units:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, ToolResult
+from gateway.neutral.signatures import HEAD, type_of
 from gateway.threads import Job, compute
 
 ADDRESSES = ("https://", "http://")
@@ -24,29 +25,7 @@ PATIENCE_S = 20.0
 LARGE = 1 << 20
 # Servers refuse who does not say what it is.
 HEADERS = {"user-agent": "llmgateway", "accept": "image/*, audio/*, application/pdf, */*;q=0.1"}
-# First bytes of what models take (the formats' own specifications).
-SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"BM", "image/bmp"),
-    (b"%PDF-", "application/pdf"),
-    (b"ID3", "audio/mpeg"),
-    (b"\xff\xfb", "audio/mpeg"),
-    (b"\xff\xf3", "audio/mpeg"),
-    (b"OggS", "audio/ogg"),
-    (b"fLaC", "audio/flac"),
-)
-# Of containers the kind stands behind the length.
-BRANDS = {
-    b"avif": "image/avif",
-    b"heic": "image/heic",
-    b"heix": "image/heic",
-    b"mif1": "image/heif",
-    b"M4A ": "audio/mp4",
-}
-RIFFS = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+TAKEN = ("image/", "audio/", "application/pdf")
 
 
 class FetchedAnswer(Interface):
@@ -102,15 +81,6 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
     return request.inlined
 
 
-def type_of(data: bytes) -> str:
-    """The media type that the first bytes tell; "" for none that models take."""
-    if data[:4] == b"RIFF":
-        return RIFFS.get(data[8:12], "")
-    if data[4:8] == b"ftyp":
-        return BRANDS.get(data[8:12], "")
-    return next((kind for start, kind in SIGNATURES if data.startswith(start)), "")
-
-
 def _load(fetcher: Fetcher, media: Media, seconds: float) -> Media:
     try:
         answer = fetcher.fetch(media.url, MOST_BYTES, timeout_s=seconds, headers=HEADERS)
@@ -121,8 +91,8 @@ def _load(fetcher: Fetcher, media: Media, seconds: float) -> Media:
         raise _unreadable("it cannot be reached", media) from None
     if answer.status != 200:
         raise _unreadable(f"its server answers {answer.status}", media)
-    kind = type_of(answer.body)
-    if not kind:
+    kind = type_of(answer.body[:HEAD])
+    if not kind.startswith(TAKEN):
         raise _unreadable("it is no image, sound or PDF", media)
     packed = compute(b64encode, answer.body) if len(answer.body) > LARGE else b64encode(answer.body)
     return Media(media_type=kind, data=packed.decode())

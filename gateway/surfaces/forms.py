@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 
+import orjson
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, parse_options_header
 
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
@@ -71,6 +72,12 @@ def read_form(inbound: Inbound, limits: FormLimits, spool_dir: str = "") -> Form
     if len(body) < LARGE:
         return _read(body, boundary, limits, spool_dir)
     return compute(_read, body, boundary, limits, spool_dir)
+
+
+def describe_form(form: Form) -> bytes:
+    """What is kept of a form: its fields, and of files their size alone."""
+    files = [{"name": one.name, "filename": one.filename, "bytes": len(one.data)} for one in form.files]
+    return orjson.dumps({"fields": form.fields, "files": files})
 
 
 def digest_without(body: StoredFile, boundary: bytes) -> bytes:

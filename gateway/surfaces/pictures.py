@@ -6,13 +6,13 @@ from binascii import Error as NotBase64
 from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.files import StoredFile
-from gateway.neutral.images import Picture
+from gateway.neutral.images import ENDINGS, Picture
+from gateway.neutral.signatures import HEAD, type_of
 from gateway.services import Services
 from gateway.threads import compute
 
 MOST_BYTES, FETCH_S = 50 << 20, 30.0
 LARGE = 1 << 16
-HEAD = 16
 AUTO, SANDBOX_MODEL = "auto", "sandbox/sandbox-image"
 
 
@@ -32,9 +32,8 @@ def look_at(file: StoredFile, param: str) -> Picture:
     """What a file is. InvalidRequest `empty_file`, or `unsupported_media` for what is no PNG, JPEG or WebP."""
     if not len(file):
         raise InvalidRequest("The file is empty.", param=param, code="empty_file")
-    head = file.read(HEAD)
-    kind = _kind_of(head)
-    if not kind:
+    kind = type_of(file.read(HEAD))
+    if kind not in ENDINGS:
         raise InvalidRequest("The file is no PNG, JPEG or WebP.", param=param, code="unsupported_media")
     return Picture(file, kind)
 
@@ -58,11 +57,3 @@ def load(services: Services, url: str, param: str) -> Picture:
             f"The image could not be loaded from its address ({why}).", param=param, code="media_not_loaded"
         )
     return look_at(StoredFile.of(found.body), param)
-
-
-def _kind_of(head: bytes) -> str:
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    return "image/webp" if head[:4] == b"RIFF" and head[8:12] == b"WEBP" else ""

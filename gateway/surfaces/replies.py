@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from typing import Any
 
 import orjson
 
@@ -73,6 +74,12 @@ def _write_frames(
         close = getattr(batches, "close", None)
         if close is not None:
             close()
+
+
+def write_event(body: dict[str, Any], name: str = "") -> bytes:
+    """A server-sent event; `name` where its clients go by it."""
+    head = b"event: %b\n" % name.encode() if name else b""
+    return b"%bdata: %b\n\n" % (head, orjson.dumps(body))
 
 
 def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") -> Outbound:

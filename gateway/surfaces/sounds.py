@@ -9,9 +9,9 @@ from tinytag.tinytag import TinyTagException
 
 from gateway.errors import InvalidRequest
 from gateway.files import StoredFile
+from gateway.neutral.signatures import HEAD, type_of
 from gateway.threads import compute
 
-HEAD = 64
 MOST_READS = 200_000  # of one file, in some 0.4 s; well-made ones take hundreds
 SECOND_MS = 1000
 # A sound whose container does not tell its length is no longer than at six kilobits a second, the least that coders
@@ -19,15 +19,19 @@ SECOND_MS = 1000
 LEAST_BYTES_A_SECOND, LIKELY_BYTES_A_SECOND = 750, 4000
 # And one that tells less than its bytes last at four megabits is not believed.
 MOST_BYTES_A_SECOND = 500_000
-# (bytes, where they stand, media type, ending): RIFF/WAVE, ID3v2, FLAC, Ogg, ISO base media, Matroska, AIFF, AMR.
-SIGNATURES = (
-    (b"ID3", 0, "audio/mpeg", "mp3"),
-    (b"fLaC", 0, "audio/flac", "flac"),
-    (b"OggS", 0, "audio/ogg", "ogg"),
-    (b"ftyp", 4, "audio/mp4", "m4a"),
-    (b"\x1a\x45\xdf\xa3", 0, "audio/webm", "webm"),
-    (b"#!AMR", 0, "audio/amr", "amr"),
-)
+# Kinds of sound → what they are sent as: containers that may hold moving pictures too are taken for sound.
+KINDS = {
+    "audio/wav": ("audio/wav", "wav"),
+    "audio/aiff": ("audio/aiff", "aiff"),
+    "audio/mpeg": ("audio/mpeg", "mp3"),
+    "audio/aac": ("audio/aac", "aac"),
+    "audio/flac": ("audio/flac", "flac"),
+    "audio/ogg": ("audio/ogg", "ogg"),
+    "audio/amr": ("audio/amr", "amr"),
+    "audio/mp4": ("audio/mp4", "m4a"),
+    "video/mp4": ("audio/mp4", "m4a"),
+    "video/webm": ("audio/webm", "webm"),
+}
 
 
 class Sound(NamedTuple):
@@ -43,7 +47,7 @@ def look_at(file: StoredFile, param: str) -> Sound:
     """What a file is. InvalidRequest `empty_file`, or `unsupported_media` for what is no sound."""
     if not len(file):
         raise InvalidRequest("The file is empty.", param=param, code="empty_file")
-    kind, ending = _kind_of(file.read(HEAD))
+    kind, ending = KINDS.get(type_of(file.read(HEAD)), ("", ""))
     if not kind:
         raise InvalidRequest(
             "The file is no sound that is known: send WAV, MP3, FLAC, Ogg, MP4, WebM, AAC, AIFF or AMR.",
@@ -52,20 +56,6 @@ def look_at(file: StoredFile, param: str) -> Sound:
         )
     likely, most = _length_of(file)
     return Sound(kind, f"sound.{ending}", likely, most)
-
-
-def _kind_of(head: bytes) -> tuple[str, str]:
-    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-        return "audio/wav", "wav"
-    if head[:4] == b"FORM" and head[8:11] == b"AIF":
-        return "audio/aiff", "aiff"
-    for mark, place, kind, ending in SIGNATURES:
-        if head[place : place + len(mark)] == mark:
-            return kind, ending
-    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
-        # A frame's sync: layer 0 is that of ADTS, which carries AAC.
-        return ("audio/mpeg", "mp3") if head[1] & 0x06 else ("audio/aac", "aac")
-    return "", ""
 
 
 def _length_of(file: StoredFile) -> tuple[int, int]:

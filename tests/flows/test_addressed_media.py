@@ -11,6 +11,7 @@ from fakes.server import FakeServer, send_json
 from openai import BadRequestError, OpenAI
 from support.gateways import LocalGateway, local_gateway
 
+from gateway.neutral.signatures import type_of
 from gateway.providers import inline
 from gateway.settings import Settings
 
@@ -146,7 +147,7 @@ def test_private_upstreams_let_no_caller_look_into_the_network(
 
 def test_types_are_told_by_their_first_bytes() -> None:
     known = {b"\xff\xd8\xff\xe0": "jpeg", b"GIF89a": "gif", b"RIFF0000WEBPVP8": "webp", b"0000ftypheic": "heic"}
-    assert {start: inline.type_of(start) for start in known} == {start: f"image/{k}" for start, k in known.items()}
+    assert {start: type_of(start) for start in known} == {start: f"image/{k}" for start, k in known.items()}
     sounds = {b"RIFF0000WAVE": "wav", b"ID3\x04": "mpeg", b"OggS": "ogg", b"fLaC": "flac", b"0000ftypM4A ": "mp4"}
-    assert {start: inline.type_of(start) for start in sounds} == {start: f"audio/{k}" for start, k in sounds.items()}
-    assert inline.type_of(b"<svg xmlns") == inline.type_of(b"RIFF0000AVI ") == inline.type_of(b"") == ""
+    assert {start: type_of(start) for start in sounds} == {start: f"audio/{k}" for start, k in sounds.items()}
+    assert type_of(b"<svg xmlns") == type_of(b"RIFF0000AVI ") == type_of(b"") == ""

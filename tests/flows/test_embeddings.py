@@ -9,6 +9,7 @@ from fakes.embedders import TOKENS, FakeEmbedders, vector_of
 from fakes.mint import Mint
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
+from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
 from support.spending import write_mint
 
@@ -16,7 +17,6 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.limits.budgets import Limits
 from gateway.metering.models import CACHED
-from gateway.metering.usage_table import find
 
 TEXTS = ["one", "another text", "three of them"]
 # Model, price of a million tokens in nano-dollars.
@@ -36,33 +36,19 @@ def upstream(share: Share) -> FakeEmbedders:
 
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"])
 def house(request, share: Share, upstream: FakeEmbedders) -> LocalGateway:
-    environment = {
-        "LLM_OPENAI_API_KEY": "sk-upstream",
-        "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1",
-        "LLM_GOOGLE_AI_STUDIO_API_KEY": "google-key",
-        "LLM_GOOGLE_AI_STUDIO_BASE_URL": f"{upstream.address}/v1beta",
-        "LLM_COHERE_API_KEY": "cohere-key",
-        "LLM_COHERE_BASE_URL": f"{upstream.address}/v2",
-        "GATEWAY_SERVER_EXPRESS_LANE": request.param,
-    }
-    return share.gateway(environment)
+    paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "COHERE": "/v2"}
+    return share.gateway(providers_at(upstream, paths) | {"GATEWAY_SERVER_EXPRESS_LANE": request.param})
 
 
 @pytest.fixture
 def sdk(house: LocalGateway) -> OpenAI:
-    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+    return sdk_of(house)
 
 
 def post(house: LocalGateway, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
     sent = {"Authorization": f"Bearer {house.key}"} | (headers or {})
     with httpx.Client(trust_env=False, timeout=20) as http:
         return http.post(f"{house.url}/embeddings", json={"model": MODEL, "input": TEXTS} | body, headers=sent)
-
-
-def row_of(house: LocalGateway, log_id: str) -> Any:
-    house.services.store.journal.flush(5)
-    (row,) = find(house.services.store.database, log_id)
-    return row
 
 
 def change(house: LocalGateway, **changes: Any) -> None:

@@ -9,9 +9,9 @@ import pytest
 from fakes.painters import PIXEL, FakePainters
 from openai import OpenAI
 from support.gateways import LocalGateway
+from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
 
-from gateway.metering.usage_table import find
 from gateway.providers.sandbox.images import png
 
 PNG = png(64, 48, "a picture")
@@ -36,25 +36,18 @@ def upstream(share: Share) -> FakePainters:
 @pytest.fixture
 def house(share: Share, upstream: FakePainters) -> LocalGateway:
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "XAI": "/xai/v1", "BYTEDANCE": "/ark/v3"}
-    keys = {f"LLM_{name}_API_KEY": f"{name}-key" for name in paths}
-    return share.gateway(keys | {f"LLM_{name}_BASE_URL": upstream.address + path for name, path in paths.items()})
+    return share.gateway(providers_at(upstream, paths))
 
 
 @pytest.fixture
 def sdk(house: LocalGateway) -> OpenAI:
-    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+    return sdk_of(house)
 
 
 def post(house: LocalGateway, path: str = "/images/generations", **body: Any) -> httpx.Response:
     with httpx.Client(trust_env=False, timeout=20) as http:
         given = {"model": OPENAI, "prompt": "A red fox"} | body
         return http.post(f"{house.url}{path}", json=given, headers={"Authorization": f"Bearer {house.key}"})
-
-
-def row_of(house: LocalGateway, request_id: str) -> Any:
-    house.services.store.journal.flush(5)
-    (row,) = find(house.services.store.database, request_id)
-    return row
 
 
 @pytest.mark.parametrize("model", COSTS)

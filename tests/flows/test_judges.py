@@ -10,9 +10,8 @@ from fakes.judges import FakeJudges
 from mistralai.client import Mistral
 from openai import OpenAI
 from support.gateways import LocalGateway
+from support.media import providers_at, row_of
 from support.shared import Share
-
-from gateway.metering.usage_table import find
 
 DOCUMENTS = ["short", "a much longer document", "middle one"]
 QUESTIONS = {"safe": {"type": "noul", "instructions": "Is it safe?"}}
@@ -34,19 +33,12 @@ def house(share: Share, upstream: FakeJudges) -> LocalGateway:
         "VOYAGE": "/voyage/v1",
         "TYPESAFE": "/v1",
     }
-    keys = {f"LLM_{name}_API_KEY": f"{name}-key" for name in paths}
-    return share.gateway(keys | {f"LLM_{name}_BASE_URL": upstream.address + path for name, path in paths.items()})
+    return share.gateway(providers_at(upstream, paths))
 
 
 def post(house: LocalGateway, path: str, **body: Any) -> httpx.Response:
     with httpx.Client(trust_env=False, timeout=20) as http:
         return http.post(f"{house.url}{path}", json=body, headers={"Authorization": f"Bearer {house.key}"})
-
-
-def row_of(house: LocalGateway, answer: httpx.Response) -> Any:
-    house.services.store.journal.flush(5)
-    (row,) = find(house.services.store.database, answer.json()["metadata"]["log_id"])
-    return row
 
 
 def pdf(*pages: str) -> str:
@@ -80,11 +72,11 @@ def test_every_maker_answers_and_is_billed_to_the_nano_dollar(
 ):
     answer = post(house, path, model=model, **body)
     assert answer.status_code == 200, answer.text
-    row = row_of(house, answer)
+    row = row_of(house, answer.json()["metadata"]["log_id"])
     assert (row.cost_nusd, answer.json()["model"]) == (nusd, model)
     assert float(answer.headers["x-llmgateway-cost"]) * 10**9 == pytest.approx(nusd)
     monkeypatch.setattr(upstream, "silent", True)
-    row = row_of(house, post(house, path, model=model, **body))
+    row = row_of(house, post(house, path, model=model, **body).json()["metadata"]["log_id"])
     assert row.usage_basis == "estimated"
     if estimated is not None:
         assert row.cost_nusd == estimated
@@ -125,7 +117,7 @@ def test_the_sandbox_reads_a_real_pdf_and_is_billed_by_its_pages(house):
     body = {"document": {"type": PDF, PDF: pdf("First page", "Second (page)".replace("(", "\\(").replace(")", "\\)"))}}
     answer = post(house, "/ocr", model="sandbox/sandbox-read", **body)
     assert [page["markdown"] for page in answer.json()["pages"]] == ["First page", "Second (page)"]
-    assert row_of(house, answer).cost_nusd == 2_000_000
+    assert row_of(house, answer.json()["metadata"]["log_id"]).cost_nusd == 2_000_000
     answer = post(house, "/ocr", model="sandbox/sandbox-read", pages="1-5", **body)
     assert [page["index"] for page in answer.json()["pages"]] == [1]
 

@@ -12,9 +12,8 @@ import soundfile
 from fakes.speakers import TOKENS_IN, TOKENS_OUT, FakeSpeakers, sound_of
 from openai import OpenAI
 from support.gateways import LocalGateway
+from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
-
-from gateway.metering.usage_table import find
 
 TEXT = "The quick brown fox jumps over the lazy dog, said Zoë."
 SANDBOX = "sandbox/sandbox-speak"
@@ -38,21 +37,13 @@ def upstream(share: Share) -> FakeSpeakers:
 
 @pytest.fixture
 def house(share: Share, upstream: FakeSpeakers) -> LocalGateway:
-    return share.gateway(
-        {
-            "LLM_OPENAI_API_KEY": "sk-upstream",
-            "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1",
-            "LLM_GOOGLE_AI_STUDIO_API_KEY": "google-key",
-            "LLM_GOOGLE_AI_STUDIO_BASE_URL": f"{upstream.address}/v1beta",
-            "LLM_ELEVENLABS_API_KEY": "eleven-key",
-            "LLM_ELEVENLABS_BASE_URL": f"{upstream.address}/eleven/v1",
-        }
-    )
+    paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "ELEVENLABS": "/eleven/v1"}
+    return share.gateway(providers_at(upstream, paths))
 
 
 @pytest.fixture
 def sdk(house: LocalGateway) -> OpenAI:
-    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+    return sdk_of(house)
 
 
 def post(house: LocalGateway, **body: Any) -> httpx.Response:
@@ -64,17 +55,12 @@ def post(house: LocalGateway, **body: Any) -> httpx.Response:
         )
 
 
-def rows_of(house: LocalGateway, shown_id: str) -> list[Any]:
-    house.services.store.journal.flush(5)
-    return find(house.services.store.database, shown_id)
-
-
 @pytest.mark.parametrize("model", COSTS)
 def test_every_maker_speaks_and_is_billed_to_the_nano_dollar(house, sdk, model):
     sent = sdk.audio.speech.with_raw_response.create(model=model, input=TEXT, voice="", response_format="wav")
     sound = sent.content
     assert sound.endswith(sound_of(TEXT)) or model == SANDBOX
-    (row,) = rows_of(house, sent.headers["x-request-id"])
+    row = row_of(house, sent.headers["x-request-id"])
     assert (row.cost_nusd, row.operation, row.usage_basis) == (
         COSTS[model],
         "speech",

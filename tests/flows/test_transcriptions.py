@@ -9,9 +9,9 @@ import pytest
 from fakes.hearers import HEARD, SECONDS, FakeHearers
 from openai import OpenAI
 from support.gateways import LocalGateway
+from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
 
-from gateway.metering.usage_table import find
 from gateway.providers.sandbox import sounds
 
 SOUND = sounds.make("wav", SECONDS, "hidden words")
@@ -32,19 +32,13 @@ def upstream(share: Share) -> FakeHearers:
 
 @pytest.fixture
 def house(share: Share, upstream: FakeHearers) -> LocalGateway:
-    return share.gateway(
-        {
-            "LLM_OPENAI_API_KEY": "sk-upstream",
-            "LLM_OPENAI_BASE_URL": f"{upstream.address}/v1",
-            "LLM_MISTRAL_API_KEY": "mistral-key",
-            "LLM_MISTRAL_BASE_URL": f"{upstream.address}/v1",
-        }
-    )
+    paths = {"OPENAI": "/v1", "MISTRAL": "/v1"}
+    return share.gateway(providers_at(upstream, paths))
 
 
 @pytest.fixture
 def sdk(house: LocalGateway) -> OpenAI:
-    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+    return sdk_of(house)
 
 
 def post(
@@ -58,12 +52,6 @@ def post(
             files=files,
             headers={"Authorization": f"Bearer {house.key}"},
         )
-
-
-def row_of(house: LocalGateway, request_id: str) -> Any:
-    house.services.store.journal.flush(5)
-    (row,) = find(house.services.store.database, request_id)
-    return row
 
 
 @pytest.mark.parametrize("model", COSTS)

@@ -42,7 +42,7 @@ class Books:
     def __init__(self) -> None:
         self.told: list[tuple[str, Any]] = []
         self.output_cap: int | None = None
-        self.output_bytes_foreseen = 1 << 40
+        self.output_length_foreseen = 1 << 40
         self.terms = SimpleNamespace(request="r", billing_identity=SimpleNamespace(project="p"))
         self.broke: dict[str, GatewayError] = {}
         self.shut: set[str] = set()

@@ -11,21 +11,20 @@ from msgspec import json
 from gateway.dialects import cohere as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
-from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
-from gateway.providers.openai.address import address_of
+from gateway.providers.openai.address import way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.written import WrittenCodec
 
 PATH = "/embed"
 KIND = "search_document"
 
 
-class CohereEmbeddings:
+class CohereEmbeddings(WrittenCodec):
     """POST {address}/embed."""
 
     dialect = dialect.NAME
-    waits = False
 
     def write(self, request: EmbeddingsRequest, target: Target) -> Call:
         """The call built from the neutral form; NotSupported for token numbers, which are another vendor's."""
@@ -40,13 +39,8 @@ class CohereEmbeddings:
         }
         if wanted.dimensions is not None:
             body["output_dimension"] = wanted.dimensions
-        url, headers = address_of(target, PATH)
-        headers["content-type"] = headers["accept"] = "application/json"
-        return Call("POST", url, headers, json.encode(body))
-
-    def relay(self, native: Native, request: EmbeddingsRequest, target: Target) -> Call:
-        """No caller speaks this dialect."""
-        raise NotSupported("A request in this dialect cannot be relayed.")
+        way = way_of(target, PATH, False)
+        return Call("POST", way.url, way.headers, json.encode(body), way=way)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """The vectors. UpstreamFailed when it is no list of them, or is empty."""
@@ -61,4 +55,4 @@ class CohereEmbeddings:
         if not isinstance(vectors, list) or not vectors or not all(isinstance(one, list) and one for one in vectors):
             raise UpstreamFailed(EMPTY, upstream_status=200)
         used = None if tokens is None else Usage(input=read_count(tokens))
-        return EmbeddingsResult(vectors, used, upstream_id=upstream_id if isinstance(upstream_id, str) else "")
+        return EmbeddingsResult(vectors, usage=used, upstream_id=upstream_id if isinstance(upstream_id, str) else "")

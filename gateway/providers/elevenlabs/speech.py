@@ -10,14 +10,13 @@ from urllib.parse import quote
 
 from msgspec import json
 
-from gateway.errors import NotSupported, UpstreamFailed
+from gateway.errors import NotSupported
 from gateway.neutral.events import Batch
-from gateway.neutral.request import Native
 from gateway.neutral.speech import SpeechInput, SpeechRequest
-from gateway.providers.answers import ODD
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_pieces import format_of, read_binary, voice_of
+from gateway.providers.written import PiecesCodec
 
 NAME = "elevenlabs"
 PATH = "/text-to-speech/{voice}/stream"
@@ -27,11 +26,10 @@ ID_LENGTH = 20  # an id has as many letters and digits; one that is not listed m
 LEAST_SPEED, MOST_SPEED = 0.7, 1.2
 
 
-class ElevenLabsSpeech:
+class ElevenLabsSpeech(PiecesCodec):
     """POST {address}/text-to-speech/{voice}/stream."""
 
     dialect = NAME
-    waits = False
 
     def write(self, request: SpeechRequest, target: Target) -> Call:
         """The call. NotSupported for a voice or format that is not there; speed is kept within its range."""
@@ -53,14 +51,6 @@ class ElevenLabsSpeech:
         headers["content-type"], headers["accept"] = "application/json", "*/*"
         url += ("&" if "?" in url else "?") + f"output_format={FORMATS[made]}"
         return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
-
-    def relay(self, native: Native, request: SpeechRequest, target: Target) -> Call:
-        """No caller speaks this dialect."""
-        raise NotSupported("A request in this dialect cannot be relayed.")
-
-    def read(self, reply: UpstreamReply, relayed: bool) -> Any:
-        """It comes in pieces only."""
-        raise UpstreamFailed(ODD, upstream_status=200)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """The sound as it comes; what it costs are the characters that were sent."""

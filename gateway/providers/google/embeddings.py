@@ -10,18 +10,18 @@ from msgspec import json
 from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
-from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.written import WrittenCodec
 from gateway.threads import compute_if
 
 BATCH, PREDICT = "batchEmbedContents", "predict"
 
 
-class GoogleEmbeddings:
+class GoogleEmbeddings(WrittenCodec):
     """POST {address}/models/{model}:batchEmbedContents, or :predict at Vertex AI. `authorize` puts the credential into
     headers."""
 
@@ -45,10 +45,6 @@ class GoogleEmbeddings:
         self._authorize(headers, target)
         return Call("POST", address_of(target, PREDICT if enterprise else BATCH), headers, body)
 
-    def relay(self, native: Native, request: EmbeddingsRequest, target: Target) -> Call:
-        """No caller speaks this dialect."""
-        raise NotSupported("A request in this dialect cannot be relayed.")
-
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """The vectors of either answer. UpstreamFailed when it is no list of them, or is empty."""
         wire = read_object(reply.read_all())
@@ -58,7 +54,7 @@ class GoogleEmbeddings:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         if not vectors or not all(isinstance(one, list) and one for one in vectors):
             raise UpstreamFailed(EMPTY, upstream_status=200)
-        return EmbeddingsResult(vectors, None if tokens is None else Usage(input=tokens))
+        return EmbeddingsResult(vectors, usage=None if tokens is None else Usage(input=tokens))
 
 
 def _batch(wanted: EmbeddingsInput, target: Target) -> bytes:

@@ -13,11 +13,11 @@ from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult
 from gateway.neutral.parts import Image, Media
-from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.written import WrittenCodec
 
 PREDICT = "predict"
 PREDICTS = "imagen"  # how models that are asked by :predict begin
@@ -36,7 +36,7 @@ LARGE_EDGE, HUGE_EDGE = 1536, 3072
 BLOCKED = ("IMAGE_SAFETY", "PROHIBITED_CONTENT", "SAFETY", "BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "RECITATION")
 
 
-class GoogleImages:
+class GoogleImages(WrittenCodec):
     """POST {address}/models/{model}:generateContent, or :predict. `authorize` puts the credential into headers."""
 
     dialect = dialect.NAME
@@ -63,10 +63,6 @@ class GoogleImages:
         return Call(
             "POST", url, headers, json.encode(body), reader=_ImageReader(wanted.price_key, counts_images(target))
         )
-
-    def relay(self, native: Native, request: ImagesRequest, target: Target) -> Call:
-        """No caller speaks this dialect."""
-        raise NotSupported("A request in this dialect cannot be relayed.")
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         """As of a request that named no size; a call brings its own reader."""

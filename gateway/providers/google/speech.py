@@ -12,15 +12,15 @@ from typing import Any
 from msgspec import json
 
 from gateway.dialects import google as dialect
-from gateway.errors import GatewayError, NotSupported, UpstreamFailed
+from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece, Started
-from gateway.neutral.request import Native
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_pieces import as_wav, format_of, voice_of
+from gateway.providers.written import PiecesCodec
 from gateway.threads import compute
 
 RATE = re.compile(r"rate=(\d{4,6})")
@@ -29,7 +29,7 @@ PIECE = 1 << 17
 WAV = "wav"
 
 
-class GoogleSpeech:
+class GoogleSpeech(PiecesCodec):
     """POST {address}/models/{model}:generateContent. `authorize` puts the credential into headers."""
 
     dialect = dialect.NAME
@@ -56,14 +56,6 @@ class GoogleSpeech:
         self._authorize(headers, target)
         reader = _SoundReader(format_of(wanted, target) == WAV)
         return Call("POST", address_of(target, WHOLE), headers, json.encode(body), False, warnings, reader=reader)
-
-    def relay(self, native: Native, request: SpeechRequest, target: Target) -> Call:
-        """No caller speaks this dialect."""
-        raise NotSupported("A request in this dialect cannot be relayed.")
-
-    def read(self, reply: UpstreamReply, relayed: bool) -> Any:
-        """It comes in pieces only."""
-        raise UpstreamFailed(ODD, upstream_status=200)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """As PCM; a call brings the reader that makes of it what was asked."""

@@ -58,7 +58,7 @@ class OpenAIEmbeddings:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         if not vectors or not all(vectors):
             raise UpstreamFailed(EMPTY, upstream_status=200)
-        return EmbeddingsResult(vectors, used, model if isinstance(model, str) else "")
+        return EmbeddingsResult(vectors, usage=used, model=model if isinstance(model, str) else "")
 
     def _finish(self, body: dict[str, Any], target: Target) -> Call:
         body = {"model": target.mapping.external_id, **body}

@@ -14,12 +14,12 @@ from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import AUTO, ENDINGS, ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture
 from gateway.neutral.parts import Image, Media
-from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.written import WrittenCodec
 
 MAKE, EDIT = "/images/generations", "/images/edits"
 IN_JSON = "image_field"
@@ -30,11 +30,10 @@ EDITS_ONLY, MAKES_ONLY = ("input_fidelity",), ("moderation", "style")
 USUAL = ("size", "quality", "background", "output_format", "output_compression", "moderation", "input_fidelity", "n")
 
 
-class OpenAIImages:
+class OpenAIImages(WrittenCodec):
     """`tokens` as for OpenAIChat. One object serves both operations."""
 
     dialect = dialect.NAME
-    waits = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
@@ -67,10 +66,6 @@ class OpenAIImages:
         url, headers = address_of(target, EDIT, self._tokens)
         headers["content-type"], headers["accept"] = form.content_type, "application/json"
         return Call("POST", url, headers, form, False, warnings, reader=reader)
-
-    def relay(self, native: Native, request: ImagesRequest, target: Target) -> Call:
-        """Every call is written anew."""
-        raise NotSupported("A request for images is not relayed.")
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         """As of a request that named nothing; a call brings its own reader."""

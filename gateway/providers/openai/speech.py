@@ -11,17 +11,17 @@ from typing import Any
 from msgspec import json
 
 from gateway.dialects import openai as dialect
-from gateway.errors import NotSupported, UpstreamFailed
+from gateway.errors import UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, MediaPiece
-from gateway.neutral.request import Native
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
-from gateway.providers.answers import EMPTY, ODD
+from gateway.providers.answers import EMPTY
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.audio_events import AudioEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_pieces import format_of, read_binary, voice_of
 from gateway.providers.sse import read_batches
+from gateway.providers.written import PiecesCodec
 
 PATH = "/audio/speech"
 ASKS_EVENTS = "speech_events"
@@ -29,11 +29,10 @@ EVENT_STREAM = "text/event-stream"
 USUAL_SPEED = 1.0
 
 
-class OpenAISpeech:
+class OpenAISpeech(PiecesCodec):
     """POST {address}/audio/speech. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
-    waits = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
@@ -60,14 +59,6 @@ class OpenAISpeech:
         headers["content-type"] = "application/json"
         headers["accept"] = EVENT_STREAM if ASKS_EVENTS in target.mapping.extra else "*/*"
         return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
-
-    def relay(self, native: Native, request: SpeechRequest, target: Target) -> Call:
-        """Every call is written anew."""
-        raise NotSupported("A request for speech is not relayed.")
-
-    def read(self, reply: UpstreamReply, relayed: bool) -> Any:
-        """It comes in pieces only."""
-        raise UpstreamFailed(ODD, upstream_status=200)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """The sound as it comes, and its usage where it came as events."""

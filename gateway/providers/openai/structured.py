@@ -11,23 +11,22 @@ from msgspec import json
 
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.request import Native
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.openai.address import Tokens, way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.written import WrittenCodec
 
 Json = dict[str, Any]
 TEXT_ONLY = "text_only"  # of a mapping's `extra`: its moderations take no images
 
 
-class OpenAIStructured:
+class OpenAIStructured(WrittenCodec):
     """POST {address}{path}. `answers` is the list or object that an answer cannot do without, `fit` what is done to a
     body first (NotSupported), `mend` to an answer."""
 
     dialect = dialect.NAME
-    waits = False
 
     def __init__(
         self,
@@ -48,10 +47,6 @@ class OpenAIStructured:
         sent = json.encode({**body, "model": target.mapping.external_id})
         return Call("POST", way.url, way.headers, sent, way=way)
 
-    def relay(self, native: Native, request: StructuredRequest, target: Target) -> Call:
-        """Every call is written anew."""
-        raise NotSupported("A request of this kind is not relayed.")
-
     def read(self, reply: UpstreamReply, relayed: bool) -> StructuredResult:
         """The answer. UpstreamFailed when what it cannot do without is not there."""
         wire = read_object(reply.read_all())
@@ -65,7 +60,10 @@ class OpenAIStructured:
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         return StructuredResult(
-            wire, usage, model if isinstance(model, str) else "", ident if isinstance(ident, str) else ""
+            wire,
+            usage=usage,
+            model=model if isinstance(model, str) else "",
+            upstream_id=ident if isinstance(ident, str) else "",
         )
 
 

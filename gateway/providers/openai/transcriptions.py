@@ -11,7 +11,6 @@ from typing import Any
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, Started, TextDelta
-from gateway.neutral.request import Native
 from gateway.neutral.transcriptions import SECOND_MS, TranscriptionInput, TranscriptionRequest, TranscriptionResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
@@ -20,6 +19,7 @@ from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.audio_events import AudioEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.sse import read_batches
+from gateway.providers.written import WrittenCodec
 
 STREAMS = "transcript_stream"
 EVENT_STREAM = "text/event-stream"
@@ -34,11 +34,10 @@ SOURCES = {
 }
 
 
-class OpenAITranscriptions:
+class OpenAITranscriptions(WrittenCodec):
     """POST {address}/audio/transcriptions, or /audio/translations. `tokens` as for OpenAIChat."""
 
     dialect = dialect.NAME
-    waits = False
 
     def __init__(self, path: str, tokens: Tokens | None = None) -> None:
         self._path, self._tokens = path, tokens
@@ -56,10 +55,6 @@ class OpenAITranscriptions:
         headers["content-type"] = body.content_type
         headers["accept"] = EVENT_STREAM if streams else "application/json"
         return Call("POST", url, headers, body, streams, tuple(warnings))
-
-    def relay(self, native: Native, request: TranscriptionRequest, target: Target) -> Call:
-        """Every call is written anew."""
-        raise NotSupported("A request for a transcription is not relayed.")
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
         """The text with what else is told. UpstreamFailed when it is none."""

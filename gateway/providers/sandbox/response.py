@@ -1,6 +1,9 @@
 """A whole answer of the sandbox before anything goes wrong with it."""
 
 from dataclasses import dataclass
+from typing import Any
+
+import orjson
 
 JSON = "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
@@ -21,3 +24,8 @@ class Response:
     pieces: int = 1
     bare: bytes = b"{}"
     media: str = ""
+
+
+def write_event(wire: dict[str, Any]) -> bytes:
+    """A frame of a stream whose events are told apart by their `type`."""
+    return b"data: " + orjson.dumps(wire) + b"\n\n"

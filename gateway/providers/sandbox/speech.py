@@ -6,8 +6,6 @@ Facts: Audio API reference, "Create speech" and its stream events.
 from base64 import b64encode
 from typing import Any
 
-import orjson
-
 from gateway.neutral.speech import FORMATS
 from gateway.providers.sandbox import sounds
 from gateway.providers.sandbox.checks import Check, between, check_fields, of, one_of
@@ -15,7 +13,7 @@ from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.refusals import refuse
-from gateway.providers.sandbox.response import Response
+from gateway.providers.sandbox.response import Response, write_event
 
 VOICES = ("calm", "bright")
 CHARACTERS_A_SECOND = 15
@@ -42,16 +40,12 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     pieces = [sound[at : at + PIECE] for at in range(0, len(sound), PIECE)]
     if body.get("stream_format") != "sse":
         return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[made])
-    frames = [_event({"type": "speech.audio.delta", "audio": b64encode(one).decode()}) for one in pieces]
+    frames = [write_event({"type": "speech.audio.delta", "audio": b64encode(one).decode()}) for one in pieces]
     tokens, heard = count(text), round(seconds * TOKENS_A_SECOND)
     usage = {"input_tokens": tokens, "output_tokens": heard, "total_tokens": tokens + heard}
     done: dict[str, Any] = {"type": "speech.audio.done"}
-    frames.append(_event(done if directives.no_usage else done | {"usage": usage}))
+    frames.append(write_event(done if directives.no_usage else done | {"usage": usage}))
     return Response(frames=tuple(frames), streamed=True, pieces=len(pieces))
-
-
-def _event(wire: dict[str, Any]) -> bytes:
-    return b"data: " + orjson.dumps(wire) + b"\n\n"
 
 
 def _input(value: Any, param: str) -> None:

@@ -12,7 +12,7 @@ from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count, slice_text
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
-from gateway.providers.sandbox.response import Response
+from gateway.providers.sandbox.response import Response, write_event
 from gateway.providers.sandbox.speech import CHARACTERS_A_SECOND
 
 WORDS_A_SEGMENT = 8
@@ -37,8 +37,8 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     usage = {"usage": {"type": "duration", "seconds": duration}} if not directives.no_usage else {}
     if body.get("stream") == "true":
         pieces = slice_text(text, TOKENS_A_PIECE)
-        frames = [_event({"type": "transcript.text.delta", "delta": one}) for one in pieces]
-        frames.append(_event({"type": "transcript.text.done", "text": text, **usage}))
+        frames = [write_event({"type": "transcript.text.delta", "delta": one}) for one in pieces]
+        frames.append(write_event({"type": "transcript.text.done", "text": text, **usage}))
         return Response(frames=tuple(frames), streamed=True, pieces=len(pieces))
     whole: dict[str, Any] = {"text": text, **usage}
     if body.get("response_format") == "verbose_json":
@@ -59,10 +59,6 @@ def _times(text: str, duration: float) -> dict[str, Any]:
         said = " ".join(one["word"] for one in part)
         segments.append({"id": number, "start": part[0]["start"], "end": part[-1]["end"], "text": f" {said}"})
     return {"words": timed, "segments": segments}
-
-
-def _event(wire: dict[str, Any]) -> bytes:
-    return b"data: " + orjson.dumps(wire) + b"\n\n"
 
 
 FIELDS: dict[str, Check] = {

@@ -7,7 +7,7 @@ the same task as a chat.
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from msgspec import DecodeError, Meta, Struct, ValidationError
+from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.billing.context import RequestContext
@@ -22,13 +22,12 @@ from gateway.neutral.chat import (
 )
 from gateway.neutral.parts import Message, Text
 from gateway.services import Services
-from gateway.surfaces import auth, caps, replies
+from gateway.surfaces import auth, caps, json_bodies, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.loose import decode_again
 from gateway.surfaces.openai import completions_writer
 from gateway.surfaces.openai.completions_batch import PromptBatch
-from gateway.surfaces.validation_errors import explain, invalid, unreadable
+from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute_if
 
 ID_PREFIX = "cmpl-"
@@ -123,15 +122,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest, e
 
 def decode(body: bytes) -> CompletionBody:
     """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
-    try:
-        return DECODER.decode(body)
-    except ValidationError as error:
-        try:
-            return decode_again(DECODER, body, error)
-        except ValidationError as still:
-            raise explain(str(still), {}) from None
-    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise unreadable(error) from None
+    return json_bodies.decode_json(DECODER, body, {})
 
 
 def prompts_of(body: CompletionBody) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import orjson
-from msgspec import DecodeError, Meta, Struct, ValidationError
+from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.dialects import openai as dialect
@@ -15,8 +15,8 @@ from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.loose import decode_again
-from gateway.surfaces.validation_errors import explain, invalid, unreadable
+from gateway.surfaces.json_bodies import decode_json
+from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute
 
 ID_PREFIX = "embd-"
@@ -54,7 +54,7 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
 
 def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
     """The checked body and the neutral request. InvalidRequest."""
-    body = decode(raw)
+    body = decode_json(DECODER, raw, CHOICES)
     inputs = inputs_of(body.input)
     caps.check_inputs(limits, inputs)
     sizes = [len(one.encode("utf-8", "replace")) if isinstance(one, str) else ID_BYTES * len(one) for one in inputs]
@@ -76,19 +76,6 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         token_ids=sum(len(one) for one in inputs if not isinstance(one, str)),
     )
     return body, request
-
-
-def decode(raw: bytes) -> EmbeddingsBody:
-    """The body of a request, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
-    try:
-        return DECODER.decode(raw)
-    except ValidationError as error:
-        try:
-            return decode_again(DECODER, raw, error)
-        except ValidationError as still:
-            raise explain(str(still), CHOICES) from None
-    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise unreadable(error) from None
 
 
 def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:

@@ -14,11 +14,10 @@ from gateway.neutral.request import Options, Requirements
 from gateway.services import Services
 from gateway.surfaces import auth, caps, pictures, replies
 from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.forms import Form, FormLimits, read_form
+from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
-from gateway.surfaces.openai.transcriptions import describe_form
 from gateway.surfaces.validation_errors import explain, invalid
 from gateway.threads import Job
 
@@ -198,7 +197,7 @@ def _events(result: ImagesResult, facts: Facts, operation: str) -> Iterator[byte
     shared |= {"background": result.background, "output_format": result.output_format}
     for image in result.images:
         body = {"type": kind, "b64_json": image.media.data, **shared, "usage": _usage(facts)}
-        yield b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(body))
+        yield replies.write_event(body, kind)
 
 
 def write(result: ImagesResult, facts: Facts) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-import orjson
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
@@ -148,7 +147,7 @@ def _write_events(batch: Batch, facts: Facts) -> bytes:
     sent = []
     for event in batch:
         if type(event) is MediaPiece:
-            sent.append(_event({"type": "speech.audio.delta", "audio": b64encode(event.data).decode()}))
+            sent.append(replies.write_event({"type": "speech.audio.delta", "audio": b64encode(event.data).decode()}))
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
@@ -158,12 +157,8 @@ def _write_events(batch: Batch, facts: Facts) -> bytes:
                 "output_tokens": used.output_total,
                 "total_tokens": used.input_total + used.output_total,
             }
-            sent.append(_event({"type": "speech.audio.done", "usage": usage | facts.cost()}))
+            sent.append(replies.write_event({"type": "speech.audio.done", "usage": usage | facts.cost()}))
     return b"".join(sent) or KEEP_ALIVE
-
-
-def _event(body: dict) -> bytes:
-    return b"data: " + orjson.dumps(body) + b"\n\n"
 
 
 ABOUT = About("Speech from text", request=SpeechBody, answer={"type": "string", "format": "binary"}, media="audio/*")

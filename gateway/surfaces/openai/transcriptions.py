@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import orjson
-
 from gateway.billing.context import RequestContext
 from gateway.engine.executor import StreamedAnswer
 from gateway.errors import GatewayError, InvalidRequest
@@ -22,7 +20,7 @@ from gateway.neutral.transcriptions import (
 from gateway.services import Services
 from gateway.surfaces import auth, replies, sounds
 from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.forms import Form, FormLimits, read_form, require_form
+from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form, require_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
@@ -149,12 +147,6 @@ def _invalid(param: str, what: str) -> InvalidRequest:
     return InvalidRequest(f"{param}: {what}.", param=param, code="invalid_parameters")
 
 
-def describe_form(form: Form) -> bytes:
-    """What is kept of a form: its fields, and of files their size alone."""
-    files = [{"name": one.name, "filename": one.filename, "bytes": len(one.data)} for one in form.files]
-    return orjson.dumps({"fields": form.fields, "files": files})
-
-
 def _reply(result: TranscriptionResult, chosen: str, facts: Facts, headers: list[tuple[str, str]]) -> Outbound:
     shown_id = facts.context.shown_id
     if chosen == "text" or chosen in SUBTITLES:
@@ -207,18 +199,14 @@ def _write_events(facts: Facts, said: list[str], batch: Batch) -> bytes:
     for event in batch:
         if type(event) is TextDelta:
             said.append(event.text)
-            sent.append(_event({"type": "transcript.text.delta", "delta": event.text}))
+            sent.append(replies.write_event({"type": "transcript.text.delta", "delta": event.text}))
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
             text = event.native.get("text", "".join(said))
             done = {"type": "transcript.text.done", "text": text, "usage": _usage(facts) | facts.cost()}
-            sent.append(_event(done))
+            sent.append(replies.write_event(done))
     return b"".join(sent) or KEEP_ALIVE
-
-
-def _event(body: dict[str, Any]) -> bytes:
-    return b"data: " + orjson.dumps(body) + b"\n\n"
 
 
 FIELD = {"type": "string"}

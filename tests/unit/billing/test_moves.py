@@ -97,7 +97,7 @@ def test_no_call_begins_once_the_answer_is_there_or_nobody_waits(one, account, u
 
 def test_pricing_fills_charge_and_usage_and_records_nothing(one, account):
     settlement = begun(one, account)
-    attempt = attempt_at(target(), finish="stop", output_bytes=41)
+    attempt = attempt_at(target(), finish="stop", output_length=41)
     call = settlement.price(attempt)
     assert call is not None and attempt.charge.total > 0 and attempt.usage.basis == "estimated"
     assert settlement.state == ADMITTED and one.rows() == []

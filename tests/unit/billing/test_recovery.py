@@ -27,7 +27,7 @@ def dead(house, account):
     one.ledger.grant(account.organization, DOLLAR, "start")
     done = one.admit(account)
     done.begin(0, target())
-    done.settle(attempt_at(target(), finish="stop", output_bytes=4))
+    done.settle(attempt_at(target(), finish="stop", output_length=4))
     done.close()
     one.admit(account).begin(0, target())
     one.request = one.context.request_id

@@ -98,7 +98,7 @@ def test_own_provider_keys_cost_no_credits_but_count_for_limits(one, account, us
 
 def test_missing_usage_is_estimated_and_marked(one, account):
     settlement = begun(one, account)
-    attempt = settlement.settle(attempt_at(target(), finish="stop", output_bytes=41))
+    attempt = settlement.settle(attempt_at(target(), finish="stop", output_length=41))
     assert attempt.usage == Usage(input=100, output=11, basis="estimated")
     assert one.rows()[0].usage_basis == "estimated"
 
@@ -124,7 +124,7 @@ def test_an_attempt_that_was_never_sent_leaves_no_row(one, account):
 
 def test_a_hang_up_bills_what_was_seen(one, account):
     settlement = begun(one, account)
-    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_bytes=40)
+    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=40)
     gone.usage = Usage(input=10, output=1)
     settlement.abandon(gone)
     settlement.close()
@@ -136,7 +136,7 @@ def test_a_hang_up_bills_what_was_seen(one, account):
 
 def test_drained_usage_is_billed_as_told(one, account):
     settlement = begun(one, account)
-    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_bytes=4000)
+    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=4000)
     gone.usage = Usage(input=10, output=5, basis="drained")
     settlement.keep()
     settlement.close()
@@ -166,11 +166,11 @@ def test_nothing_is_reserved_after_a_refusal(house, account):
 def test_an_answer_that_outgrows_its_budget_ends_typed(one, account):
     one.budgets.set_limits("key", account.key, Limits(total_nusd=300_000))
     settlement = begun(one, account)
-    assert settlement.output_bytes_foreseen == 400
-    attempt = attempt_at(target(), output_bytes=401)
+    assert settlement.output_length_foreseen == 400
+    attempt = attempt_at(target(), output_length=401)
     settlement.foresee(attempt)
-    assert settlement.output_bytes_foreseen == 800
-    attempt.output_bytes = 801
+    assert settlement.output_length_foreseen == 800
+    attempt.output_length = 801
     with pytest.raises(SpendingLimitReached) as caught:
         settlement.foresee(attempt)
     assert caught.value.code == "budget_exhausted_mid_stream"
@@ -178,9 +178,9 @@ def test_an_answer_that_outgrows_its_budget_ends_typed(one, account):
 
 def test_an_answer_that_outgrows_its_reservation_extends_it(one, account):
     settlement = begun(one, account)
-    before = settlement.output_bytes_foreseen
-    settlement.foresee(attempt_at(target(), output_bytes=before + 1))
-    assert settlement.output_bytes_foreseen > before
+    before = settlement.output_length_foreseen
+    settlement.foresee(attempt_at(target(), output_length=before + 1))
+    assert settlement.output_length_foreseen > before
     assert settlement.afford(290_000) and not settlement.afford(10**12)
 
 

@@ -26,7 +26,7 @@ KEY = "k"
 
 
 def said() -> EmbeddingsResult:
-    return EmbeddingsResult([[1.0]], USED)
+    return EmbeddingsResult([[1.0]], usage=USED)
 
 
 def slow() -> EmbeddingsResult:

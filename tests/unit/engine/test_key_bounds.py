@@ -132,9 +132,9 @@ def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(one, account):
 def test_the_bound_caps_an_answer_that_nobody_limited(one, account):
     bind(one, 2_000_000)
     settlement = begun(one, account, ask=CostBound(0, 2000 * MILLION, 4096, False))
-    assert (settlement.output_cap, settlement.output_bytes_foreseen) == (500, 2000)
+    assert (settlement.output_cap, settlement.output_length_foreseen) == (500, 2000)
     settlement.failed(attempt_at(own(), error=UpstreamFailed("no"), finish="error"))
-    assert settlement.output_cap is None and settlement.output_bytes_foreseen == 4096 * 4
+    assert settlement.output_cap is None and settlement.output_length_foreseen == 4096 * 4
     settlement.close()
 
 
@@ -150,9 +150,9 @@ def test_the_cap_of_the_callers_budget_makes_a_call_need_less(one, account):
 def test_an_answer_that_outgrows_the_bound_ends_typed(one, account):
     bind(one, 300_000)
     settlement = begun(one, account)
-    attempt = attempt_at(own(), output_bytes=401)
+    attempt = attempt_at(own(), output_length=401)
     settlement.foresee(attempt)
-    attempt.output_bytes = 801
+    attempt.output_length = 801
     with pytest.raises(SpendingLimitReached, match="provider key") as caught:
         settlement.foresee(attempt)
     assert caught.value.code == "budget_exhausted_mid_stream"

@@ -80,7 +80,7 @@ def test_a_store_that_is_away_turns_a_good_end_into_a_failure(clock):
 
 def test_more_is_reserved_when_an_answer_outgrows_what_is_surely_paid(clock):
     run = make_run(clock, Providers(north=[BEGUN, HELLO, HELLO, DONE]), NORTH)
-    run.settlement.output_bytes_foreseen = 6
+    run.settlement.output_length_foreseen = 6
     read(run)
     assert run.settlement.words().count("foresee") == 1
 
@@ -91,7 +91,7 @@ def test_usage_that_is_told_on_the_way_counts_when_the_caller_leaves(clock):
     next(batches), next(batches)
     batches.close()
     serving = run.outcome.serving
-    assert (serving.finish, serving.usage, serving.output_bytes) == ("client_disconnect", USED, 5)
+    assert (serving.finish, serving.usage, serving.output_length) == ("client_disconnect", USED, 5)
     assert run.upstreams.answering[0].closed and run.settlement.words()[-1] == "close"
 
 

@@ -1,0 +1,59 @@
+"""What codecs of rerank share: a query and documents by JSON out, scores in."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import json
+
+from gateway.errors import UpstreamFailed
+from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
+from gateway.providers.openai.address import Tokens, way_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.written import WrittenCodec
+
+Json = dict[str, Any]
+PATH = "/rerank"
+
+
+class ScoresCodec(WrittenCodec):
+    """POST {address}/rerank, or what `path` says. `tokens` as for OpenAIChat; `result` is what derived ones write."""
+
+    def __init__(self, tokens: Tokens | None = None) -> None:
+        self._tokens = tokens
+
+    def write(self, request: RerankRequest, target: Target) -> Call:
+        """The call."""
+        way = way_of(target, self.path(target), False, self._tokens)
+        return Call("POST", way.url, way.headers, json.encode(self.body(request.content(), target)), way=way)
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> RerankResult:
+        """The scores. UpstreamFailed when they are none."""
+        wire = read_object(reply.read_all())
+        try:
+            return self.result(wire)
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+
+    def path(self, target: Target) -> str:
+        return PATH
+
+    def body(self, wanted: RerankInput, target: Target) -> Json:
+        return {"model": target.mapping.external_id, "query": wanted.query, "documents": wanted.documents}
+
+    def result(self, wire: Json) -> RerankResult:
+        """What an answer says; it may fail as SHAPE_ERRORS."""
+        raise NotImplementedError
+
+
+def read_scores(rows: Iterable[Json]) -> tuple[tuple[int, float], ...]:
+    """Index and score of each row, whatever the score is called."""
+    return tuple(
+        (int(row["index"]), float(row["relevance_score"] if "relevance_score" in row else row["score"])) for row in rows
+    )
+
+
+def tokens_used(count: Any) -> Usage | None:
+    """The usage of a model that is billed by tokens, where they are told."""
+    return None if count is None else Usage(input=read_count(count))

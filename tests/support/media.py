@@ -1,0 +1,27 @@
+"""What flows of operations beside chat share: providers at one stand-in, and the usage rows of a request."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fakes.server import FakeServer
+from openai import OpenAI
+from support.gateways import LocalGateway
+
+from gateway.metering.usage_table import find
+
+
+def providers_at(upstream: FakeServer, paths: Mapping[str, str]) -> dict[str, str]:
+    """Environment in which each provider (as in LLM_<NAME>_…) lies at its path of the stand-in."""
+    keys = {f"LLM_{name}_API_KEY": f"{name}-key" for name in paths}
+    return keys | {f"LLM_{name}_BASE_URL": upstream.address + path for name, path in paths.items()}
+
+
+def sdk_of(house: LocalGateway) -> OpenAI:
+    return OpenAI(base_url=house.url, api_key=house.key, max_retries=0)
+
+
+def row_of(house: LocalGateway, request_id: str) -> Any:
+    """The one usage row of a request, by its id as shown or as logged."""
+    house.services.store.journal.flush(5)
+    (row,) = find(house.services.store.database, request_id)
+    return row
