@@ -63,6 +63,7 @@ from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.gauges import SHARED, JobTold, budget_rows, job_rows, provider_rows
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
+from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -170,6 +171,7 @@ class TelemetryServices:
     hooks: AlertHooks
     alerts: Alerts
     model_watch: ModelWatch
+    presence: WorkerPresence
     tracing: Tracing | None = None
     # How the recurring work of this worker went; whoever runs it tells.
     jobs: Callable[[], list[JobTold]] = list

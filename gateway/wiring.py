@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway import accepted, extensions
+from gateway import __version__, accepted, extensions
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.custom_providers import CustomProviders
@@ -84,6 +84,7 @@ from gateway.telemetry.changes import ProviderChanges
 from gateway.telemetry.ends import RequestEnds
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
+from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log import RequestLog
 from gateway.threads import Threads
 from gateway.transport import Transport
@@ -207,6 +208,7 @@ def _open_telemetry(
         hooks=hooks,
         alerts=Alerts(hooks, store.documents, transport, states, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
+        presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
         tracing=_open_tracing(settings, clock, ends),
     )
 

@@ -181,14 +181,6 @@ def _alive(pid: str) -> bool:
     return True
 
 
-def told_gauges(data: Path) -> list[GaugeRow]:
-    """What the workers that live on this node, of whichever server with this data folder, told last of their gauges."""
-    files = [file for file in (data / FOLDER).glob("*-*.json") if _alive(file.stem.rpartition("-")[2])]
-    return [
-        (name, tuple(labels), value) for file in files for body in _read(file) for name, labels, value in body["gauges"]
-    ]
-
-
 def provider_label(provider: str) -> str:
     """A provider as a label: those that organizations brought themselves are one, for there may be any number of them
     and their names are nobody else's business."""

@@ -10,16 +10,19 @@ from gateway.errors import InvalidRequest
 from gateway.money import format_usd
 from gateway.operator.installation import opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, read_time, say
+from gateway.operator.same_gateway import FORCE, check_same
 from gateway.store.installation import key_beside_data
 
 
 @click.command()
 @AS_JSON
+@FORCE
 @click.pass_context
-def doctor(ctx: click.Context) -> int:
+def doctor(ctx: click.Context, force: bool) -> int:
     """Sum up what is new, close the hours that are over, then compare ledger, balances, counters, leases, usage rows
     and rollups; status 1 on any difference."""
     installation = ctx.with_resource(opened())
+    check_same(installation, force)
     beside = key_beside_data(installation.settings)
     if beside is not None:
         click.echo(
@@ -44,9 +47,10 @@ def doctor(ctx: click.Context) -> int:
 @click.option("--from", "start", required=True, help="ISO date or time (UTC unless it says otherwise), included.")
 @click.option("--to", "end", required=True, help="ISO date or time, not included.")
 @click.option("--prices", type=click.Choice(["then", "now"]), default="then", show_default=True)
+@FORCE
 @click.option("--post", is_flag=True, help="Post the differences to the credits; once for each period and catalogue.")
 @click.pass_context
-def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool) -> None:
+def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool, force: bool) -> None:
     """Price the usage of a period again and report the difference; writes nothing without --post.
 
     With prices of then discounts count as they were billed, with those of now as they are in force now.
@@ -55,6 +59,7 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool) -
     if to_us <= from_us:
         raise InvalidRequest("--to must be later than --from.")
     installation = ctx.with_resource(opened())
+    check_same(installation, force)
     catalogue = installation.catalogue
     now_us = installation.database.now_us() if prices == "now" else None
     discounts = Discounts(installation.database, installation.control)

@@ -92,10 +92,16 @@ def absolute(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
 def tell(chosen: DatabaseSettings) -> None:
     """Say on standard error which database is used, once and before anything is done with it."""
     ctx = click.get_current_context(silent=True)
-    if ctx is None or not ctx.obj or is_json() or ctx.meta.get(DATA):
+    if ctx is None or not seeks() or is_json() or ctx.meta.get(DATA):
         return
     ctx.meta[DATA] = True
     click.echo(" ".join([f"Database: {describe(chosen)}", *_found]), err=True)
+
+
+def seeks() -> bool:
+    """Whether this command was started so that it looks for the gateway that runs."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.obj)
 
 
 def describe(chosen: DatabaseSettings) -> str:

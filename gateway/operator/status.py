@@ -1,7 +1,6 @@
 """`status`: how the installation is, from what its workers and jobs keep in the database."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,11 +9,13 @@ from gateway import __version__
 from gateway.background import read_reports
 from gateway.catalogue.credentials import is_configured, wanting
 from gateway.control import Control
-from gateway.metering.counters import told_gauges
 from gateway.operator.installation import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
 from gateway.operator.running import describe
 from gateway.store.documents import Documents
+from gateway.telemetry.presence import WorkerFacts, read_presence
+
+SHOWN = 16  # digits of a catalogue's version
 
 
 @click.command()
@@ -36,18 +37,20 @@ def status(ctx: click.Context, every: bool) -> int:
 def examine(installation: Installation) -> dict[str, Any]:
     """Everything that the command tells, as JSON values. Unavailable when the store is away."""
     workers = Control.observer(installation.database).live_epochs()
+    told = read_presence(Documents(installation.database))
     leader = _leader(installation)
     return {
         "version": installation.settings.server.version or __version__,
         "database": describe(installation.settings.database),
         "migration": _newest_migration(installation),
-        "catalogue": installation.catalogue.version[:16],
+        "catalogue": installation.catalogue.version[:SHOWN],
         "nodes": dict(sorted(Counter(workers.values()).items())),
         "workers": [
-            {"epoch": epoch, "node": node, "leads": epoch == leader} for epoch, node in sorted(workers.items())
+            {"epoch": epoch, "node": node, "leads": epoch == leader, **_versions(told.get(epoch))}
+            for epoch, node in sorted(workers.items())
         ],
         "providers": _providers(installation),
-        "resting": _resting(installation),
+        "resting": _resting(workers, told),
         "jobs": _jobs(installation),
     }
 
@@ -64,13 +67,22 @@ def _providers(installation: Installation) -> list[dict[str, Any]]:
     ]
 
 
-def _resting(installation: Installation) -> list[dict[str, Any]]:
-    """What rests at the workers of this node, as they tell it every two seconds."""
-    found: Counter[tuple[str, str]] = Counter()
-    for name, labels, value in told_gauges(Path(installation.settings.database.data_dir)):
-        if name == "cooldowns":
-            found[labels[0], labels[1]] = max(found[labels[0], labels[1]], round(value))
-    return [{"provider": at, "reason": why, "count": count} for (at, why), count in sorted(found.items()) if count]
+def _versions(told: WorkerFacts | None) -> dict[str, str | None]:
+    """Null of a worker that has not told yet."""
+    if told is None:
+        return {"version": None, "catalogue": None}
+    return {"version": told.version, "catalogue": told.catalogue[:SHOWN]}
+
+
+def _resting(workers: dict[int, str], told: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
+    """What rests at the workers of each node, as they tell it every few seconds."""
+    found: dict[tuple[str, str, str], int] = {}
+    for epoch, node in workers.items():
+        for provider, reason, count in told[epoch].resting if epoch in told else ():
+            place = (node, provider, reason)
+            found[place] = max(found.get(place, 0), count)
+    names = ("node", "provider", "reason", "count")
+    return [dict(zip(names, (*place, count), strict=True)) for place, count in sorted(found.items())]
 
 
 def _jobs(installation: Installation) -> list[dict[str, Any]]:
@@ -103,8 +115,15 @@ def _show(found: dict[str, Any], every: bool) -> None:
     facts = [(name, found[name]) for name in ("version", "migration", "catalogue")]
     print_table(("WHAT", "IS"), facts, "")
     click.echo()
-    rows = [(one["node"], one["epoch"], "yes" if one["leads"] else "") for one in found["workers"]]
-    print_table(("NODE", "WORKER", "LEADS"), rows, "No worker lives: the gateway does not run on this database.")
+    rows = [
+        (one["node"], one["epoch"], one["version"], one["catalogue"], "yes" if one["leads"] else "")
+        for one in found["workers"]
+    ]
+    print_table(
+        ("NODE", "WORKER", "VERSION", "CATALOGUE", "LEADS"),
+        rows,
+        "No worker lives: the gateway does not run on this database.",
+    )
     click.echo()
     ready = [one["provider"] for one in found["providers"] if one["configured"]]
     click.echo(f"Providers with a key: {', '.join(ready) or 'none'}.")
@@ -115,7 +134,7 @@ def _show(found: dict[str, Any], every: bool) -> None:
         click.echo(f"Without: {len(missing)} (status --all tells what each needs).")
     click.echo()
     resting = [tuple(one.values()) for one in found["resting"]]
-    print_table(("PROVIDER", "RESTS FOR", "MODELS AND KEYS"), resting, "Nothing rests at the workers of this node.")
+    print_table(("NODE", "PROVIDER", "RESTS FOR", "MODELS AND KEYS"), resting, "Nothing rests at any worker.")
     click.echo()
     jobs = [tuple(one.values()) for one in found["jobs"]]
     print_table(("JOB", "LAST RUN", "LAST SUCCESS", "ERROR"), jobs, "No job has run yet.")

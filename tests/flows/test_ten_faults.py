@@ -204,6 +204,19 @@ def test_a_killed_worker_is_told_with_what_it_had_under_way(house: House) -> Non
         time.sleep(0.05)
 
 
+def test_the_command_tells_version_and_catalogue_of_each_worker_and_what_rests(house: House) -> None:
+    house.request(house.ask("groq/gpt-oss-120b"))
+    until = time.monotonic() + 20
+    while True:
+        found = json.loads(house.gateway.manage("status", "--json"))
+        if found["resting"] and found["workers"] and found["workers"][0]["version"]:
+            break
+        assert time.monotonic() < until, found
+    assert {one["catalogue"] for one in found["workers"]} == {found["catalogue"]}
+    assert {(one["provider"], one["reason"]) for one in found["resting"]} >= {("groq", "unreachable")}
+    assert "The books agree" in house.gateway.manage("doctor")
+
+
 def test_nothing_that_was_said_and_no_secret_is_in_all_of_it(house: House) -> None:
     text = house.gateway.log()
     for secret in ("my private words", "sk-upstream-secret", "gsk-upstream-secret"):

@@ -1,8 +1,8 @@
 """What the operator's command tells of the installation."""
 
 import json
-import os
 
+import orjson
 import pytest
 from support.usage import insert_rows, usage_row
 
@@ -10,6 +10,8 @@ from gateway.accounts.keys import list_keys
 from gateway.clock import DAY_US
 from gateway.metering.usage_table import raw_id
 from gateway.operator.installation import Installation
+from gateway.store.documents import Documents
+from gateway.telemetry.presence import KIND, WorkerFacts
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def installation(run):
     made.close()
 
 
-def test_status_tells_workers_providers_and_what_rests(run, installation, monkeypatch, tmp_path) -> None:
+def test_status_tells_workers_providers_and_what_rests(run, installation, monkeypatch) -> None:
     monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret-of-the-tests")
     shown = run("status", status=1)
     assert "No worker lives" in shown and "openai" in shown and "sk-secret" not in shown
@@ -33,15 +35,16 @@ def test_status_tells_workers_providers_and_what_rests(run, installation, monkey
             f"INSERT INTO leader (name, worker, epoch, expires_at) VALUES ('jobs', 1002, 1, {end})"
         )
     )
-    folder = tmp_path / "data" / "metrics"
-    folder.mkdir(parents=True)
-    gauges = {"gauges": [["cooldowns", ["openai", "limited"], 2.0], ["in_flight", [], 1.0]]}
-    (folder / f"1-{os.getpid()}.json").write_text(json.dumps(gauges))
+    for epoch, version, count in ((1001, "1.0", 2), (1002, "1.1", 1), (1003, "1.1", 1), (7, "0.9", 9)):
+        facts = WorkerFacts(version, "c" * 64, (("openai", "limited", count),))
+        Documents(database).put(KIND, str(epoch), orjson.dumps(facts), 60)
     run("jobs", "run", "rollups")
     found = json.loads(run("status", "--json"))
     assert found["nodes"] == {"north": 2, "south": 1}
     assert [one["epoch"] for one in found["workers"] if one["leads"]] == [1002]
-    assert found["resting"] == [{"provider": "openai", "reason": "limited", "count": 2}]
+    assert [one["version"] for one in found["workers"]] == ["1.0", "1.1", "1.1"]
+    rest = {"provider": "openai", "reason": "limited"}
+    assert found["resting"] == [{"node": "north", **rest, "count": 2}, {"node": "south", **rest, "count": 1}]
     assert found["version"] and found["migration"].startswith("00") and found["catalogue"]
     assert [job["error"] for job in found["jobs"] if job["job"] == "rollups"] == [None]
     without = {one["provider"]: one["needs"] for one in found["providers"] if not one["configured"]}

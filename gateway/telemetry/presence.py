@@ -1,0 +1,66 @@
+"""What each worker tells of itself in the store, for the operator's command: version, catalogue, what rests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.clock import Clock
+from gateway.control import Control
+from gateway.metering.counters import provider_label
+from gateway.routing.cooldowns import provider_of
+from gateway.routing.health import Health
+from gateway.store.documents import Documents
+
+KIND = "worker"
+# Told at once when something changed, and again before it expires.
+AGAIN_S, KEPT_S = 60.0, 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What a worker told of itself last: the version of its code, the version of the catalogue that it serves, and how
+    many models, places and keys rest at it, as (provider, reason, count)."""
+
+    version: str
+    catalogue: str
+    resting: tuple[tuple[str, str, int], ...] = ()
+
+
+class WorkerPresence:
+    """`tell` is for the worker itself, every few seconds."""
+
+    def __init__(self, documents: Documents, control: Control, clock: Clock, version: str) -> None:
+        self._documents, self._control, self._clock, self._version = documents, control, clock, version
+        self._told: tuple[int, WorkerFacts] | None = None
+        self._again = 0.0
+
+    def tell(self, catalogue: Catalogue, health: Health) -> None:
+        """Store what is so now, where it is not known yet. Unavailable."""
+        epoch = self._control.epoch
+        files = catalogue.version.partition("+")[0]  # without what engines of the network list
+        facts = WorkerFacts(self._version, files, _count(health.cooldowns.resting()))
+        now = self._clock.monotonic()
+        if not epoch or self._told == (epoch, facts) and now < self._again:
+            return
+        self._documents.put(KIND, str(epoch), orjson.dumps(facts), KEPT_S)
+        self._told, self._again = (epoch, facts), now + AGAIN_S
+
+
+def read_presence(documents: Documents) -> dict[int, WorkerFacts]:
+    """By epoch; of workers that died lately too. Unavailable."""
+    return {int(epoch): _read(kept) for epoch, kept in documents.entries(KIND)}
+
+
+def _read(kept: bytes) -> WorkerFacts:
+    told = orjson.loads(kept)
+    return WorkerFacts(told["version"], told["catalogue"], tuple((one[0], one[1], one[2]) for one in told["resting"]))
+
+
+def _count(resting: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:
+    counts: dict[tuple[str, str], int] = {}
+    for key, reason in resting.items():
+        place = provider_label(provider_of(key)), reason
+        counts[place] = counts.get(place, 0) + 1
+    return tuple(sorted((provider, reason, count) for (provider, reason), count in counts.items()))
