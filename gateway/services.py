@@ -43,6 +43,8 @@ from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import Sources
 from gateway.neutral.request import Request
+from gateway.oauth.grants import Grants
+from gateway.oauth.tokens import TokenCallers
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.upstream import Upstreams
@@ -102,6 +104,14 @@ class AccountServices:
     discounts: Discounts
     funding: Funding
     endings: Endings
+
+
+@dataclass(slots=True)
+class OAuthServices:
+    """Applications that people let act for them: what they were allowed, and who calls with it."""
+
+    grants: Grants
+    tokens: TokenCallers
 
 
 @dataclass(slots=True)
@@ -191,6 +201,7 @@ class Services:
     background: BackgroundServices
     telemetry: TelemetryServices
     management: Management
+    oauth: OAuthServices
     leaving: bool = False
     # What the server under the application knows, in the same form as `gauges`.
     server_gauges: Callable[[], dict[str, tuple[str, float]]] = field(default=dict, repr=False)

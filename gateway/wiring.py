@@ -51,6 +51,9 @@ from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import read_clients
 from gateway.money import NANO
+from gateway.oauth.grants import Grants
+from gateway.oauth.models import MODELS as OAUTH_MODELS
+from gateway.oauth.tokens import TokenCallers
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.registry import make_protocols, make_upstreams
@@ -63,6 +66,7 @@ from gateway.services import (
     BackgroundServices,
     BillingServices,
     EngineServices,
+    OAuthServices,
     RoutingServices,
     Services,
     StoreServices,
@@ -137,6 +141,7 @@ def _assemble(base: WorkerBase) -> Services:
         background=base.background,
         telemetry=base.telemetry,
         management=_open_management(base, accounts, routing),
+        oauth=_open_oauth(base, accounts),
     )
 
 
@@ -157,7 +162,7 @@ def _open_base(settings: Settings) -> WorkerBase:
         threads.close()
         raise
     try:
-        database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+        database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         return _fill_base(settings, clock, threads, database, states)
     except BaseException:
         database.close()
@@ -356,6 +361,14 @@ def _open_management(base: WorkerBase, accounts: AccountServices, routing: Routi
         base.settings.limits,
         base.store.documents,
         base.settings.organizations,
+    )
+
+
+def _open_oauth(base: WorkerBase, accounts: AccountServices) -> OAuthServices:
+    store = base.store
+    return OAuthServices(
+        grants=Grants(store.database, store.control, store.secrets),
+        tokens=TokenCallers(accounts.authentication, store.control, store.secrets, base.clock),
     )
 
 

@@ -39,6 +39,7 @@ TRIED_THROUGH = {
     "metering/figures.py": ("unit/metering/test_activity.py", "unit/metering/rollups/test_job.py"),
     "metering/rollups/": ("unit/metering/rollups/test_job.py",),
     "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_way.py"),
+    "oauth/": ("unit/oauth/test_grants.py", "flows/test_oauth.py"),
     "operator/": ("unit/test_manage.py", "unit/operator/test_money.py"),
     "providers/": ("contract/test_every_way.py", "contract/test_cuts.py", "unit/providers"),
     "reports/": ("unit/reports/test_usage.py",),

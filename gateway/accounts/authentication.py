@@ -3,9 +3,9 @@
 import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import peewee
 
@@ -20,6 +20,8 @@ from gateway.control import Control
 from gateway.errors import GatewayError, Gone, Unauthenticated, Unavailable
 from gateway.store.database import Database
 from gateway.store.installation import Secrets
+
+T = TypeVar("T")
 
 REMEMBERED = 50_000  # callers a worker remembers, about 1 KB each
 REFUSALS = 10_000
@@ -41,11 +43,12 @@ KEY_REFUSALS = {
 class Caller:
     """Who sends a request, with all that the request path needs of its key, project and rules.
 
-    `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted.
-    `teams` are (id, name) of the caller's teams that have spending limits, in the order of their ids.
-    `retention` is none or retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid.
-    `version` is the control version under which it was read. `kept` is what others worked out of all this for the next
-    request: it ends with the caller, and so with the version.
+    `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted. `teams`
+    are (id, name) of the caller's teams that have spending limits, in the order of their ids. `retention` is none or
+    retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid. `grant_id` and `scopes`
+    are those of the access token that a request came with; "" and () where it came with the API key itself. `version`
+    is the control version under which it was read. `kept` is what others worked out of all this for the next request:
+    it ends with the caller, and so with the version.
     """
 
     key_id: str
@@ -67,7 +70,14 @@ class Caller:
     teams: tuple[tuple[str, str], ...] = ()
     expires_at_us: int | None = None
     version: int = 0
+    grant_id: str = ""
+    scopes: tuple[str, ...] = ()
     memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the request came with an access token: then there is no API key to pass on."""
+        return bool(self.grant_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +116,18 @@ class Authentication:
         """
         # An unkeyed digest is enough for memory: it stands for 240 random bits and never leaves the process.
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        found = self._memory.get(digest, lambda version: self._read(token, version))
+        return self._judge_now(self._memory.get(digest, lambda version: self._read(token, version)))
+
+    def caller_of_key(self, key_id: str) -> Caller:
+        """The caller of the key with this id, for who is known by something that is bound to it. As `caller`."""
+
+        def read(version: int) -> Caller | Refused:
+            return _judge(self.look_up(lambda: list(_query(ApiKey.id == key_id))), version)
+
+        # No digest of a token is as long as that.
+        return self._judge_now(self._memory.get(b"the key " + key_id.encode(), read))
+
+    def _judge_now(self, found: Caller | Refused) -> Caller:
         if isinstance(found, Refused):
             raise found.error()
         if found.expires_at_us is not None and self._clock.now_us() >= found.expires_at_us:
@@ -124,18 +145,21 @@ class Authentication:
         if not tokens.well_formed(token):
             return Refused(Unauthenticated, UNKNOWN)
         hashes = tokens.candidates(token, self._hash_keys)
+        return _judge(self.look_up(lambda: list(_query(ApiKey.token_hash.in_(hashes)))), version)
+
+    def look_up(self, read: Callable[[], T]) -> T:
+        """What `read` finds in the store for a credential that is not in memory: few at a time. Unavailable."""
         if not self._lookups.acquire(timeout=LOOKUP_WAIT_S):
             raise Unavailable("Too many unknown API keys are being looked up; try again.")
         try:
-            rows = self._database.read(lambda: list(_query(hashes)))
+            return self._database.read(read)
         finally:
             self._lookups.release()
-        return _judge(rows, version)
 
 
-def _query(hashes: Sequence[str]) -> peewee.Select:
-    """Key, project, organization, member and user of a token, once for each pair of an active rule that concerns them
-    and a team of theirs with limits."""
+def _query(wanted: peewee.Expression) -> peewee.Select:
+    """Key, project, organization, member and user of the key that is wanted, once for each pair of an active rule that
+    concerns them and a team of theirs with limits."""
     teams = TeamMember.select(TeamMember.team).where(TeamMember.member == ApiKey.member)
     rule = AccessRule
     places = (
@@ -155,7 +179,7 @@ def _query(hashes: Sequence[str]) -> peewee.Select:
         .join(AccessRule, peewee.JOIN.LEFT_OUTER, on=concerning)
         .switch(ApiKey)
         .join(Team, peewee.JOIN.LEFT_OUTER, on=(Team.limited == True) & Team.id.in_(teams))  # noqa: E712
-        .where(ApiKey.token_hash.in_(list(hashes)))
+        .where(wanted)
         .dicts()
     )
 

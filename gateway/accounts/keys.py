@@ -57,6 +57,9 @@ AUDITED = {
     "delete": "api_key.delete",
 }
 
+# Access tokens of the key end with these.
+ENDING = frozenset(("deactivate", "roll", "revoke", "delete"))
+
 LONGEST_DESCRIPTION = 255
 
 
@@ -287,7 +290,10 @@ def state_of(status: State, expires_at_us: int | None, now: int) -> State:
 def _apply(before: KeyInfo, action: str, values: Mapping[str, object], actor: str, now: int) -> KeyInfo:
     after = move(before.state, action)
     status = "active" if after == "expired" else after
-    ApiKey.update(status=status, updated_at=now, **values).where(ApiKey.id == before.id).execute()
+    generation = ApiKey.generation + int(action in ENDING)
+    ApiKey.update(status=status, updated_at=now, generation=generation, **values).where(
+        ApiKey.id == before.id
+    ).execute()
     detail: dict[str, object] = {"from": before.state, "to": after}
     if "expires_at" in values:
         detail["expires_at"] = values["expires_at"]

@@ -9,7 +9,7 @@ import peewee
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.models import DeviceCode, Member, MemberStatus, Organization, Role, Session, User
+from gateway.accounts.models import ApiKey, DeviceCode, Member, MemberStatus, Organization, Role, Session, User
 from gateway.accounts.passwords import check_password, hash_password
 from gateway.control import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
@@ -217,6 +217,8 @@ def update_member(
         status = before.status if active is None else ("active" if active else "inactive")
         values = {"role": role or before.role, "status": status}
         Member.update(updated_at=now, **values).where(Member.id == member_id).execute()
+        if status != "active":  # access tokens of their keys do not come back with them
+            ApiKey.update(generation=ApiKey.generation + 1).where(ApiKey.member == member_id).execute()
         _check_owner_left(organization_id)
         _audit("member.update", member_id, organization_id, values, actor, now)
         return _load(member_id)

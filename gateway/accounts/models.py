@@ -115,7 +115,8 @@ class TeamMember(Base):
 
 
 class ApiKey(Base):
-    """`member` made and owns the key. "expired" is never stored: it follows from `expires_at`, µs or null."""
+    """`member` made and owns the key. "expired" is never stored: it follows from `expires_at`, µs or null. `generation`
+    counts how often everything ended that was bound to the key, such as access tokens."""
 
     id = peewee.CharField(40, primary_key=True)
     project = peewee.ForeignKeyField(Project, on_delete="RESTRICT", backref="+")
@@ -127,6 +128,7 @@ class ApiKey(Base):
     token_hash = peewee.CharField(64, unique=True)
     mask = peewee.CharField(32)
     status = peewee.CharField(16, default="active")
+    generation = peewee.BigIntegerField(default=0)
     expires_at = TimeField(null=True)
     created_at = TimeField()
     updated_at = TimeField()

@@ -19,6 +19,7 @@ from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.rollups.job import Rollups
+from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.operator import running
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
@@ -58,7 +59,7 @@ class Installation:
         """The store as it is, migrated or not."""
         running.tell(self.settings.database)
         database = open_database(self.settings.database, self.clock, self.threads)
-        database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS])
+        database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         return database
 
     @cached_property

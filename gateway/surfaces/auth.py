@@ -6,6 +6,8 @@ from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.engine.retention import RETAIN
 from gateway.errors import Forbidden, Unauthenticated, UnsupportedMediaType
+from gateway.oauth import scopes
+from gateway.oauth.tokens import is_access_token
 from gateway.routing.sticky import SESSION_HEADERS, read_session
 from gateway.services import Services
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
@@ -28,11 +30,16 @@ def token_of(inbound: Inbound) -> str:
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:
-    """The caller behind the request's key. Unauthenticated (with what to do), Gone or Unavailable."""
+    """The caller behind the request's key, or its access token where those are taken. Unauthenticated (with what to
+    do), Gone or Unavailable."""
     token = token_of(inbound)
     if not token:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer <key>' or in the header 'x-api-key'.")
-    caller = inbound.caller = services.accounts.authentication.caller(token)
+    if is_access_token(token) and inbound.path == scopes.PATH:
+        caller = services.oauth.tokens.caller(token, scopes.resource_of(inbound.base_url))
+    else:
+        caller = services.accounts.authentication.caller(token)
+    inbound.caller = caller
     return caller
 
 

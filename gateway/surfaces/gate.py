@@ -1,12 +1,14 @@
 """The gate: before the body of a request is taken in or unpacked, its head shows whose it is.
 
-Bodies that are short and plain pass without: they cost less than the look. All others need a valid API key or a live
-session, whatever they are for, so that nobody unknown makes this process hold or work on more than a few kilobytes.
+Bodies that are short and plain pass without: they cost less than the look. All others need a valid API key, access
+token or live session, whatever they are for, so that nobody unknown makes this process hold or work on more than a few
+kilobytes.
 """
 
 from collections.abc import Mapping
 
 from gateway.accounts.sessions import PREFIX
+from gateway.oauth.tokens import is_access_token
 from gateway.services import Services
 from gateway.surfaces.auth import caller_of, token_of
 from gateway.surfaces.http import Inbound, Sender
@@ -38,4 +40,6 @@ class Gate:
         )
         if token.startswith(PREFIX):
             return visit(services, token).user_id
+        if is_access_token(token):  # whether it is good for this path is the handler's question
+            return services.oauth.tokens.caller(token).organization_id
         return caller_of(services, inbound).organization_id

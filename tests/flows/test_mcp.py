@@ -116,7 +116,8 @@ def test_there_are_no_streams_and_no_sessions(visitor: Visitor, method: str) -> 
 
 
 def test_the_challenge_leads_to_the_metadata(visitor: Visitor) -> None:
-    where = f'resource_metadata="{visitor.url.removesuffix("/mcp")}/.well-known/oauth-protected-resource/mcp"'
+    metadata = f"{visitor.url.removesuffix('/mcp')}/.well-known/oauth-protected-resource/mcp"
+    where = f'scope="mcp:tools", resource_metadata="{metadata}"'
     assert visitor.send(key="").headers["www-authenticate"] == f"Bearer {where}"
     unknown = visitor.send(key="llmgtwy_" + "0" * 40)
     assert unknown.headers["www-authenticate"] == f'Bearer error="invalid_token", {where}'

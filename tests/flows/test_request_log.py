@@ -17,6 +17,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
+from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.settings import Settings
 
 PATHS = [path for path in BODIES if path not in ALIKE]
@@ -46,7 +47,7 @@ def module_gateway(make_settings: Callable[..., Settings], tmp_path_factory, min
 @pytest.fixture
 def gateway(module_gateway: LocalGateway) -> LocalGateway:
     # Tables belong to the store that was opened last, which may be another test's.
-    module_gateway.services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+    module_gateway.services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
     return module_gateway
 
 

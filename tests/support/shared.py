@@ -21,6 +21,7 @@ from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.usage_table import UsageRecord, find, raw_id
+from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.routing.health import Health
 from gateway.services import Services
 from gateway.settings import Settings
@@ -56,7 +57,7 @@ class SharedGateway:
         self._last = test
         services = self.gateway.services
         # Tables belong to the store that was opened last, which may be another test's.
-        services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS])
+        services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         forget_health(services.routing.health)
         return Tenant(self.gateway, f"tenant-{next(self._numbers)}")
 

@@ -4,6 +4,7 @@ from urllib.parse import urlsplit
 
 from gateway.accounts.authentication import Caller
 from gateway.errors import Forbidden, GatewayError, Gone, InvalidRequest, Unauthenticated
+from gateway.oauth import scopes
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import Inbound
@@ -48,11 +49,14 @@ def check_version(inbound: Inbound) -> None:
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:
-    """The caller behind the key. Unauthenticated with the challenge that leads clients on, Forbidden for a key whose
-    project or organization is closed."""
+    """The caller behind the key or the access token. Unauthenticated with the challenge that leads clients on,
+    Forbidden for a token that is not for tools, and for a key whose project or organization is closed."""
     try:
-        return auth.caller_of(services, inbound)
-    except (Unauthenticated, Gone) as error:
+        caller = auth.caller_of(services, inbound)
+        if caller.by_token and scopes.TOOLS not in caller.scopes:
+            raise Forbidden(f"This needs an access token with the scope {scopes.TOOLS}.", code="insufficient_scope")
+        return caller
+    except (Unauthenticated, Forbidden, Gone) as error:
         raise mend(error, inbound) from None
 
 
@@ -61,7 +65,15 @@ def mend(error: GatewayError, inbound: Inbound) -> GatewayError:
     if isinstance(error, Gone):
         return Forbidden(error.message, code=error.code)
     if isinstance(error, Unauthenticated):
-        known = 'error="invalid_token", ' if auth.token_of(inbound) else ""
-        challenge = f'Bearer {known}resource_metadata="{inbound.base_url}{METADATA}"'
-        error.headers = (*error.headers, ("WWW-Authenticate", challenge))
+        return _challenge(error, inbound, "invalid_token" if auth.token_of(inbound) else "")
+    if error.code == "insufficient_scope":
+        return _challenge(error, inbound, error.code)
+    return error
+
+
+def _challenge(error: GatewayError, inbound: Inbound, problem: str) -> GatewayError:
+    """The error with what leads clients to a token (RFC 9728, section 5.1; RFC 6750, section 3)."""
+    told = f'error="{problem}", ' if problem else ""
+    where = f'resource_metadata="{inbound.base_url}{METADATA}"'
+    error.headers = (*error.headers, ("WWW-Authenticate", f'Bearer {told}scope="{scopes.TOOLS}", {where}'))
     return error

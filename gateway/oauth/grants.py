@@ -1,0 +1,240 @@
+"""What people allowed applications: codes and tokens of a grant, each used as often as it may be, and their end."""
+
+from collections.abc import Callable
+
+from gateway import ids
+from gateway.accounts import audit, tokens
+from gateway.accounts.changes import commit
+from gateway.accounts.models import ApiKey, User
+from gateway.clock import SECOND_US
+from gateway.control import Control
+from gateway.errors import Conflict, NotFound
+from gateway.oauth import rows
+from gateway.oauth.forms import Consent, FoundCode, FoundToken, GrantInfo, IssuedTokens
+from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken, TokenKind
+from gateway.oauth.tokens import PREFIX as ACCESS
+from gateway.store.database import Database
+from gateway.store.installation import Secrets
+
+CODE, REFRESH = "llmgac_", "llmgrt_"
+CODE_S, ACCESS_S, REFRESH_S = 300, 3600, 30 * 86_400
+MOST_GRANTS = 100  # of one person; the oldest goes
+MOST_TOKENS = 100  # rows of each kind of one grant, spent ones included; the oldest go
+
+
+class Spent(Exception):
+    """Somebody used it before: whoever comes second may be a thief, so the grant has ended."""
+
+
+class Grants:
+    """All grants, in the store: each use of a code or a refresh token is one transaction, on whatever worker."""
+
+    def __init__(self, database: Database, control: Control, secrets: Secrets) -> None:
+        self._database, self._control = database, control
+        self._hash_keys = secrets.hash_keys
+
+    def keys_of(self, user_id: str) -> list[tuple[str, str, str]]:
+        """The keys that a person can bind a grant to: (id, name, project), of kind user and in force, oldest first."""
+        now = self._database.now_us()
+        return self._database.read(
+            lambda: [
+                (row.id, row.description, row.project_name)
+                for row in rows.usable_keys(now, User.id == user_id).order_by(ApiKey.id)
+            ]
+        )
+
+    def allow(self, consent: Consent) -> str:
+        """A code for what somebody allows. NotFound: the key is not theirs, or not in force."""
+        grant_id, code_id, code = ids.new("grant"), ids.new("code"), ids.token(CODE)
+
+        def work() -> None:
+            now = self._database.now_us()
+            key = rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
+            if key is None:
+                raise NotFound("There is no active API key of yours with this id.")
+            rows.insert_grant(grant_id, consent, key, now, now + CODE_S * SECOND_US)
+            OAuthCode.insert(
+                id=code_id,
+                code_hash=tokens.hash_token(code, self._hash_keys[0]),
+                grant=grant_id,
+                redirect_uri=consent.redirect_uri,
+                challenge=consent.challenge,
+                expires_at=now + CODE_S * SECOND_US,
+            ).execute()
+            OAuthClient.update(used_at=now).where(OAuthClient.id == consent.client).execute()
+
+        self._database.write(work)
+        self._make_room(consent.user_id)
+        return code
+
+    def find_code(self, code: str) -> FoundCode | None:
+        """A live code. One that was used before ends its grant and counts as none."""
+        hashes, now = self._hashes(code), self._database.now_us()
+        row = self._database.read(lambda: rows.codes().where(OAuthCode.code_hash.in_(hashes)).first())
+        if row is None:
+            return None
+        grant = row.grant
+        if row.used_at:
+            self.end(grant.id, "code used twice")
+        if row.used_at or row.expires_at <= now:
+            return None
+        place = grant.client, grant.scope, grant.audience, row.redirect_uri, row.challenge
+        return FoundCode(row.id, grant.id, *place)
+
+    def exchange(self, code: FoundCode, *, refreshable: bool) -> IssuedTokens:
+        """Tokens for a code, once. Spent: it was used meanwhile."""
+
+        def use() -> int:
+            now = self._database.now_us()
+            live = (OAuthCode.id == code.id) & (OAuthCode.used_at == 0) & (OAuthCode.expires_at > now)
+            return OAuthCode.update(used_at=now).where(live).execute()
+
+        return self._issue(code.grant_id, code.scope, use, "code used twice", refreshable)
+
+    def find_token(self, token: str) -> FoundToken | None:
+        """A token of a grant that holds, used or over though it may be."""
+        hashes, now = self._hashes(token), self._database.now_us()
+        row = self._database.read(lambda: rows.tokens_of_grants().where(OAuthToken.token_hash.in_(hashes)).first())
+        if row is None:
+            return None
+        grant, over = row.grant, row.expires_at <= now
+        place = grant.id, grant.client, row.scope, grant.audience
+        return FoundToken(row.id, row.kind, *place, spent=bool(row.used_at), over=over)
+
+    def refresh(self, token: FoundToken, scope: str) -> IssuedTokens:
+        """New tokens in place of a refresh token, once; the access token for `scope`. Spent: it was used meanwhile."""
+
+        def use() -> int:
+            now = self._database.now_us()
+            live = (OAuthToken.id == token.id) & (OAuthToken.used_at == 0) & (OAuthToken.expires_at > now)
+            return OAuthToken.update(used_at=now).where(live).execute()
+
+        return self._issue(token.grant_id, scope, use, "refresh token used twice", True)
+
+    def hold(self, consent: Consent) -> IssuedTokens:
+        """An access token for who has the key itself, or a client that stands for it; without refreshing. There is one
+        grant for each of them. NotFound: the key is not in force."""
+        new_id, now_s = ids.new("grant"), ACCESS_S * SECOND_US
+        issued = IssuedTokens(ids.token(ACCESS), "", consent.scope)
+
+        def work() -> None:
+            now = self._database.now_us()
+            key = rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
+            if key is None:
+                raise NotFound("The API key is not in force.")
+            same = (
+                (OAuthGrant.api_key == consent.key_id)
+                & (OAuthGrant.generation == key.generation)
+                & (OAuthGrant.client == consent.client)
+                & (OAuthGrant.audience == consent.audience)
+                & (OAuthGrant.redirect_host == "")
+            )
+            row = OAuthGrant.select().where(same).first()
+            if row is None:
+                rows.insert_grant(new_id, consent, key, now, now + now_s)
+            grant_id = new_id if row is None else row.id
+            self._insert_tokens(grant_id, issued, now)
+            OAuthGrant.update(used_at=now, expires_at=now + now_s).where(OAuthGrant.id == grant_id).execute()
+            OAuthClient.update(used_at=now).where(OAuthClient.id == consent.client).execute()
+
+        self._database.write(work)
+        return issued
+
+    def end_token(self, token: FoundToken) -> None:
+        """End one access token, or with a refresh token its whole grant; refused everywhere when this returns."""
+        if token.kind == "refresh":
+            self.end(token.grant_id, "revoked by the application")
+            return
+
+        def work(now: int) -> None:
+            if OAuthToken.delete().where(OAuthToken.id == token.id).execute():
+                key = rows.owner_of(token.grant_id)
+                audit.append("oauth.revoke_token", token.grant_id, actor=key[0], at_us=now, organization_id=key[1])
+
+        commit(self._database, self._control, work)
+
+    def end(self, grant_id: str, why: str, actor: str = "") -> None:
+        """End a grant with all of its codes and tokens; refused everywhere when this returns. Nothing happens where it
+        has ended. `actor`: who wants it, "" for the rules."""
+
+        def work(now: int) -> None:
+            user_id, organization_id = rows.owner_of(grant_id)
+            if rows.delete_grants([grant_id]):
+                audit.append(
+                    "oauth.revoke",
+                    grant_id,
+                    actor=actor or user_id,
+                    at_us=now,
+                    organization_id=organization_id,
+                    detail={"reason": why},
+                )
+
+        commit(self._database, self._control, work)
+
+    def list_grants(self, *, user_id: str = "", key_id: str = "") -> list[GrantInfo]:
+        """Grants that hold, of a person or a key, newest first."""
+        now = self._database.now_us()
+
+        def read() -> list[GrantInfo]:
+            query = rows.grants().where(OAuthGrant.expires_at > now, OAuthGrant.generation == ApiKey.generation)
+            if user_id:
+                query = query.where(OAuthGrant.user_id == user_id)
+            if key_id:
+                query = query.where(OAuthGrant.api_key == key_id)
+            return [rows.info_of(row) for row in query.order_by(OAuthGrant.id.desc()).limit(1000)]
+
+        return self._database.read(read)
+
+    def find(self, grant_id: str) -> GrantInfo:
+        """A grant. NotFound."""
+        row = self._database.read(lambda: rows.grants().where(OAuthGrant.id == grant_id).first())
+        if row is None:
+            raise NotFound("There is no such application.")
+        return rows.info_of(row)
+
+    def _issue(self, grant_id: str, scope: str, use: Callable[[], int], why: str, refreshable: bool) -> IssuedTokens:
+        """Use something and insert what it gives in one transaction: a crash leaves both or neither."""
+        issued = IssuedTokens(ids.token(ACCESS), ids.token(REFRESH) if refreshable else "", scope)
+
+        def work() -> bool:
+            if not use():
+                return False
+            now = self._database.now_us()
+            end = now + (REFRESH_S if refreshable else ACCESS_S) * SECOND_US
+            self._insert_tokens(grant_id, issued, now)
+            OAuthGrant.update(used_at=now, expires_at=end).where(OAuthGrant.id == grant_id).execute()
+            return True
+
+        if not self._database.write(work):
+            self.end(grant_id, why)
+            raise Spent
+        return issued
+
+    def _insert_tokens(self, grant_id: str, issued: IssuedTokens, now: int) -> None:
+        grant = OAuthGrant.get_or_none(OAuthGrant.id == grant_id)
+        if grant is None:
+            raise Conflict("The application was signed out meanwhile.")
+        given: list[tuple[TokenKind, str, str, int]] = [("access", issued.access, issued.scope, ACCESS_S)]
+        if issued.refresh:
+            given.append(("refresh", issued.refresh, grant.scope, REFRESH_S))
+        for kind, token, scope, life_s in given:
+            OAuthToken.insert(
+                id=ids.new("token"),
+                token_hash=tokens.hash_token(token, self._hash_keys[0]),
+                kind=kind,
+                grant=grant_id,
+                scope=scope,
+                expires_at=now + life_s * SECOND_US,
+            ).execute()
+            own = (OAuthToken.grant == grant_id) & (OAuthToken.kind == kind)
+            newest = OAuthToken.select(OAuthToken.id).where(own).order_by(OAuthToken.id.desc()).limit(MOST_TOKENS)
+            OAuthToken.delete().where(own, OAuthToken.id.not_in(newest)).execute()
+
+    def _make_room(self, user_id: str) -> None:
+        """The oldest grants of a person beyond the cap end."""
+        query = OAuthGrant.select(OAuthGrant.id).where(OAuthGrant.user_id == user_id).order_by(OAuthGrant.id.desc())
+        for grant_id in self._database.read(lambda: [row.id for row in query.offset(MOST_GRANTS).limit(MOST_GRANTS)]):
+            self.end(grant_id, f"more than {MOST_GRANTS} applications")
+
+    def _hashes(self, token: str) -> list[str]:
+        return tokens.candidates(token, self._hash_keys) if tokens.well_formed(token) else []

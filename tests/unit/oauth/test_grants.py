@@ -1,0 +1,153 @@
+"""Codes and refresh tokens work once; whoever comes second ends what the first one got."""
+
+import gevent
+import pytest
+
+from gateway.accounts import audit, keys
+from gateway.errors import NotFound, Unauthenticated
+from gateway.oauth import grants as module
+from gateway.oauth.grants import CODE_S, REFRESH_S, Spent
+from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
+from gateway.oauth.tokens import TokenCallers
+
+RESOURCE = "https://llm.example/mcp"
+
+
+def is_live(office, token: str) -> bool:
+    try:
+        return bool(office.callers().caller(token, RESOURCE))
+    except Unauthenticated:
+        return False
+
+
+def audited(office) -> list[str]:
+    return [one.action for one in audit.list_entries(office.database) if one.action.startswith("oauth.")]
+
+
+def test_a_code_gives_tokens_once_and_its_second_use_ends_them(office) -> None:
+    code = office.grants.allow(office.consent())
+    issued = office.grants.exchange(office.grants.find_code(code), refreshable=True)
+    assert is_live(office, issued.access)
+    assert office.grants.find_code(code) is None
+    assert not is_live(office, issued.access) and office.grants.find_token(issued.refresh) is None
+
+
+def test_of_many_who_use_a_code_at_once_one_gets_tokens_which_end(office) -> None:
+    found = office.grants.find_code(office.grants.allow(office.consent()))
+    tries = [gevent.spawn(office.grants.exchange, found, refreshable=True) for _ in range(4)]
+    gevent.joinall(tries)
+    issued = [one.value for one in tries if one.successful()]
+    assert len(issued) == 1 and all(isinstance(one.exception, Spent) for one in tries if not one.successful())
+    assert not is_live(office, issued[0].access)
+
+
+def test_a_refresh_token_rotates_and_its_second_use_ends_the_family(office) -> None:
+    first = office.connect()
+    second = office.grants.refresh(office.grants.find_token(first.refresh), "mcp:tools")
+    assert second.refresh != first.refresh and is_live(office, second.access) and is_live(office, first.access)
+    assert office.callers().caller(second.access, RESOURCE).scopes == ("mcp:tools",)
+    # The new refresh token keeps all that was allowed.
+    assert office.grants.find_token(second.refresh).scope == "mcp:tools mcp:resources mcp:prompts"
+    stolen = office.grants.find_token(first.refresh)
+    assert stolen.spent
+    with pytest.raises(Spent):
+        office.grants.refresh(stolen, "mcp:tools")
+    assert not is_live(office, first.access) and not is_live(office, second.access)
+    assert office.grants.find_token(second.refresh) is None
+
+
+def test_of_many_who_refresh_at_once_one_gets_tokens_which_end(office) -> None:
+    found = office.grants.find_token(office.connect().refresh)
+    tries = [gevent.spawn(office.grants.refresh, found, "mcp:tools") for _ in range(4)]
+    gevent.joinall(tries)
+    issued = [one.value for one in tries if one.successful()]
+    assert len(issued) == 1 and not is_live(office, issued[0].access)
+    assert office.database.read(lambda: OAuthToken.select().count()) == 0
+
+
+def test_what_breaks_between_code_and_tokens_leaves_the_code_unused(small_office, monkeypatch) -> None:
+    code = small_office.grants.find_code(small_office.grants.allow(small_office.consent()))
+    with monkeypatch.context() as broken:
+        broken.setattr(small_office.grants, "_insert_tokens", lambda *given: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            small_office.grants.exchange(code, refreshable=True)
+    assert is_live(small_office, small_office.grants.exchange(code, refreshable=True).access)
+
+
+def test_codes_and_tokens_are_over_in_their_time(small_office, clock) -> None:
+    code = small_office.grants.allow(small_office.consent())
+    issued = small_office.connect()
+    clock.advance(CODE_S + 1)
+    assert small_office.grants.find_code(code) is None
+    clock.advance(REFRESH_S)
+    assert small_office.grants.find_token(issued.refresh).over
+    with pytest.raises(Spent):
+        small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools")
+
+
+def test_the_store_has_no_code_and_no_token(office) -> None:
+    code = office.grants.allow(office.consent())
+    issued = office.connect()
+    rows = office.database.read(
+        lambda: [*OAuthGrant.select().dicts(), *OAuthCode.select().dicts(), *OAuthToken.select().dicts()]
+    )
+    told = str(rows) + str(audit.list_entries(office.database))
+    for secret in (code, issued.access, issued.refresh):
+        assert secret not in told and secret not in repr(issued)
+
+
+def test_only_keys_of_ones_own_that_are_in_force_can_be_chosen(office) -> None:
+    own = office.member.user_id
+    customer = office.make_key(kind="customer")
+    off = office.make_key()
+    keys.update(office.database, office.control, off.info.id, keys.Change("deactivate"), actor="operator")
+    assert [key_id for key_id, _, _ in office.grants.keys_of(own)] == [office.key.id]
+    assert office.grants.keys_of("somebody") == []
+    wrong = [{"key_id": customer.info.id}, {"key_id": off.info.id}, {"key_id": "key_x"}, {"user_id": "somebody"}]
+    for more in wrong:
+        with pytest.raises(NotFound):
+            office.grants.allow(office.consent(**more))
+
+
+def test_what_is_allowed_and_ended_is_in_the_audit_log(office) -> None:
+    issued = office.connect()
+    grant = office.grants.list_grants(user_id=office.member.user_id)[0]
+    assert (grant.client_name, grant.redirect_host, grant.key_id) == ("An editor", "localhost", office.key.id)
+    office.grants.end_token(office.grants.find_token(issued.access))
+    assert not is_live(office, issued.access) and office.grants.find_token(issued.refresh) is not None
+    office.grants.end_token(office.grants.find_token(issued.refresh))
+    assert audited(office) == ["oauth.revoke", "oauth.revoke_token", "oauth.grant"]
+    assert audit.verify(office.database)[1] == []
+    office.grants.end(grant.id, "again")
+    assert len(audited(office)) == 3
+
+
+def test_who_holds_the_key_has_one_grant_however_often_they_ask(office) -> None:
+    asked = office.consent(client="", redirect_uri="", redirect_host="")
+    issued = [office.grants.hold(asked) for _ in range(3)]
+    assert all(is_live(office, one.access) and not one.refresh for one in issued)
+    assert len(office.grants.list_grants(key_id=office.key.id)) == 1 and audited(office) == ["oauth.grant"]
+
+
+def test_the_oldest_beyond_the_caps_go(small_office, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MOST_GRANTS", 2)
+    monkeypatch.setattr(module, "MOST_TOKENS", 2)
+    first, second = small_office.connect(), small_office.connect()
+    small_office.connect()
+    assert not is_live(small_office, first.access) and is_live(small_office, second.access)
+    assert len(small_office.grants.list_grants(user_id=small_office.member.user_id)) == 2
+    issued = second
+    for _ in range(4):
+        issued = small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools")
+    grant_id = small_office.grants.find_token(issued.refresh).grant_id
+    count = small_office.database.read(lambda: OAuthToken.select().where(OAuthToken.grant == grant_id).count())
+    assert count == 4 and is_live(small_office, issued.access)
+
+
+def test_a_token_is_read_once_while_nothing_changes(small_office, monkeypatch) -> None:
+    callers: TokenCallers = small_office.callers()
+    token = small_office.connect().access
+    first = callers.caller(token, RESOURCE)
+    monkeypatch.setattr(small_office.database, "read", lambda work: 1 / 0)
+    monkeypatch.setattr(callers._memory._control, "check", lambda: callers._memory._version)
+    assert callers.caller(token, RESOURCE) is first
