@@ -1,5 +1,8 @@
 """Starts the server: `python -m gateway.server.launch <what gunicorn takes>`."""
 
+import os
+import sys
+
 from gevent import monkey
 
 if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
@@ -19,6 +22,10 @@ class GunicornApplication(WSGIApplication):
             super().run()
         if self.cfg.daemon:
             daemonize(self.cfg.enable_stdio_inheritance)
+        # Where the module of the application lies: an installed wheel has it in a folder of its own.
+        for folder in (self.cfg.pythonpath or "").split(","):
+            if folder and os.path.abspath(folder) not in sys.path:
+                sys.path.insert(0, os.path.abspath(folder))
         Master(self).run()
 
 

@@ -130,6 +130,7 @@ class GatewayProcess:
         self.url = f"{self.address}/v1"
         self.data = data
         self.root = ROOT  # of the code that it runs
+        self.command = [sys.executable, "-m", "gateway.manage"]
         self.key = environment.get("GATEWAY_BOOTSTRAP_API_KEY") or "llmgtwy_" + secrets.token_urlsafe(30)
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -148,7 +149,7 @@ class GatewayProcess:
         """`manage serve`, ready to take requests when this returns."""
         self.data.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "gateway.manage", "serve"]
+            command = [*self.command, "serve"]
             self._process = subprocess.Popen(command, cwd=self.root, env=self.environment, stdout=log, stderr=log)
         until = time.monotonic() + START_S
         while not self.ready():
@@ -169,7 +170,7 @@ class GatewayProcess:
 
     def manage(self, *arguments: str) -> str:
         """The output of an operator command on this installation."""
-        command = [sys.executable, "-m", "gateway.manage", *arguments]
+        command = [*self.command, *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -211,6 +212,15 @@ class GatewayProcess:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def get(self, path: str, timeout: float = 30) -> tuple[int, bytes]:
+        """Status and body, with the key of this gateway."""
+        request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {self.key}"})
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
 
     def post(
         self, path: str, body: dict[str, Any], key: str = "", timeout: float = 30, **headers: str

@@ -1,36 +1,29 @@
 """A built wheel holds every file that the gateway reads."""
 
-import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+from support.wheels import build_wheel
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent.parent
-# What setuptools would put into a wheel, without building one.
-LIST = """
-import json, os
-from distutils.core import run_setup
-command = run_setup("setup.py", stop_after="init").get_command_obj("build_py")
-command.distribution.script_name = "-c"  # as an isolated build has it
-command.build_lib = "wheel"
-command.ensure_finalized()
-print(json.dumps([os.path.relpath(path, "wheel") for path in command.get_outputs(include_bytecode=False)]))
-"""
+ABOUT = ".dist-info/"
 
 # How paths in the wheel begin that are elsewhere in a checkout.
 MOVED = {"gateway/launch/": "", "gateway/config/": "config/", "gateway/migrations/": "migrations/"}
 
 
 @pytest.fixture(scope="module")
-def inside() -> set[str]:
-    pytest.importorskip("setuptools")
-    command = [sys.executable, "-W", "ignore", "-c", "import setuptools" + LIST]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def inside(wheel: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(wheel).namelist() if ABOUT not in name}
 
 
 def files(folder: str, pattern: str) -> set[Path]:
@@ -60,14 +53,12 @@ def test_nothing_else_is_inside(inside: set[str]) -> None:
     assert not [path for path in inside if "test" in Path(path).name and not path.startswith("gateway/config/")]
 
 
-def test_an_installed_package_finds_its_files(inside: set[str], tmp_path: Path) -> None:
-    for path in inside:
-        place = tmp_path / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        source = next(
-            (path.replace(prefix, there, 1) for prefix, there in MOVED.items() if path.startswith(prefix)), path
-        )
-        place.write_bytes((ROOT / source).read_bytes())
+def test_an_installed_package_finds_its_files(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
     code = "from gateway import settings; settings.load({}); print(settings.ROOT)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == str(tmp_path / "gateway"), done.stderr
+
+
+def test_the_wheel_is_the_same_whenever_it_is_built(wheel: Path, tmp_path: Path) -> None:
+    assert build_wheel(tmp_path).read_bytes() == wheel.read_bytes()

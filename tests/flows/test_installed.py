@@ -1,0 +1,62 @@
+"""The wheel, installed: its command serves in an empty folder, and finds the data of what runs."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.gateways import GatewayProcess
+from support.wheels import build_wheel, install_wheel
+
+pytestmark = pytest.mark.slow
+HELLO = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The operator's command of an installed wheel."""
+    folder = tmp_path_factory.mktemp("installed")
+    return str(install_wheel(build_wheel(folder), folder / "environment") / "llmgateway-manage")
+
+
+@pytest.fixture(scope="module")
+def gateway(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """`llmgateway-manage serve` in an empty folder, told nothing but its port."""
+    folder = tmp_path_factory.mktemp("empty")
+    running = GatewayProcess(folder / "data")
+    running.root = folder
+    running.command = [program]
+    running.environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PORT": str(running.port)}
+    running.start()
+    yield running
+    running.stop()
+
+
+def ask(gateway: GatewayProcess, program: str, *arguments: str) -> tuple[str, str]:
+    """What a command prints and says beside it, run from another folder without a word of where the data lies."""
+    environment = {"PATH": os.environ["PATH"], "HOME": gateway.environment["HOME"]}
+    command = [program, *arguments]
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def test_a_fresh_installation_answers_with_the_key_that_it_shows(gateway: GatewayProcess) -> None:
+    key = next(word for word in gateway.log().split() if word.startswith("llmgtwy_"))
+    status, body = gateway.post("/v1/chat/completions", HELLO, key)
+    assert status == 200 and "Hello" in body["choices"][0]["message"]["content"]
+    assert (gateway.data / "gateway.db").is_file()
+
+
+def test_the_command_finds_the_data_of_what_runs(gateway: GatewayProcess, program: str) -> None:
+    told, beside = ask(gateway, program, "doctor")
+    assert "The books agree" in told and str(gateway.data / "gateway.db") in beside
+    assert len(json.loads(ask(gateway, program, "status", "--json")[0])["workers"]) >= 1
+
+
+def test_what_is_served_from_files_is_there(gateway: GatewayProcess) -> None:
+    assert gateway.get("/openapi.json")[0] == 200
+    status, page = gateway.get("/connect/login")
+    assert status == 200 and b"<form" in page
