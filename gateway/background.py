@@ -327,6 +327,7 @@ TABLE = (
     RecurringJob(
         "invitations", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_invitations(go_on)
     ),
+    RecurringJob("deleted_keys", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.deleted_keys.purge(go_on)),
     RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.shorten_audit(go_on)),
     RecurringJob("log_entries", 600.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.request_log.purge(go_on)),
     RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.responses.purge(go_on)),

@@ -12,6 +12,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.accounts.endings import Endings
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.vault import Vault
+from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
 from gateway.admin.management import Management
 from gateway.billing.ledger_close import LedgerClose
@@ -104,6 +105,7 @@ class AccountServices:
     discounts: Discounts
     funding: Funding
     endings: Endings
+    deleted_keys: DeletedKeys
 
 
 @dataclass(slots=True)

@@ -142,6 +142,7 @@ class Metering:
 class RetentionSettings:
     audit_days: int
     invitation_days: int
+    deleted_key_days: int
     organization_payloads_mb: int
 
 
@@ -152,6 +153,7 @@ class LimitSettings:
     max_member_keys: int
     max_organizations: int
     max_projects: int
+    max_changes: int
     max_custom_providers: int
     max_custom_models: int
     max_messages: int

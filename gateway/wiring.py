@@ -14,6 +14,7 @@ from gateway.accounts.endings import Endings
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.vault import Vault
+from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
 from gateway.admin.management import Management
 from gateway.admin.provider_check import ProviderCheck
@@ -241,6 +242,7 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
         discounts=Discounts(database, control),
         funding=funding,
         endings=Endings(database, base.settings.retention),
+        deleted_keys=DeletedKeys(database, base.settings.retention.deleted_key_days),
     )
 
 

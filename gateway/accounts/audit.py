@@ -15,6 +15,7 @@ from gateway.store.database import Database
 
 GENESIS = "0" * 64
 PAGE = 1000
+LONGEST_DETAIL, LONGEST_VALUE = 16_384, 1024  # characters
 HEAD, FORGOTTEN = 1, 2  # rows of audit_head: the newest entry, and the last that went by its age
 
 
@@ -44,7 +45,9 @@ def append(
     # The update comes first because its row lock puts concurrent appends in order.
     AuditHead.update(seq=AuditHead.seq + 1).where(AuditHead.id == HEAD).execute()
     head = AuditHead.get_by_id(HEAD)
-    text = json.dumps(detail or {}, sort_keys=True, separators=(",", ":"))
+    text = _write(detail or {})
+    if len(text) > LONGEST_DETAIL:
+        text = _write({name: _shorten(value) for name, value in (detail or {}).items()})
     entry = AuditEntry(head.seq, at_us, organization_id, actor, action, subject, text)
     digest = hash_entry(entry, head.hash)
     Audit.insert(
@@ -117,6 +120,18 @@ def shorten(oldest_us: int, most: int) -> int:
         conflict_target=[AuditHead.id], update={AuditHead.seq: last.seq, AuditHead.hash: last.hash}
     ).execute()
     return Audit.delete().where(Audit.seq <= last.seq).execute()
+
+
+def _write(detail: Mapping[str, object]) -> str:
+    return json.dumps(detail, sort_keys=True, separators=(",", ":"))
+
+
+def _shorten(value: object) -> object:
+    """The value itself, or its size and digest where it is large: callers choose it, and each change keeps one."""
+    text = json.dumps(value)
+    if len(text) <= LONGEST_VALUE:
+        return value
+    return {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def _check(row: Audit, seq: int, previous: str, problems: list[str]) -> tuple[int, str]:

@@ -24,6 +24,7 @@ from gateway.store.database import Database
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 RESERVED = frozenset(("auto", "custom", "dynamic", "llmgateway", "smart"))  # model texts begin so and mean other things
 REMEMBERED = 10_000
+LARGEST_LIST = 1 << 20  # bytes of JSON
 CAP_CODE = "custom_provider_cap_reached"
 
 
@@ -179,6 +180,10 @@ def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> Non
         raise InvalidRequest("Every model needs an id.", param="models")
     for model in models:
         _check_prices(model)
+    if len(json.dumps(list(models))) > LARGEST_LIST:
+        raise InvalidRequest(
+            f"The list of models takes more than {LARGEST_LIST:,} bytes.", param="models", code=CAP_CODE
+        )
 
 
 def _check_prices(model: Mapping[str, Any]) -> None:

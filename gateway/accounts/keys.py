@@ -10,7 +10,7 @@ from typing import Any, Literal
 import peewee
 
 from gateway import ids
-from gateway.accounts import audit, tokens
+from gateway.accounts import audit, room, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.key_caps import NO_CAPS, KeyCaps, check_room
 from gateway.accounts.models import ApiKey, Member, Project, User
@@ -163,6 +163,8 @@ def insert(
     _check_expiry(draft.expires_at_us, now)
     organization_id = _check_owner(draft)
     check_room(organization_id, draft.member_id, caps, now)
+    there = ApiKey.select().join(Project).where(Project.organization == organization_id, ApiKey.status != "deleted")
+    room.check_room(there, room.MOST_KEYS, "API keys, inactive and expired ones among them")
     ApiKey.insert(
         id=key_id,
         project=draft.project_id,

@@ -7,7 +7,7 @@ from typing import Any
 import peewee
 
 from gateway import ids
-from gateway.accounts import audit
+from gateway.accounts import audit, room
 from gateway.accounts.changes import commit
 from gateway.accounts.models import ApiKey, DeviceCode, Member, MemberStatus, Organization, Role, Session, User
 from gateway.accounts.passwords import check_password, hash_password
@@ -148,6 +148,8 @@ def insert_member(
         user_id = user.id
     if Member.select().where(Member.organization == organization_id, Member.user == user_id).exists():
         raise Conflict(f"{email} is already a member of this organization.", code="member_exists")
+    there = Member.select().where(Member.organization == organization_id)
+    room.check_room(there, room.MOST_MEMBERS, "members, inactive ones among them", room.ASK)
     Member.insert(
         id=member_id, organization=organization_id, user=user_id, role=role, created_at=now, updated_at=now
     ).execute()

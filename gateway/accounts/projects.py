@@ -10,6 +10,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.models import Organization, Project
 from gateway.accounts.organizations import read_name
+from gateway.accounts.room import ASK, MOST_PROJECTS, check_room
 from gateway.accounts.vault import Vault
 from gateway.control import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
@@ -77,7 +78,9 @@ def create_project(
     project_id = ids.new("proj")
 
     def work(now: int) -> ProjectInfo:
-        there = Project.select().where(Project.organization == organization_id, Project.status == "active")
+        all_of_it = Project.select().where(Project.organization == organization_id)
+        check_room(all_of_it, MOST_PROJECTS, "projects, archived ones among them", ASK)
+        there = all_of_it.where(Project.status == "active")
         if most and there.count() >= most:
             text = f"The organization has {most} active projects, as many as one may have here."
             raise InvalidRequest(text, code="project_cap_reached")

@@ -239,8 +239,7 @@ def _insert(
 ) -> ProviderKeyInfo:
     if not Organization.select().where(Organization.id == organization_id).exists():
         raise NotFound(f"There is no organization {organization_id}.")
-    mine = ProviderKey.select().where(ProviderKey.organization == organization_id)
-    check_room(mine, MOST_PROVIDER_KEYS, "provider keys")
+    check_room(_select(organization_id), MOST_PROVIDER_KEYS, "provider keys")
     row = ProviderKey.create(
         id=key_id,
         organization=organization_id,

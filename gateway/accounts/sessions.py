@@ -115,8 +115,9 @@ class Sessions:
 
         def work() -> int:
             count = end_sign_ins(user_id, kept)
-            now = self._database.now_us()
-            audit.append("session.delete_others", user_id, actor=user_id, at_us=now, detail={"sessions": count})
+            if count:
+                now = self._database.now_us()
+                audit.append("session.delete_others", user_id, actor=user_id, at_us=now, detail={"sessions": count})
             return count
 
         return self._database.write(work)

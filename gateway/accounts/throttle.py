@@ -17,12 +17,15 @@ RETURNING count, ends_at"""
 
 @dataclass(frozen=True, slots=True)
 class ThrottleGate:
-    """At most `most` attempts of `subject` at `what` within a window of `span_s` seconds from the first one."""
+    """At most `most` attempts of `subject` at `what` within a window of `span_s` seconds from the first one. `refusal`
+    is what the one who comes too often is told, "" for the usual words."""
 
     what: str
     subject: str
     most: int
     span_s: int
+    refusal: str = ""
+    code: str = "too_many_attempts"
 
 
 class Throttle:
@@ -67,7 +70,7 @@ class Throttle:
 
 def _full(gate: ThrottleGate, wait_us: int) -> RateLimited:
     return RateLimited(
-        f"Too many attempts ({gate.what}); wait and try again.",
-        code="too_many_attempts",
+        gate.refusal or f"Too many attempts ({gate.what}); wait and try again.",
+        code=gate.code,
         retry_after=wait_us / SECOND_US,
     )

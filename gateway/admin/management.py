@@ -2,6 +2,7 @@
 
 from gateway import ids, money, settings
 from gateway.accounts import key_caps, keys, members, organizations, projects, tokens
+from gateway.accounts.change_pace import ChangePace
 from gateway.accounts.changes import commit
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.devices import DeviceRequest, Devices
@@ -27,6 +28,9 @@ from gateway.store.installation import Secrets
 from gateway.threads import Threads
 
 MINUTE_S = 60
+DAY_S = 86_400
+# Each leaves an entry in the audit log.
+DAY_DECISIONS, DAY_PASSWORDS = 2000, 200  # a day, by one user
 DEVICE_DECISIONS = 30  # a minute, by one user
 SIGN_UPS = 50  # failed ones, from one place
 INVITATION_LOOKS = 60  # a minute, from one place
@@ -61,6 +65,7 @@ class Management:
         self.devices = Devices(database, secrets, self.sessions)
         self.invitations = Invitations(database, control, secrets)
         self.throttle = Throttle(database, secrets.hash_keys[0])
+        self._pace = ChangePace(self.throttle, limits.max_changes)
         self.provider_keys = provider_keys
         self.custom_providers = custom_providers
         self.provider_check = provider_check
@@ -72,6 +77,10 @@ class Management:
         self.sign_in = SignInService(
             database, threads, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0], documents
         )
+
+    def count_change(self, member: members.MemberInfo) -> None:
+        """One change by a member in their organization. RateLimited (code too_many_changes)."""
+        self._pace.take(member)
 
     def sign_up(self, token: str, name: str, password: str, peer: str, agent: str = "") -> NewSession:
         """An account and a session for who was invited. NotFound, Conflict, InvalidRequest (password), RateLimited."""
@@ -101,6 +110,7 @@ class Management:
     def change_password(self, user_id: str, email: str, current: str, new: str, kept_session: str) -> None:
         """Replace a password by who knows it; every other session of theirs ends. Unauthenticated, InvalidRequest."""
         self.check_password(user_id, email, current)
+        self.throttle.take(ThrottleGate("passwords, changed in a day", user_id, DAY_PASSWORDS, DAY_S))
         members.set_password(
             self._database, self._control, self._threads, user_id, new, actor=user_id, kept_session=kept_session
         )
@@ -139,7 +149,10 @@ class Management:
 
     def decide_device(self, user_code: str, user_id: str, approve: bool) -> DeviceRequest:
         """Approve or deny it. NotFound, Conflict (decided already), RateLimited."""
-        self.throttle.take(ThrottleGate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S))
+        self.throttle.take(
+            ThrottleGate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S),
+            ThrottleGate("device codes, decided in a day", user_id, DAY_DECISIONS, DAY_S),
+        )
         return self.devices.decide(user_code, user_id, approve)
 
     def create_organization(self, name: str, user_id: str, email: str) -> organizations.OrganizationInfo:

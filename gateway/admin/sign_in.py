@@ -24,6 +24,7 @@ GATES = (("address and place", 10), ("address", 100), ("place", 50))
 KNOWN = 10
 KNOWN_KIND, KNOWN_S = "known_place", 180 * DAY_US / SECOND_US
 TICKET_S = 300
+OPENED, DAY_S = 2000, 86_400  # sessions of one user in a day, each an entry in the audit trail
 NOTED = 100  # refusals of unknown addresses in the audit trail, within the span
 
 
@@ -97,6 +98,7 @@ class SignInService:
         return self._open(user.id, place)
 
     def _open(self, user_id: str, place: Place) -> SignedIn:
+        self._throttle.take(ThrottleGate("sign in, in a day", user_id, OPENED, DAY_S))
         user = self._database.read(lambda: User.get_by_id(user_id))
         self._documents.put(KNOWN_KIND, self._place_key(user.email, place.peer), b"", KNOWN_S)
         nonce = self._nonce(user, place) or secrets.token_urlsafe(12)

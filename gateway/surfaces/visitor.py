@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +40,7 @@ DEVICE, DEVICE_S = "llmgateway.device", 180 * 86_400
 # What browsers take from this very host over https alone: no neighbour under the same domain can set it.
 HOST_ONLY = "__Host-"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
+ADDING_METHODS = {"POST", "PUT", "PATCH"}
 MANAGERS = ("owner", "admin")
 IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
@@ -51,19 +52,25 @@ class Visitor:
     services: Services
     session: SessionInfo
     memberships: Mapping[str, MemberInfo]
+    # The method of a change that is still to be counted; empty where nothing is changed, or only deleted.
+    uncounted: set[str] = field(default_factory=set)
 
     @property
     def user_id(self) -> str:
         return self.session.user_id
 
     def member(self, organization_id: str, *roles: str) -> MemberInfo:
-        """The visitor's membership, in one of `roles` when given. NotFound (no such organization), Forbidden."""
+        """The visitor's membership, in one of `roles` when given; what they change is counted in the organization that
+        is asked for first. NotFound (no such organization), Forbidden, RateLimited (code too_many_changes)."""
         found = self.memberships.get(organization_id)
         if found is None:
             organizations.find_organization(self.services.store.database, organization_id)
             raise Forbidden("You do not belong to this organization.")
         if roles and found.role not in roles:
             raise Forbidden(f"This needs the role {' or '.join(roles)}; you are {found.role}.")
+        if self.uncounted:
+            self.uncounted.clear()
+            self.services.management.count_change(found)
         return found
 
     def manager(self, organization_id: str) -> MemberInfo:
@@ -110,7 +117,7 @@ def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
         token, by_cookie = token_of(inbound)
         if by_cookie:
             check_origin(services, inbound, required=True)
-        visitor = visit(services, token)
+        visitor = visit(services, token, inbound.method)
         _check_ids(inbound)
         answer = view(visitor, inbound)
         outbound = answer if isinstance(answer, Outbound) else json_reply(answer, inbound.shown_id)
@@ -122,15 +129,16 @@ def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
     return handle
 
 
-def visit(services: Services, token: str) -> Visitor:
-    """The visitor of a session token. Unauthenticated, Forbidden (deactivated account)."""
+def visit(services: Services, token: str, method: str = "GET") -> Visitor:
+    """The visitor of a session token; `method` is what they do. Unauthenticated, Forbidden (deactivated account)."""
     if not token:
         raise Unauthenticated("Sign in first: this needs a session.", code="session_invalid")
     if not token.startswith(PREFIX):
         raise Unauthenticated("This takes a session (sign in), not an API key.", code="session_invalid")
     session = services.management.sessions.find(token)
     found = members.list_members(services.store.database, user_id=session.user_id)
-    return Visitor(services, session, {one.organization_id: one for one in found if one.status == "active"})
+    memberships = {one.organization_id: one for one in found if one.status == "active"}
+    return Visitor(services, session, memberships, {method} & ADDING_METHODS)
 
 
 def token_of(inbound: Inbound) -> tuple[str, bool]:

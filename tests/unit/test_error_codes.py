@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway import app, errors  # noqa: F401 - the whole house, so that every kind of error is known
-from gateway.accounts import custom_providers, key_caps
+from gateway.accounts import change_pace, custom_providers, key_caps, throttle
 from gateway.limits import cost_bound
 from gateway.routing import capabilities
 from gateway.surfaces.management import devices
@@ -32,6 +32,7 @@ VARIABLE = {
     ("surfaces/mcp/access.py", "error.code"): None,
     # It answers an error that has its code already.
     ("surfaces/blueprints.py", "operation"): None,
+    ("accounts/throttle.py", "gate.code"): {throttle.ThrottleGate("", "", 0, 0).code, change_pace.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
     # The provider's own word for what is wrong with the request; the page says so.

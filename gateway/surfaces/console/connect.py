@@ -120,7 +120,7 @@ def find_visitor(services: Services, inbound: Inbound) -> Visitor | None:
     if not by_cookie:
         return None
     try:
-        return visit(services, token)
+        return visit(services, token, inbound.method)
     except (Unauthenticated, Forbidden):
         return None
 

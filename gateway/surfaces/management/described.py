@@ -7,7 +7,7 @@ from gateway.dialects import management as dialect
 from gateway.errors import InvalidRequest
 from gateway.services import Services
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound
-from gateway.surfaces.visitor import View, signed_in
+from gateway.surfaces.visitor import ADDING_METHODS, View, signed_in
 
 Access = Literal["session", "none"]
 SIGN_IN = ErrorFormat(
@@ -40,7 +40,8 @@ def managed(
     also: tuple[str, ...] = (),
 ) -> Operation:
     """An operation for signed-in visitors."""
-    statuses = {*ALWAYS, *WITH_SESSION, *errors, *(WITH_BODY if method != "GET" else ())}
+    adding = (429,) if method in ADDING_METHODS else ()
+    statuses = {*ALWAYS, *WITH_SESSION, *errors, *adding, *(WITH_BODY if method != "GET" else ())}
     refused = tuple(sorted(statuses))
     about = About(summary, tag, request, query, answer, (success,), refused, "session", media, also=also)
     return Operation(method, path, signed_in(view), body="json" if request else "none", about=about)

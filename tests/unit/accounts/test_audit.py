@@ -1,3 +1,5 @@
+import json
+
 import gevent
 import pytest
 
@@ -61,3 +63,16 @@ def test_entries_are_paged_newest_first_and_by_organization(company) -> None:
     assert audit.list_entries(company.database, limit=1, before=last - 1)[0].seq == last - 2
     own = audit.list_entries(company.database, company.organization_id)
     assert {entry.action for entry in own} == {"organization.create", "project.create", "member.create"}
+
+
+def test_a_change_of_many_megabytes_leaves_a_short_entry_that_proves_it(company) -> None:
+    """Size and digest of what was set stand for it: a loop of large changes must not fill the store."""
+    large = {"policy": "x" * 3_000_000, "name": "short"}
+    company.database.write(
+        lambda: audit.append("organization.update_policy", "org_1", actor="a", at_us=1, detail=large)
+    )
+    entry = audit.list_entries(company.database, limit=1)[0]
+    told = json.loads(entry.detail)
+    assert len(entry.detail) < 500 and told["name"] == "short"
+    assert told["policy"]["bytes"] == 3_000_002 and len(told["policy"]["sha256"]) == 64
+    assert audit.verify(company.database)[1] == []

@@ -14,7 +14,7 @@ from gateway.clock import DAY_US
 from gateway.errors import InvalidRequest, RateLimited
 from gateway.settings import RetentionSettings
 
-SETTINGS = RetentionSettings(audit_days=10, invitation_days=5, organization_payloads_mb=0)
+SETTINGS = RetentionSettings(audit_days=10, invitation_days=5, deleted_key_days=0, organization_payloads_mb=0)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_the_newest_entry_stays_however_old(company, ended, aged) -> None:
 
 
 def test_zero_days_keep_all(company, aged) -> None:
-    forever = Endings(company.database, RetentionSettings(0, 0, 0))
+    forever = Endings(company.database, RetentionSettings(0, 0, 0, 0))
     assert forever.shorten_audit() == forever.forget_invitations() == 0
 
 

@@ -1,0 +1,37 @@
+"""How many changes an organization may see in a day: each leaves an entry in the audit log, many a row."""
+
+from gateway.accounts.members import MemberInfo
+from gateway.accounts.throttle import Throttle, ThrottleGate
+
+DAY_S = 86_400
+CODE = "too_many_changes"
+# One member fills a quarter of it, developers together three: who has to undo what they did still can.
+MEMBER_PART, DEVELOPERS_PART = 4, (3, 4)
+ADVICE = (
+    "as many as there may be here: go on when the day is over, or ask whoever runs this installation to raise "
+    "limits.max_changes. What is there can be deleted."
+)
+
+
+class ChangePace:
+    """Changes of members over the management API, by day from the first one on; `most` in an organization, 0 = no cap.
+    What only deletes is not counted, for what it deletes was."""
+
+    def __init__(self, throttle: Throttle, most: int) -> None:
+        self._throttle, self._most = throttle, most
+
+    def take(self, member: MemberInfo) -> None:
+        """Count one change. RateLimited (code too_many_changes, with the seconds to wait)."""
+        if not self._most:
+            return
+        part, whole = DEVELOPERS_PART if member.role == "developer" else (1, 1)
+        self._throttle.take(
+            self._gate("a member", member.user_id, self._most // MEMBER_PART, "You have"),
+            self._gate("an organization", member.organization_id, self._most * part // whole, "Your organization has"),
+        )
+
+    @staticmethod
+    def _gate(whose: str, subject: str, most: int, who: str) -> ThrottleGate:
+        most = max(1, most)
+        refusal = f"{who} made {most:,} changes within a day, {ADVICE}"
+        return ThrottleGate(f"changes of {whose}", subject, most, DAY_S, refusal, CODE)

@@ -1,0 +1,88 @@
+"""Keys that were deleted and count nowhere: their rows go. An API key that was used is named by reports for ever."""
+
+from collections.abc import Callable, Sequence
+
+from gateway.accounts.models import AccessRule, ApiKey
+from gateway.clock import DAY_US
+from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
+from gateway.metering.rollups.table import Series, read_state
+from gateway.store.database import Database
+from gateway.threads import pause
+
+STEP_ROWS = 200
+# A round ends after so many steps; the next one goes on where it ended.
+ROUND_STEPS = 400
+PAUSE_S = 0.02
+SERIES = ", ".join(str(int(one)) for one in (Series.KEY, Series.KEY_MODEL, Series.KEY_SOURCE))
+# Sums of its usage, and entries of the request log: what names a key.
+NAMED = (
+    f"SELECT 1 FROM rollup WHERE series IN ({SERIES}) AND owner = ? LIMIT 1",
+    "SELECT 1 FROM log_entry WHERE api_key = ? LIMIT 1",
+)
+COUNTED = "SELECT 1 FROM budget WHERE id IN (?, ?) AND (settled_nusd <> 0 OR leased_nusd <> 0)"
+# Of provider keys nothing but a bound is counted by name.
+PROVIDER_KEYS = """SELECT id FROM provider_key WHERE status = 'deleted' AND updated_at < ? AND id NOT IN (
+SELECT scope_id FROM budget WHERE scope = 'provider_key' AND (settled_nusd <> 0 OR leased_nusd <> 0)) LIMIT ?"""
+LEASED = "SELECT 1 FROM lease WHERE budget IN (?, ?)"
+
+GoOn = Callable[[], bool]
+
+
+class DeletedKeys:
+    """One for a worker: `days` after its deletion an API key or provider key that nothing names goes; 0 = none does."""
+
+    def __init__(self, database: Database, days: int) -> None:
+        self._database, self._days = database, days
+        self._after = ""
+
+    def purge(self, go_on: GoOn = lambda: True) -> int:
+        """One round: how many keys went. Safe to repeat. Unavailable: the next round does it."""
+        if not self._days or not self._database.read(self._told):
+            return 0
+        over, gone = self._database.now_us() - self._days * DAY_US, 0
+        for _ in range(ROUND_STEPS):
+            count = self._database.write(lambda: self._forget_provider_keys(over)) if go_on() else 0
+            gone += count
+            if count < STEP_ROWS:
+                break
+            pause(PAUSE_S)
+        for _ in range(ROUND_STEPS):
+            page = self._database.read(lambda: self._find(over)) if go_on() else ()
+            if page:
+                gone += self._database.write(lambda: sum(self._forget(one) for one in page))  # noqa: B023
+            self._after = page[-1] if len(page) == STEP_ROWS else ""
+            if not self._after:
+                break
+            pause(PAUSE_S)
+        return gone
+
+    def _told(self) -> bool:
+        """Whether the rollups have all usage that there is."""
+        state = read_state(self._database)
+        return state is not None and state.filled is None
+
+    def _find(self, over: int) -> Sequence[str]:
+        old = (ApiKey.status == "deleted") & (ApiKey.updated_at < over) & (ApiKey.id > self._after)
+        return [row.id for row in ApiKey.select(ApiKey.id).where(old).order_by(ApiKey.id).limit(STEP_ROWS)]
+
+    def _forget_provider_keys(self, over: int) -> int:
+        rows = self._database.execute(PROVIDER_KEYS, (over, STEP_ROWS)).fetchall()
+        for (key_id,) in rows:
+            self._database.execute("DELETE FROM budget WHERE id = ?", (budget_id(key_id, TOTAL),))
+            self._database.execute("DELETE FROM provider_key WHERE id = ?", (key_id,))
+        return len(rows)
+
+    def _forget(self, key_id: str) -> bool:
+        """Whether the key went, with its rules and counters; within a transaction."""
+        execute = self._database.execute
+        raw, budgets = bytes.fromhex(key_id.partition("_")[2]), (budget_id(key_id, TOTAL), budget_id(key_id, WINDOW))
+        if any(execute(sql, (raw,)).fetchone() for sql in NAMED):
+            return False
+        if any(execute(sql, budgets).fetchone() for sql in (COUNTED, LEASED)):
+            return False
+        execute("DELETE FROM budget WHERE id IN (?, ?)", budgets)
+        execute("DELETE FROM limit_setter WHERE scope_id = ?", (key_id,))
+        execute("DELETE FROM rate_limit WHERE scope = ? AND scope_id = ?", (KEY, key_id))
+        AccessRule.delete().where(AccessRule.scope == KEY, AccessRule.scope_id == key_id).execute()
+        ApiKey.delete().where(ApiKey.id == key_id).execute()
+        return True
