@@ -7,8 +7,7 @@ from pathlib import Path
 from gateway import __version__, accepted, extensions
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.authentication import Authentication
-from gateway.accounts.custom_providers import CustomProviders
-from gateway.accounts.custom_providers import read_caps as read_provider_caps
+from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.endings import Endings
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS

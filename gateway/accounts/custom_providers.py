@@ -39,7 +39,7 @@ class ProviderCaps:
 NO_CAPS = ProviderCaps()
 
 
-def read_caps(limits: settings.LimitSettings) -> ProviderCaps:
+def read_provider_caps(limits: settings.LimitSettings) -> ProviderCaps:
     """The installation's caps."""
     return ProviderCaps(limits.max_custom_providers, limits.max_custom_models)
 

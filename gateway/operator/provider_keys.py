@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway.accounts.changes import OPERATOR
-from gateway.accounts.custom_providers import CustomProviders, read_caps
+from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeys
 from gateway.limits.budgets import Budgets
 from gateway.money import format_usd
@@ -156,7 +156,7 @@ def _budgets(installation: Installation) -> Budgets:
 
 
 def _providers(installation: Installation) -> CustomProviders:
-    caps = read_caps(installation.settings.limits)
+    caps = read_provider_caps(installation.settings.limits)
     return CustomProviders(installation.database, installation.control, caps)
 
 
