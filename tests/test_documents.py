@@ -9,6 +9,7 @@ import pytest
 
 from gateway import accepted, settings
 from gateway.configuration.document import read_comments, without_names, write_reference
+from gateway.store.database import Database
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -80,3 +81,13 @@ def test_every_setting_is_told_what_it_is() -> None:
     comments = read_comments((ROOT / "config" / "default.toml").read_text())
     names = settings.known_names()
     assert {key for key in settings.known_keys() if not without_names(comments.get(key, ""), names)} == set()
+
+
+def test_every_table_has_a_line_that_tells_what_bounds_it(sqlite_database: Database) -> None:
+    """So that no table is added that callers can fill unnoticed: docs/operating.md, "What grows, and what bounds it"."""
+    sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    there = [row[0] for row in sqlite_database.read(lambda: sqlite_database.execute(sql).fetchall())]
+    section = (ROOT / "docs" / "operating.md").read_text().split("By table of the database:")[1].split("\n## ")[0]
+    rows = [line.split("|")[1:4] for line in section.splitlines() if line.startswith("| `")]
+    assert sorted(name for tables, _, _ in rows for name in re.findall(r"`(\w+)`", tables)) == sorted(there)
+    assert all(bound.strip() for _, _, bound in rows)

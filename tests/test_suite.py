@@ -25,6 +25,7 @@ ROOT = TESTS.parent
 # go through them, from the surface above.
 TRIED_THROUGH = {
     "accounts/alert_hooks.py": ("unit/telemetry/test_alerts.py",),
+    "accounts/change_pace.py": ("unit/surfaces/management/test_change_pace.py",),
     "accounts/second_factor.py": ("unit/surfaces/management/test_doors.py",),
     "admin/funding.py": ("unit/surfaces/management", "unit/operator/test_money.py"),
     "admin/limit_setters.py": ("unit/surfaces/management/test_organizations.py",),
