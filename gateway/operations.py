@@ -4,13 +4,13 @@ Surfaces are ways in (chat is asked for by four of them); what stands here holds
 The names here are the only ones that catalogue entries may use.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatRequest
-from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult
+from gateway.neutral.embeddings import EmbeddingsRequest, EmbeddingsResult, join, split
 from gateway.neutral.images import ImageEditsRequest, ImagesRequest
 from gateway.neutral.request import Request
 from gateway.neutral.rerank import RerankRequest, RerankResult
@@ -29,7 +29,9 @@ class ModelOperation:
 
     `prompt_tokens` gives the most tokens that a request may count as, from which its upper bound follows. `cacheable`:
     its answers may be given again; `streams`: they may come in pieces. `check` raises UpstreamFailed for a result that
-    lacks something of what was asked for, so that another provider is tried.
+    lacks something of what was asked for, so that another provider is tried. `split` makes several requests of one
+    whose provider takes fewer inputs in a call (the request, the most inputs, the most tokens or 0), and `join` one
+    result of theirs.
     """
 
     name: str
@@ -38,6 +40,8 @@ class ModelOperation:
     streams: bool = False
     cacheable: bool = True
     check: Callable[[Any, Any], None] | None = None
+    split: Callable[[Any, int, int], Iterator[Any]] | None = None
+    join: Callable[[Sequence[Any]], Any] | None = None
 
 
 def chat_tokens(request: ChatRequest) -> int:
@@ -80,7 +84,7 @@ OPERATIONS: dict[str, ModelOperation] = {
     one.name: one
     for one in (
         ModelOperation("chat", ChatRequest, chat_tokens, streams=True),
-        ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors),
+        ModelOperation("embeddings", EmbeddingsRequest, embeddings_tokens, check=check_vectors, split=split, join=join),
         ModelOperation("speech", SpeechRequest, text_tokens, streams=True, cacheable=False),
         ModelOperation("transcriptions", TranscriptionRequest, text_tokens, streams=True, cacheable=False),
         ModelOperation("images", ImagesRequest, text_tokens, cacheable=False),

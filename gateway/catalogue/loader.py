@@ -19,6 +19,7 @@ from gateway.settings import CONFIG, Settings, SettingsError
 
 FOLDER = CONFIG / "catalogue"
 SNAPSHOT = "snapshot.json.gz"
+EMBEDDINGS = "embeddings"  # the operation whose inputs are sent in several calls where one takes too few
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -227,6 +228,9 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: str, prob
         for name, table in (("deprecated", provider.deprecated_models), ("deactivated", provider.deactivated_models))
         if fields["model"] in table and not fields.get(name)
     }
+    if EMBEDDINGS in fields.get("operations", ()) and not fields.get("max_inputs"):
+        protocol = PROTOCOLS.get(fields.get("protocol") or provider.protocol) or ProtocolEntry()
+        fields = fields | {"max_inputs": protocol.max_inputs}
     return Mapping(**fields | dates)
 
 

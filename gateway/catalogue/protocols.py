@@ -5,22 +5,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProtocolEntry:
-    """`auth` is how a key is sent, `version_path` where an address ends that a provider's entry leaves out."""
+    """`auth` is how a key is sent, `version_path` where an address ends that a provider's entry leaves out,
+    `max_inputs` how many texts one call embeds."""
 
     auth: str = "bearer"
     version_path: str = ""
+    max_inputs: int = 0
 
 
 # What carries a protocol out is in `providers/registry.py`; for "prediction" there is nothing yet.
 PROTOCOLS: dict[str, ProtocolEntry] = {
-    "openai": ProtocolEntry(version_path="/v1"),
+    "openai": ProtocolEntry(version_path="/v1", max_inputs=2048),
     "openai-responses": ProtocolEntry(version_path="/v1"),
     "anthropic": ProtocolEntry("x-api-key", "/v1"),
-    "google": ProtocolEntry("x-goog-api-key", "/v1beta"),
+    "google": ProtocolEntry("x-goog-api-key", "/v1beta", 100),
     "bedrock": ProtocolEntry("sigv4"),
-    "cohere": ProtocolEntry(),
+    "cohere": ProtocolEntry(max_inputs=96),
     "prediction": ProtocolEntry(),
     "deepinfra": ProtocolEntry(version_path="/v1"),
     "elevenlabs": ProtocolEntry("xi-api-key"),
-    "sandbox": ProtocolEntry("none"),
+    "sandbox": ProtocolEntry("none", max_inputs=2048),
 }

@@ -1,10 +1,12 @@
 """Whole answers: one upstream call after the other until one brings a result."""
 
+from functools import partial
 from typing import Any
 
 from msgspec import structs
 
 from gateway.billing.outcome import Attempt
+from gateway.engine import batches
 from gateway.engine.run import Run
 from gateway.errors import GatewayError
 from gateway.neutral.request import Result
@@ -42,9 +44,10 @@ def _send(run: Run, attempt: Attempt) -> Any:
     target = attempt.target
     drains, until, listener = run.drains(target), run.patience(), run.listener(target)
     try:
+        send = partial(batches.send, run.upstreams) if target.mapping.max_inputs else run.upstreams.send
         if not drains:
-            return run.upstreams.send(run.request_for(target), target, until, listener)
-        job = Job(run.upstreams.send, run.request_for(target), target, until, listener)
+            return send(run.request_for(target), target, until, listener)
+        job = Job(send, run.request_for(target), target, until, listener)
         return job.result()
     except Exception:
         raise

@@ -2,16 +2,21 @@
 
 import struct
 from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from gateway.neutral.request import Request, WholeResult
+from msgspec import structs
+
+from gateway.neutral.request import Native, Request, WholeResult
+from gateway.neutral.usage import added
 
 # A text, or one already cut into tokens of the model's own tokenizer.
 Input = str | list[int]
 # Numbers, or the same as base64 of little-endian 32-bit floats: whichever came, so that none is converted in vain.
 Vector = list[float] | str
 Encoding = Literal["float", "base64"]
+FEWEST_BYTES_A_TOKEN = 3  # where the tokens of a call are limited: prose has more, code about so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +52,47 @@ def encode(vector: Vector, encoding: Encoding) -> Vector:
         packed = b64decode(vector)
         return list(struct.unpack(f"<{len(packed) // 4}f", packed))
     return vector
+
+
+def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterator[EmbeddingsRequest]:
+    """The request as several of at most `most` inputs each, and of about `most_tokens` together (0: no matter), in
+    their order."""
+    wanted: EmbeddingsInput = request.content()
+    part: list[Input] = []
+    tokens = 0
+    for one in wanted.inputs:
+        size = len(one) if isinstance(one, list) else -(-_bytes_of(one) // FEWEST_BYTES_A_TOKEN)
+        if part and (len(part) >= most or (most_tokens and tokens + size > most_tokens)):
+            yield _part(request, wanted, part)
+            part, tokens = [], 0
+        part.append(one)
+        tokens += size
+    yield _part(request, wanted, part)
+
+
+def join(results: Sequence[EmbeddingsResult]) -> EmbeddingsResult:
+    """One result of those of `split`; its usage is their sum, None where one tells none."""
+    first = results[0]
+    told = [one.usage for one in results]
+    return EmbeddingsResult(
+        [vector for one in results for vector in one.vectors],
+        usage=added([one for one in told if one is not None]) if all(told) else None,
+        model=first.model,
+        upstream_id=first.upstream_id,
+        service_tier=first.service_tier,
+        warnings=tuple(dict.fromkeys(text for one in results for text in one.warnings)),
+    )
+
+
+def _bytes_of(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _part(request: EmbeddingsRequest, wanted: EmbeddingsInput, inputs: list[Input]) -> EmbeddingsRequest:
+    part = EmbeddingsInput(tuple(inputs), wanted.dimensions, wanted.encoding)
+    needs = structs.replace(request.requirements, messages=len(inputs))
+    native = request.native and Native(request.native.dialect, {**request.native.body, "input": inputs})
+    ids = sum(len(one) for one in inputs if isinstance(one, list))
+    return structs.replace(
+        request, requirements=needs, decode=lambda: part, native=native, token_ids=ids, _decoded=None
+    )

@@ -1,5 +1,6 @@
 """Counts of what was used, in disjoint buckets."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -74,6 +75,13 @@ class Units(Struct, frozen=True):
 
     most: Usage
     likely: Usage
+
+
+def added(usages: Iterable[Usage]) -> Usage:
+    """The sum of counts of the same basis and price."""
+    told = list(usages)
+    counts = {name: total for name in COUNTS if (total := sum(getattr(one, name) for one in told))}
+    return Usage(**counts, basis=told[0].basis, price_key=told[0].price_key)
 
 
 def read_count(value: Any) -> int:

@@ -1,10 +1,11 @@
-"""A strict stand-in for the embeddings of OpenAI, of the Gemini API and of Cohere.
+"""A strict stand-in for the embeddings of OpenAI, the Gemini API, Cohere, Mistral, Voyage and Jina.
 
     with FakeEmbedders() as upstream:
         upstream.script(500)  # the status of the next answer; after the script's end all are good
         ... call upstream.url + "/v1/embeddings", "/v1beta/models/x:batchEmbedContents", "/v2/embed" ...
 
-Requests are held to the members that the `openai` and `google-genai` packages publish and Cohere's reference names;
+Requests are held to the members that the `openai`, `google-genai` and `mistralai` packages publish and the references
+of the others name, and to the most inputs that each takes in a call;
 answers to OpenAI's and Google's published types. The vector of a text is its length and one, so every test can tell
 which text it belongs to; each text counts three tokens, each token id one.
 """
@@ -18,9 +19,16 @@ from typing import Any
 
 from fakes.server import FakeServer, headers_of, send_json
 from google.genai import types
+from mistralai.client import models as mistral
 from openai.types import CreateEmbeddingResponse, EmbeddingCreateParams
 
 TOKENS = 3
+MOST = {"/v1": 2048, "/v2": 96, "/v1beta": 100, "/mistral/v1": 256, "/voyage/v1": 1000, "/jina/v1": 512}
+COMPATIBLE_FIELDS = {
+    "/voyage/v1": {"model", "input", "input_type", "truncation", "output_dimension", "output_dtype"},
+    "/jina/v1": {"model", "input", "task", "dimensions", "normalized", "late_chunking", "embedding_type", "truncate"},
+    "/mistral/v1": {"model", "input", "output_dimension", "output_dtype", "metadata"},
+}
 COHERE_FIELDS = {"model", "texts", "input_type", "embedding_types", "output_dimension", "truncate", "max_tokens"}
 
 
@@ -61,8 +69,13 @@ class FakeEmbedders(FakeServer):
         return send_json(start, 200, answer)
 
     def _answer(self, call: Recorded) -> dict[str, Any]:
+        given = call.body.get("input", call.body.get("texts", call.body.get("requests")))
+        place = next(place for place in MOST if call.path.startswith(f"{place}/"))
+        assert not isinstance(given, list) or len(given) <= MOST[place], "too many inputs"
         if call.path == "/v1/embeddings":
             return self._openai(call.body)
+        if place in COMPATIBLE_FIELDS:
+            return self._compatible(place, call.body)
         if call.path == "/v2/embed":
             return self._cohere(call.body)
         return self._google(call.path, call.body)
@@ -87,6 +100,22 @@ class FakeEmbedders(FakeServer):
         if body.get("encoding_format") != "base64":
             CreateEmbeddingResponse.model_validate(answer)
         return {name: value for name, value in answer.items() if name != "usage"} if self.silent else answer
+
+    def _compatible(self, place: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert body.keys() <= COMPATIBLE_FIELDS[place], "unknown member"
+        size = body.get("output_dimension", body.get("dimensions"))
+        rows = [
+            {"object": "embedding", "index": index, "embedding": vector_of(one, size)}
+            for index, one in enumerate(body["input"])
+        ]
+        tokens = TOKENS * len(rows)
+        answer: dict[str, Any] = {"object": "list", "data": rows, "model": body["model"]}
+        answer["usage"] = {"total_tokens": tokens} | ({} if "voyage" in place else {"prompt_tokens": tokens})
+        if place == "/mistral/v1":
+            mistral.EmbeddingRequest.model_validate(body)
+            answer |= {"id": "e-1", "usage": answer["usage"] | {"completion_tokens": 0}}
+            mistral.EmbeddingResponse.model_validate(answer)
+        return answer
 
     def _cohere(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() <= COHERE_FIELDS, "unknown member"

@@ -1,5 +1,7 @@
 """Embeddings through the whole gateway, with the official SDK: one engine, with every promise that chat has."""
 
+import struct
+from base64 import b64decode
 from typing import Any
 
 import httpx
@@ -10,7 +12,7 @@ from fakes.mint import Mint
 from openai import OpenAI
 from support.gateways import LocalGateway, local_gateway
 from support.media import providers_at, row_of, sdk_of
-from support.shared import Share
+from support.shared import Share, usage_of
 from support.spending import write_mint
 
 from gateway.accounts.projects import ProjectChange, update_project
@@ -24,6 +26,9 @@ MAKERS = {
     "openai/text-embedding-3-small": 20_000_000,
     "google-ai-studio/gemini-embedding-2": 200_000_000,
     "cohere/embed-v4.0": 120_000_000,
+    "mistral/codestral-embed-2505": 150_000_000,
+    "voyage/voyage-3.5": 60_000_000,
+    "jina/jina-embeddings-v4": 50_000_000,
 }
 MODEL = "openai/text-embedding-3-small"
 SANDBOX = "sandbox/sandbox-embed"
@@ -36,7 +41,8 @@ def upstream(share: Share) -> FakeEmbedders:
 
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"])
 def house(request, share: Share, upstream: FakeEmbedders) -> LocalGateway:
-    paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "COHERE": "/v2"}
+    paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "COHERE": "/v2", "VOYAGE": "/voyage/v1"}
+    paths |= {"MISTRAL": "/mistral/v1", "JINA": "/jina/v1"}
     return share.gateway(providers_at(upstream, paths) | {"GATEWAY_SERVER_EXPRESS_LANE": request.param})
 
 
@@ -79,6 +85,44 @@ def test_what_was_read_is_billed_and_has_its_row(house, sdk, model: str) -> None
     row = row_of(house, answer.metadata["log_id"])
     assert (row.operation, row.input, row.output) == ("embeddings", 3 * TOKENS, 0)
     assert row.cost_nusd == -(-3 * TOKENS * MAKERS[model] // 1_000_000) == round(answer.usage.cost * 1e9)
+
+
+@pytest.mark.parametrize(("model", "calls"), [("cohere/embed-v4.0", 3), ("google-ai-studio/gemini-embedding-2", 3)])
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_more_texts_than_a_call_takes_go_in_several_calls(house, sdk, upstream, model, calls, encoding) -> None:
+    texts = ["x" * (1 + n % 7) for n in range(250)]
+    answer = sdk.embeddings.create(model=model, input=texts, dimensions=4, encoding_format=encoding)
+    vectors = [one.embedding for one in answer.data]
+    if encoding == "base64":
+        vectors = [list(struct.unpack("<4f", b64decode(one))) for one in vectors]
+    assert vectors == [vector_of(one, 4) for one in texts]
+    assert [one.index for one in answer.data] == list(range(250))
+    assert len(upstream.calls) == calls and not any(one.problem for one in upstream.calls)
+    row = row_of(house, answer.metadata["log_id"])
+    assert row.input == answer.usage.prompt_tokens == 250 * TOKENS
+    assert row.cost_nusd == -(-250 * TOKENS * MAKERS[model] // 1_000_000)
+
+
+def test_texts_of_more_tokens_than_a_call_takes_go_in_several_calls(house, sdk, upstream) -> None:
+    texts = [letter * 30_000 for letter in "abc"]  # some ten thousand tokens each
+    answer = sdk.embeddings.create(model="mistral/codestral-embed-2505", input=texts)
+    assert [one.embedding[0] for one in answer.data] == [30_000] * 3
+    assert sorted(one.body["input"][0][0] for one in upstream.calls) == ["a", "b", "c"]
+
+
+def test_one_call_that_fails_fails_them_all_and_what_was_used_is_paid(house, upstream) -> None:
+    upstream.script(200, 500, 500)
+    answer = post(house, model="cohere/embed-v4.0", input=["x"] * 200)
+    assert answer.status_code == 502, answer.text
+    (row,) = usage_of(house)
+    assert row.input in (0, 96 * TOKENS) and row.cost_nusd == row.input * 120  # the calls are made at once
+
+
+def test_vectors_of_one_size_are_told_so_before_any_call(house, upstream) -> None:
+    answer = post(house, model="mistral/mistral-embed", dimensions=8)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, "dimensions", "unsupported_parameter")
+    assert upstream.calls == []
 
 
 def test_the_sandbox_embeds_without_any_key(house, sdk) -> None:

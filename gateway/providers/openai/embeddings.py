@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import json
 
 from gateway.dialects import openai as dialect
-from gateway.errors import UpstreamFailed
+from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
@@ -18,7 +18,7 @@ from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/embeddings"
-DIMENSIONS = "dimensions_field"  # of a mapping's `extra`: how that field is called there
+DIMENSIONS = "dimensions_field"  # of a mapping's `extra`: how that field is called there, "" where there is none
 COMPATIBLE = "compatible"  # the quirk of servers other than the format's own vendor: numbers are what they all have
 
 
@@ -66,8 +66,11 @@ class OpenAIEmbeddings:
             body["user"] = shorten_user(body["user"])
         if COMPATIBLE in target.quirks:
             body.pop("encoding_format", None)
-        spelled = target.mapping.extra.get(DIMENSIONS)
-        if spelled and "dimensions" in body:
+        if "dimensions" in body:
+            spelled = target.mapping.extra.get(DIMENSIONS, "dimensions")
+            if not spelled:
+                what = f"{target.mapping.key} gives vectors of one size alone."
+                raise NotSupported(what, param="dimensions", code="unsupported_parameter")
             body[spelled] = body.pop("dimensions")
         way = way_of(target, PATH, False, self._tokens)
         return Call("POST", way.url, way.headers, json.encode(body), way=way)

@@ -1,0 +1,64 @@
+"""One request as several upstream calls, where its provider takes fewer inputs in a call than were sent.
+
+The calls are one attempt: they have one reservation and one settlement, whose usage is their sum. When one fails the
+others are ended, what the good ones used is paid, and the next target begins anew: vectors of two providers are not
+mixed.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gateway.errors import GatewayError
+from gateway.neutral.request import Request
+from gateway.neutral.usage import added
+from gateway.operations import OPERATIONS
+from gateway.providers.openers import CallListener
+from gateway.providers.protocol import Target
+from gateway.providers.upstream import Upstreams
+from gateway.threads import Job, compute_if
+
+AT_ONCE = 4
+MOST_TOKENS = "max_batch_tokens"  # of a mapping's `extra`: how many tokens one call takes, all inputs together
+
+
+def send(upstreams: Upstreams, request: Request, target: Target, deadline: float, listener: CallListener | None) -> Any:
+    """As Upstreams.send, in as many calls as the target's mapping wants; some at once unless somebody listens."""
+    parts = _parts_of(request, target)
+    join = OPERATIONS[request.operation].join
+    if join is None or len(parts) < 2:
+        return upstreams.send(request, target, deadline, listener)
+    done: list[Any] = []
+    running: deque[Job[Any]] = deque()
+    waiting = iter(parts)
+    try:
+        for part in waiting:
+            running.append(Job(upstreams.send, part, target, deadline, listener))
+            if len(running) >= (AT_ONCE if listener is None else 1):
+                done.append(running.popleft().result())
+        while running:
+            done.append(running.popleft().result())
+    except GatewayError as error:
+        used = [one.usage for one in done if one.usage is not None]
+        if used and error.spent is None:
+            error.spent = added(used)
+        raise
+    finally:
+        for job in running:
+            job.stop()
+    return compute_if(request.large, join, done)
+
+
+def _parts_of(request: Request, target: Target) -> list[Any]:
+    split, mapping = OPERATIONS[request.operation].split, target.mapping
+    most_tokens = mapping.extra.get(MOST_TOKENS, 0)
+    needs = request.requirements
+    # A token is at least one byte.
+    fits = needs.messages <= mapping.max_inputs and (not most_tokens or needs.prompt_bytes <= most_tokens)
+    if split is None or fits:
+        return [request]
+    return compute_if(request.large, _list, split, request, mapping.max_inputs, most_tokens)
+
+
+def _list(split: Callable[[Any, int, int], Iterator[Any]], *given: Any) -> list[Any]:
+    return list(split(*given))
