@@ -59,6 +59,7 @@ from gateway.store.disk import full_disks
 from gateway.store.documents import Documents
 from gateway.store.installation import Secrets
 from gateway.store.journal import Journal
+from gateway.store.mailboxes import Mailboxes
 from gateway.store.redis import Redis
 from gateway.telemetry.alerts import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
@@ -88,6 +89,7 @@ class StoreServices:
     control: Control
     journal: Journal
     documents: Documents
+    mailboxes: Mailboxes
     redis: Redis | None
     secrets: Secrets
     vault: Vault
@@ -222,6 +224,7 @@ class Services:
     def drain(self, leaving: bool = True) -> None:
         """Begin the end of the worker: readiness says so, requests under way finish."""
         self.leaving = leaving
+        self.store.mailboxes.leave(leaving)
 
     def close(self) -> None:
         """Settle the books and let go of everything; called last in a worker."""

@@ -183,7 +183,14 @@ class Bootstrap:
 class MediaSettings:
     upload_dir: str
     image_model: str
-    mcp_url: Annotated[str, Scheme(("https", "http"))]
+    alt_image_model: str
+
+
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    gateway_url: Annotated[str, Scheme(("https", "http"))]
+    tool_timeout_s: Annotated[float, Between(1, 3600)]
+    max_streams: Annotated[int, Between(1, 10_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +241,7 @@ class Settings:
     organizations: OrganizationDefaults
     bootstrap: Bootstrap
     media: MediaSettings
+    mcp: McpSettings
     log: Log
     metrics: Metrics
     alerts: AlertSettings
@@ -285,7 +293,7 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "UPLOAD_DIR": ("media", "upload_dir", 1),
     "OTEL_EXPORTER_OTLP_ENDPOINT": ("otel", "endpoint", 1),
     "OTEL_SERVICE_NAME": ("otel", "service_name", 1),
-    "MCP_GATEWAY_URL": ("media", "mcp_url", 1),
+    "MCP_GATEWAY_URL": ("mcp", "gateway_url", 1),
 }
 
 # Secrets, read where they are needed with `Settings.secret`; key of [secrets] in gateway.toml → variable.

@@ -80,6 +80,7 @@ from gateway.store.documents import Documents
 from gateway.store.installation import load_secrets
 from gateway.store.intents import Intents
 from gateway.store.journal import Journal
+from gateway.store.mailboxes import Mailboxes
 from gateway.store.redis import open_redis
 from gateway.store.turns import Turns
 from gateway.telemetry.alerts import Alerts
@@ -175,11 +176,13 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     if problems:
         raise SettingsError(f"The database does not fit this code ({problems[0]}); run: {MANAGE} migrate")
     secrets = load_secrets(settings, database)
+    documents = Documents(database)
     store = StoreServices(
         database=database,
         control=Control(database, clock),
         journal=Journal(database, clock),
-        documents=Documents(database),
+        documents=documents,
+        mailboxes=Mailboxes(documents),
         redis=open_redis(settings.redis, clock, states),
         secrets=secrets,
         vault=Vault(secrets.encryption_keys),

@@ -29,6 +29,13 @@ class Documents:
         found = self._database.read(lambda: self._database.execute(sql, (kind, most)).fetchall())
         return [(key, bytes(value)) for key, value in found]
 
+    def count(self, kind: str, prefix: str) -> int:
+        """How many of a kind have a key that begins so; for kinds of which there are few."""
+        now = self._database.moment_sql()
+        sql = f"SELECT count(*) FROM document WHERE kind = ? AND substr(key, 1, ?) = ? AND expires_at > {now}"
+        found = self._database.read(lambda: self._database.execute(sql, (kind, len(prefix), prefix)).fetchone())
+        return int(found[0])
+
     def put_if_absent(self, kind: str, key: str, value: bytes, ttl_s: float) -> bool:
         """Store unless a live document is there; whether this call stored it. Safe against every other worker."""
         sql = (

@@ -16,11 +16,12 @@ LARGE = 1 << 16
 AUTO, SANDBOX_MODEL = "auto", "sandbox/sandbox-image"
 
 
-def model_of(services: Services, caller: Caller, asked: str) -> str:
-    """The model `asked`; for "auto" and "" the configured one where it can be reached, else the sandbox's."""
+def model_of(services: Services, caller: Caller, asked: str, default: str = "") -> str:
+    """The model `asked`; for "auto" and "" the `default` (without one the configured model of images) where it can be
+    reached, else the sandbox's."""
     if asked not in ("", AUTO):
         return asked
-    chosen = services.settings.media.image_model
+    chosen = default or services.settings.media.image_model
     model = services.routing.catalogue.current().models.get(chosen.rpartition("/")[2])
     usable = services.routing.credentials.usable(caller)
     if model is not None and any(usable(mapping) for mapping in model.mappings):

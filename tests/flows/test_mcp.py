@@ -109,10 +109,24 @@ def test_each_wrong_thing_is_told_before_the_next(visitor: Visitor) -> None:
     assert refusal(visitor.send(body=b"{nonsense")) == (400, -32700)
 
 
-@pytest.mark.parametrize("method", ["DELETE", "PUT", "PATCH", "GET"])
-def test_there_are_no_streams_and_no_sessions(visitor: Visitor, method: str) -> None:
-    answer = visitor.send(method, Accept="text/event-stream")
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("DELETE", {"Accept": "text/event-stream"}),
+        ("PUT", {}),
+        ("PATCH", {}),
+        ("GET", {"Accept": "text/event-stream", "MCP-Protocol-Version": "2025-11-25"}),
+        ("GET", {"Accept": BOTH}),
+    ],
+)
+def test_there_are_no_streams_and_no_sessions(visitor: Visitor, method: str, headers: dict[str, str]) -> None:
+    answer = visitor.send(method, **headers)
     assert refusal(answer) == (405, -32000) and answer.headers["allow"] == "POST"
+
+
+def test_options_tell_what_can_be_asked_for(visitor: Visitor) -> None:
+    answer = visitor.send("OPTIONS", key="")
+    assert answer.status_code == 204 and answer.headers["allow"] == "GET, HEAD, OPTIONS, POST"
 
 
 def test_the_challenge_leads_to_the_metadata(visitor: Visitor) -> None:
@@ -253,20 +267,71 @@ def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, u
     assert [block.type for block in alt.content if block.type == "image"] == ["image"]
     assert len(models.structured_content["models"]) == 3 and "showing 3 of" in models.content[0].text
     default = makers.structured_content["default"]
+    assert makers.structured_content["altDefault"] == "sandbox-image"
     assert default == "sandbox-image" and f"{default}** (default)" in makers.content[0].text
     assert [row.source for row in usage_of(gateway)] == ["my-agent"] * 3
 
 
-async def _discover(gateway: LocalGateway) -> list[str]:
+async def _discover(gateway: LocalGateway) -> tuple[str | None, list[str], Any]:
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {gateway.key}"}, trust_env=False) as http,
         Client(streamable_http_client(f"{gateway.address}/mcp", http_client=http)) as client,
     ):
-        return [tool.name for tool in (await client.list_tools()).tools]
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        return client.protocol_version, listed, await client.call_tool("get-account", {})
 
 
-def test_a_client_of_the_next_revision_falls_back_by_itself(gateway: LocalGateway) -> None:
-    assert asyncio.run(_discover(gateway)) == TOOLS
+def test_a_client_of_the_newest_revision_needs_no_handshake(gateway: LocalGateway) -> None:
+    version, listed, account = asyncio.run(_discover(gateway))
+    assert version == "2026-07-28" and listed == TOOLS and account.structured_content["role"] == "owner"
+
+
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+
+
+def told(visitor: Visitor, method: str, meta: Json | None = META, name: str = "", **headers: str) -> httpx.Response:
+    """A message that tells its own version, with the headers that mirror it unless others are given."""
+    params = ({"_meta": meta} if meta is not None else {}) | ({"name": name} if name else {})
+    mirrors = {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": method} | ({"Mcp_Name": name} if name else {})
+    body = {"jsonrpc": "2.0", "id": 5, "method": method, "params": params}
+    return visitor.send(body=body, **(mirrors | headers))
+
+
+def test_the_newest_revision_is_answered_beside_the_others(visitor: Visitor) -> None:
+    found = told(visitor, "server/discover").json()["result"]
+    assert found["supportedVersions"][0] == "2026-07-28" and "2024-11-05" in found["supportedVersions"]
+    assert found["resultType"] == "complete" and found["capabilities"] == {"tools": {}}
+    assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "llmgateway"
+    listed = told(visitor, "tools/list").json()["result"]
+    assert len(listed["tools"]) == 8 and listed["ttlMs"] > 0 and listed["cacheScope"] == "public"
+    account = told(visitor, "tools/call", name="get-account")
+    assert account.status_code == 200 and account.json()["result"]["resultType"] == "complete"
+    encoded = told(visitor, "tools/call", name="get-account", Mcp_Name="=?base64?Z2V0LWFjY291bnQ=?=")
+    assert encoded.status_code == 200
+
+
+def fault(answer: httpx.Response) -> tuple[int, int]:
+    body = answer.json()
+    assert body["id"] == 5 and body["error"]["message"]
+    return answer.status_code, body["error"]["code"]
+
+
+def test_what_the_newest_revision_refuses(visitor: Visitor) -> None:
+    for gone in ("initialize", "ping", "resources/list"):
+        assert fault(told(visitor, gone)) == (404, -32601)
+    assert fault(told(visitor, "tools/call", name="rm")) == (400, -32602)
+    assert fault(told(visitor, "tools/list", meta=None)) == (400, -32602)
+    assert fault(told(visitor, "tools/list", meta={**META, "io.modelcontextprotocol/protocolVersion": 7})) == (
+        400,
+        -32020,
+    )
+    assert fault(told(visitor, "tools/list", MCP_Protocol_Version="2025-11-25")) == (400, -32020)
+    assert fault(told(visitor, "tools/list", Mcp_Method="tools/call")) == (400, -32020)
+    assert fault(told(visitor, "tools/call", name="get-usage", Mcp_Name="get-account")) == (400, -32020)
+    assert fault(told(visitor, "tools/call", name="get-usage", Mcp_Name="=?base64?!?=")) == (400, -32020)
+    # A message of an older revision knows neither the method nor the kind of a result.
+    assert visitor.ask("server/discover")["error"]["code"] == -32601
+    assert "resultType" not in visitor.ask("tools/list")["result"]
 
 
 def test_a_chat_costs_what_it_costs_elsewhere(gateway: LocalGateway, visitor: Visitor, upstream: FakeOpenAI) -> None:

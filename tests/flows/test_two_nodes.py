@@ -10,6 +10,7 @@ from support import postgres
 from support.desk import PASSWORD, Desk
 from support.gateways import GatewayProcess
 from support.lines import Line, open_lines
+from support.old_mcp import OldStream
 from support.spending import SECRETS
 
 NODES = WORKERS = 2
@@ -130,3 +131,12 @@ def test_a_rate_limit_holds(cluster: Cluster) -> None:
     cluster.settles(key["token"], "429 rate_limit_exceeded")
     cluster.nodes[1].manage("rates", "clear", "key", key["id"])
     cluster.settles(key["token"], "200")
+
+
+def test_the_stream_of_an_old_mcp_client_is_reached_from_every_worker_of_every_node(cluster: Cluster) -> None:
+    stream = OldStream(cluster.nodes[0].address, cluster.nodes[0].key)
+    for number, line in enumerate(cluster.lines):
+        told = {"jsonrpc": "2.0", "id": number, "method": "ping"}
+        assert line.post(stream.path, told, cluster.nodes[0].key) == (202, None)
+        assert stream.message() == {"jsonrpc": "2.0", "id": number, "result": {}}
+    stream.close()

@@ -32,7 +32,7 @@ class Line:
         self._connection.auto_open = 0  # never another worker instead
         self._connection.request("POST", path, json.dumps(body), headers)
         answer = self._connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        return answer.status, json.loads(answer.read() or b"null")
 
     def get(self, path: str) -> int:
         """The status of a request without a body."""

@@ -10,7 +10,11 @@ from gateway.surfaces import auth
 from gateway.surfaces.http import Inbound
 
 PATH = "/mcp"
+VERSION_HEADER = "mcp-protocol-version"
+# Revisions that begin with `initialize`, the newest first, and the one whose messages tell their version themselves.
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+STATELESS = "2026-07-28"
+SUPPORTED = (STATELESS, *VERSIONS)
 ANY = "*"
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 METADATA = "/.well-known/oauth-protected-resource/mcp"
@@ -40,10 +44,10 @@ def _foreign(message: str) -> Forbidden:
 
 def check_version(inbound: Inbound) -> None:
     """InvalidRequest for a version that is not spoken here; without one it is an older client's."""
-    version = inbound.header("mcp-protocol-version")
-    if version and version not in VERSIONS:
+    version = inbound.header(VERSION_HEADER)
+    if version and version not in SUPPORTED:
         raise InvalidRequest(
-            f"This version of the protocol is not supported; send one of {', '.join(VERSIONS)}.",
+            f"This version of the protocol is not supported; send one of {', '.join(SUPPORTED)}.",
             code="unsupported_protocol_version",
         )
 

@@ -48,17 +48,23 @@ def generate_image(asked: Asked, arguments: schemas.ImageArguments) -> Json:
     """The images, each a block."""
     _check_place(asked)
     wanted = ImagesInput(arguments.prompt, arguments.n, arguments.size)
-    return blocks(*_show(_make(asked, wanted, arguments.model)))
+    return blocks(*_show(_make(asked, wanted, pictures.model_of(asked.services, asked.caller, arguments.model))))
 
 
 def generate_alt_image(asked: Asked, arguments: schemas.AltImageArguments) -> Json:
-    """One image of the default model; its file is kept where the operator named a folder for that."""
+    """One image of a model of its own; its file is kept where the operator named a folder for that."""
     _check_place(asked)
     name = saving.check_name(arguments.filename)
-    result = _make(asked, ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or ""), "")
+    wanted = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")
+    result = _make(asked, wanted, alt_model_of(asked))
     shown = _show(result)
     saved = saving.save(asked, name, [one.media for one in result.images if one.media.data])
     return blocks(*([text_of(saved)] if saved else []), *shown)
+
+
+def alt_model_of(asked: Asked) -> str:
+    """The model of generate-alt-image."""
+    return pictures.model_of(asked.services, asked.caller, "", asked.services.settings.media.alt_image_model)
 
 
 def _make(asked: Asked, wanted: ImagesInput, model: str) -> ImagesResult:
@@ -70,7 +76,7 @@ def _make(asked: Asked, wanted: ImagesInput, model: str) -> ImagesResult:
         messages=1,
         units=units_of(wanted),
     )
-    request = ImagesRequest(pictures.model_of(services, asked.caller, model), needs, lambda: wanted)
+    request = ImagesRequest(model, needs, lambda: wanted)
     result: ImagesResult = services.engine.executor.generate(context, request).result
     return result
 
@@ -93,7 +99,7 @@ def _show(result: ImagesResult) -> list[Json]:
 
 def _check_place(asked: Asked) -> None:
     """NotSupported where the operator names another gateway for generation: it would be billed here instead."""
-    named = asked.services.settings.media.mcp_url
+    named = asked.services.settings.mcp.gateway_url
     own = {urlsplit(one).netloc for one in (asked.inbound.base_url, asked.services.settings.server.public_url)}
     if named and urlsplit(named).netloc not in own:
         raise NotSupported(

@@ -38,11 +38,11 @@ class MethodCall:
 
 
 class Fault(Exception):
-    """What the protocol itself answers to a call: a number and what is wrong."""
+    """What the protocol itself answers to a call: a number and what is wrong. `status` 0: that of the revision."""
 
-    def __init__(self, number: int, message: str) -> None:
+    def __init__(self, number: int, message: str, status: int = 0, data: Json | None = None) -> None:
         super().__init__(message)
-        self.number, self.message = number, message
+        self.number, self.message, self.status, self.data = number, message, status, data
 
 
 def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
@@ -84,7 +84,10 @@ def result_of(call: MethodCall, result: Json) -> Json:
 
 
 def fault_of(call: MethodCall, fault: Fault) -> Json:
-    return _error(call.ident, fault.number, fault.message)
+    body = _error(call.ident, fault.number, fault.message)
+    if fault.data:
+        body["error"]["data"] = fault.data
+    return body
 
 
 def refusal_of(call: MethodCall, error: GatewayError) -> Json:

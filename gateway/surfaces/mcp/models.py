@@ -11,7 +11,7 @@ from gateway.catalogue.entries import Mapping, Model, TokenRates
 from gateway.catalogue.rates import UNPRICED, prices_at
 from gateway.money import format_price, usd_number
 from gateway.surfaces import listing, pictures
-from gateway.surfaces.mcp import schemas
+from gateway.surfaces.mcp import generation, schemas
 from gateway.surfaces.mcp.answers import Asked, Json, structured, text_of
 
 IMAGES, MILLION = "images", 1_000_000
@@ -38,8 +38,9 @@ def list_models(asked: Asked, arguments: schemas.ListArguments) -> Json:
 
 
 def list_image_models(asked: Asked, arguments: schemas.AnyArguments) -> Json:
-    """Models that make images; `default` is the one that generate-image takes."""
+    """Models that make images; `default` is the one that generate-image takes, `altDefault` generate-alt-image's."""
     default = pictures.model_of(asked.services, asked.caller, "").rpartition("/")[2]
+    alt = generation.alt_model_of(asked).rpartition("/")[2]
     shown: list[Json] = []
     for _, model, mappings in _visible(asked, False, False):
         makers = [one for one in mappings if IMAGES in one.operations]
@@ -57,8 +58,8 @@ def list_image_models(asked: Asked, arguments: schemas.AnyArguments) -> Json:
             )
     shown.sort(key=lambda entry: (entry["id"] != default, entry["id"]))
     lines = ["# Image models", "", *(_image_line(entry, default) for entry in shown)]
-    lines += ["", f"Default model of generate-image: {default}"]
-    return _listed("image-models", "\n".join(lines), shown, {"default": default})
+    lines += ["", f"Default model of generate-image: {default}", f"Model of generate-alt-image: {alt}"]
+    return _listed("image-models", "\n".join(lines), shown, {"default": default, "altDefault": alt})
 
 
 def _image_line(entry: Json, default: str) -> str:

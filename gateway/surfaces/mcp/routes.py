@@ -1,20 +1,16 @@
 """The operations of `/mcp`, in the order of the reference: origin, version, information, key, method, message."""
 
-from typing import Any
-
-from gateway import __version__
-from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateLimited
 from gateway.services import Services
 from gateway.surfaces import auth, policy, replies
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.mcp import access, messages, tools
+from gateway.surfaces.mcp import access, bridge, messages, revisions, tools
 from gateway.surfaces.mcp.answers import Asked
 from gateway.surfaces.mcp.generation import ReadChat
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
+from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
 
-NAME, EVENTS = "llmgateway", "text/event-stream"
-DESCRIPTION = "Account and usage reports, chat, images and model lists of this LLM gateway, by one API key."
+READS = ("GET", "HEAD")
 READABLE = ("application/json", "application/*", "*/*")
 HEADERS = (("Vary", "Accept, Origin"),)
 
@@ -23,10 +19,10 @@ class Endpoint:
     """What answers at `/mcp`."""
 
     def __init__(self, read_chat: ReadChat) -> None:
-        self._tools = tools.Toolbox(read_chat)
+        self._methods = Methods(tools.Toolbox(read_chat))
 
     def inform(self, services: Services, inbound: Inbound) -> Outbound:
-        """Public information on the server; there is no stream to subscribe to."""
+        """Public information on the server; to clients of the oldest revision also their stream."""
         return self._answer(services, inbound)
 
     def take(self, services: Services, inbound: Inbound) -> Outbound:
@@ -49,52 +45,45 @@ class Endpoint:
     def _in_order(self, services: Services, inbound: Inbound) -> Outbound:
         access.check_origin(services, inbound)
         access.check_version(inbound)
-        reads = inbound.method in ("GET", "HEAD")
-        if reads and EVENTS not in inbound.header("accept").lower():
+        if inbound.method in READS and bridge.EVENTS not in inbound.header("accept").lower():
             return replies.json_reply(_information(inbound), inbound.shown_id)
         caller = access.caller_of(services, inbound)
+        if bridge.wants_stream(inbound):
+            return bridge.open_stream(services, inbound, caller, access.PATH)
         if inbound.method != "POST":
             raise MethodNotAllowed(
                 "Send messages by POST; there are no streams and no sessions here.", headers=(("Allow", "POST"),)
             )
         auth.require_json(inbound)
         _check_accept(inbound)
+        session = bridge.session_of(services, inbound, caller)
         call = messages.read(services.settings.limits, inbound.body)
         if call is None:
             return Outbound(202, [*replies.PRIVATE, ("x-request-id", inbound.shown_id)])
-        return self._reply(services, inbound, caller, call)
+        outbound = self._reply(Asked(services, inbound, caller), call)
+        return outbound if session is None else session.send(outbound)
 
-    def _reply(self, services: Services, inbound: Inbound, caller: Caller, call: MethodCall) -> Outbound:
+    def _reply(self, asked: Asked, call: MethodCall) -> Outbound:
         failure: GatewayError | None = None
+        stateless, status, shown_id = False, 200, asked.inbound.shown_id
         try:
-            result, failure = self._run(Asked(services, inbound, caller), call)
+            stateless = revisions.is_stateless(asked.inbound, call)
+            result, failure = self._methods.run(asked, call, stateless)
             body = messages.result_of(call, result)
         except Fault as fault:
-            body = messages.fault_of(call, fault)
+            body, status = messages.fault_of(call, fault), revisions.status_of(fault, stateless)
         except RateLimited as error:
-            reply = replies.error_reply(error, messages.answering(call), inbound.shown_id)
+            reply = replies.error_reply(error, messages.answering(call), shown_id)
             reply.failure = error
             return reply
-        outbound = replies.json_reply(body, inbound.shown_id)
+        outbound = replies.json_reply(body, shown_id, status)
         outbound.failure = failure
         return outbound
 
-    def _run(self, asked: Asked, call: MethodCall) -> tuple[Json, GatewayError | None]:
-        if call.method == "initialize":
-            return _initialize(call.params), None
-        if call.method == "ping":
-            return {}, None
-        if call.method == "tools/list":
-            return {"tools": self._tools.shown}, None
-        if call.method == "tools/call":
-            tool = self._tools.find(call.params.get("name"))
-            if tool is None:
-                raise Fault(messages.INVALID_PARAMS, "There is no tool of this name; tools/list has them.")
-            given: Any = call.params.get("arguments")
-            if given is not None and not isinstance(given, dict):
-                raise Fault(messages.INVALID_PARAMS, "The arguments of a tool are an object.")
-            return tools.call(tool, asked, given)
-        raise Fault(messages.UNKNOWN_METHOD, "This method is not known here.")
+
+def offer(services: Services, inbound: Inbound) -> Outbound:
+    """What can be asked of this address; pages are answered before, by what lets them in."""
+    return Outbound(204, [("Allow", "GET, HEAD, OPTIONS, POST"), *HEADERS])
 
 
 def _check_accept(inbound: Inbound) -> None:
@@ -104,26 +93,15 @@ def _check_accept(inbound: Inbound) -> None:
         raise InvalidRequest("Answers are JSON: accept application/json.", code="not_acceptable", status=406)
 
 
-def _initialize(params: Json) -> Json:
-    asked = params.get("protocolVersion")
-    return {
-        "protocolVersion": asked if asked in access.VERSIONS else access.VERSIONS[0],
-        "capabilities": {"tools": {}},
-        "serverInfo": {"name": NAME, "version": __version__},
-        "instructions": DESCRIPTION,
-    }
-
-
 def _information(inbound: Inbound) -> Json:
     return {
-        "name": NAME,
-        "version": __version__,
+        **revisions.SERVER,
         "description": DESCRIPTION,
         "protocolVersion": access.VERSIONS[0],
         "transport": "streamable-http",
         "endpoint": f"{inbound.base_url}{access.PATH}",
         "documentation": f"{inbound.base_url}{policy.ADDRESS.partition('#')[0]}",
-        "capabilities": {"tools": {}},
+        "capabilities": CAPABILITIES,
     }
 
 
@@ -133,6 +111,7 @@ INFORM = About(
     "Information on the MCP server", TAG, access="none", answer={"type": "object"}, errors=(400, 401, 403, 405)
 )
 TAKE = About("One message of the Model Context Protocol", TAG, answer=MESSAGE, success=(200, 202))
+OFFER = About("Methods of the MCP server", TAG, access="none", success=(204,), errors=())
 REFUSE = About("No sessions", TAG, errors=(400, 401, 403, 405))
 
 
@@ -141,7 +120,8 @@ def surface(read_chat: ReadChat) -> Surface:
     endpoint = Endpoint(read_chat)
     operations = (
         Operation("GET", access.PATH, endpoint.inform, about=INFORM),
-        Operation("POST", access.PATH, endpoint.take, body="json", paid=True, about=TAKE),
+        Operation("POST", access.PATH, endpoint.take, body="json", hot=True, paid=True, about=TAKE),
+        Operation("OPTIONS", access.PATH, offer, about=OFFER),
         *(Operation(method, access.PATH, endpoint.refuse, about=REFUSE) for method in ("DELETE", "PUT", "PATCH")),
     )
     return Surface("mcp", messages.ERRORS, operations, prefixes=(access.PATH,))

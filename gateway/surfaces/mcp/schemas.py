@@ -173,4 +173,4 @@ BREAKDOWN = shape(
     coverage=COVERAGE,
 )
 MODELS = shape(models=_rows(shape(id=WORD, name=WORD, family=WORD)))
-IMAGE_MODELS = shape(models=_rows(shape(id=WORD, name=WORD, family=WORD)), default=WORD)
+IMAGE_MODELS = shape(models=_rows(shape(id=WORD, name=WORD, family=WORD)), default=WORD, altDefault=WORD)

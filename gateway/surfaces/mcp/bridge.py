@@ -1,0 +1,90 @@
+"""The older HTTP+SSE transport (2024-11-05): a stream that tells where to send messages, and brings their answers.
+
+Stream and message may reach different workers: a session is a mailbox, named by the key that opened it.
+"""
+
+from collections.abc import Iterator
+
+from gateway.accounts.authentication import Caller
+from gateway.errors import Forbidden, GatewayError, RateLimited, Unavailable
+from gateway.services import Services
+from gateway.store.mailboxes import Mailbox
+from gateway.surfaces import auth, replies
+from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.mcp.access import VERSION_HEADER
+
+EVENTS, JSON = "text/event-stream", "application/json"
+SESSION = "sessionId"
+HEARTBEAT = b": keep-alive\n\n"
+WAIT_S = 5.0
+
+
+def wants_stream(inbound: Inbound) -> bool:
+    """Whether an older client subscribes: newer ones tell their version, or take JSON beside events."""
+    accept = inbound.header("accept").lower()
+    return inbound.method == "GET" and not inbound.header(VERSION_HEADER) and JSON not in accept
+
+
+def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str) -> Outbound:
+    """The stream of a new session, its address first. RateLimited when the key has as many as it may."""
+    mailboxes, most = services.store.mailboxes, services.settings.mcp.max_streams
+    if mailboxes.count(caller.key_id) >= most:
+        raise RateLimited(
+            f"A key may hold {most} streams at once; close one.", code="too_many_streams", retry_after=WAIT_S
+        )
+    box = mailboxes.listen(caller.key_id)
+    frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION}={box.name}")
+    next(frames)
+    return replies.stream_reply(frames, inbound.shown_id, [("mcp-session-id", box.name)])
+
+
+def _frames(services: Services, inbound: Inbound, caller: Caller, box: Mailbox, address: str) -> Iterator[bytes]:
+    try:
+        yield b""  # taken at once: from here on what closes this runs its end
+        yield f"event: endpoint\ndata: {address}\n\n".encode()
+        while not box.ended:
+            message = box.take(services.settings.timeouts.heartbeat_s)
+            if message is not None:
+                yield b"event: message\ndata: %b\n\n" % message
+            elif not box.ended and _is_let_in(services, inbound, caller):
+                yield HEARTBEAT
+            else:
+                break
+    finally:
+        services.store.mailboxes.close(box)
+
+
+def _is_let_in(services: Services, inbound: Inbound, caller: Caller) -> bool:
+    """Whether the key that opened the stream is still good; while nobody can tell, it is."""
+    try:
+        return services.accounts.authentication.holds(caller) or bool(auth.caller_of(services, inbound))
+    except Unavailable:
+        return True
+    except GatewayError:
+        return False
+
+
+class StreamSession:
+    """Where the answer to a message goes: the stream that its query names, of the same key."""
+
+    def __init__(self, services: Services, place: str, name: str) -> None:
+        self._services, self._place, self._name = services, place, name
+
+    def send(self, outbound: Outbound) -> Outbound:
+        """Bring the body of an answer to the stream; what is answered in its place."""
+        if isinstance(outbound.body, bytes) and outbound.body:
+            self._services.store.mailboxes.post(self._place, self._name, outbound.body)
+        kept = [pair for pair in outbound.headers if pair[0].lower() != "content-type"]
+        return Outbound(202, kept, failure=outbound.failure)
+
+
+def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSession | None:
+    """The session that a message names; None for one that wants its answer at once. Forbidden for one that this key
+    has not open."""
+    name = inbound.arguments().get(SESSION) if inbound.query else None
+    if name is None:
+        return None
+    place = services.store.mailboxes.find(caller.key_id, name)
+    if place is None:
+        raise Forbidden("This key has no stream of this session open; open one with GET.", code="session_not_open")
+    return StreamSession(services, place, name)

@@ -1,0 +1,76 @@
+"""Revisions of the protocol: those that begin with `initialize`, and the one whose every message tells its own version
+(2026-07-28: no handshake, headers that mirror the body, results that tell their kind)."""
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+from typing import Any
+
+from gateway import __version__
+from gateway.surfaces.http import Inbound
+from gateway.surfaces.mcp.access import STATELESS, SUPPORTED, VERSION_HEADER, VERSIONS
+from gateway.surfaces.mcp.messages import INVALID_PARAMS, UNKNOWN_METHOD, Fault, Json, MethodCall
+
+HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
+STATUSES = {INVALID_PARAMS: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400, UNKNOWN_METHOD: 404}
+METHOD_HEADER, NAME_HEADER = "mcp-method", "mcp-name"
+META = "io.modelcontextprotocol/"
+VERSION_KEY, CAPABILITIES_KEY, SERVER_KEY = f"{META}protocolVersion", f"{META}clientCapabilities", f"{META}serverInfo"
+NAMED = ("tools/call",)  # whose params.name a header mirrors
+SERVER = {"name": "llmgateway", "version": __version__}
+# How long a client may keep what is the same for everybody until the next release.
+CACHEABLE: Json = {"ttlMs": 300_000, "cacheScope": "public"}
+ENCODED, ENCODED_END = "=?base64?", "?="
+
+
+def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
+    """Whether the message tells its own version; Fault for one that does so and contradicts its headers."""
+    header, meta = inbound.header(VERSION_HEADER), call.params.get("_meta")
+    told = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    if header != STATELESS and (told is None or told in VERSIONS):
+        return False
+    if not isinstance(meta, dict) or missing(meta):
+        names = ", ".join(missing(meta) if isinstance(meta, dict) else (VERSION_KEY, CAPABILITIES_KEY))
+        raise Fault(INVALID_PARAMS, f"params._meta of this version has {names}.", 400)
+    _check_mirrors(inbound, call, header, told)
+    if told != STATELESS:
+        raise Fault(
+            UNSUPPORTED_VERSION,
+            "This version of the protocol is not supported.",
+            400,
+            {"supported": list(SUPPORTED), "requested": told},
+        )
+    return True
+
+
+def missing(meta: Json) -> tuple[str, ...]:
+    return tuple(key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta)
+
+
+def _check_mirrors(inbound: Inbound, call: MethodCall, header: str, told: Any) -> None:
+    if header != told:
+        raise Fault(HEADER_MISMATCH, "MCP-Protocol-Version and the version in params._meta differ.", 400)
+    if inbound.header(METHOD_HEADER) != call.method:
+        raise Fault(HEADER_MISMATCH, "Mcp-Method and the method of the message differ.", 400)
+    name = call.params.get("name")
+    if call.method in NAMED and name is not None and _plain(inbound.header(NAME_HEADER)) != name:
+        raise Fault(HEADER_MISMATCH, "Mcp-Name and params.name differ.", 400)
+
+
+def _plain(value: str) -> str | None:
+    """A header's value; None for one whose coding is broken."""
+    if not (value.startswith(ENCODED) and value.endswith(ENCODED_END)):
+        return value
+    try:
+        return b64decode(value[len(ENCODED) : -len(ENCODED_END)], validate=True).decode()
+    except (NotBase64, ValueError):
+        return None
+
+
+def complete(result: Json) -> Json:
+    """A result as the stateless revision has it."""
+    return {**result, "resultType": "complete", "_meta": {SERVER_KEY: SERVER}}
+
+
+def status_of(fault: Fault, stateless: bool) -> int:
+    """The status of a fault: the stateless revision has one for each number."""
+    return fault.status or (STATUSES.get(fault.number, 200) if stateless else 200)

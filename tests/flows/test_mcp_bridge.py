@@ -1,0 +1,134 @@
+"""MCP's oldest transport (HTTP+SSE) over two workers: a stream, and messages that reach whichever worker."""
+
+import asyncio
+import http.client
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from mcp import ClientSession
+from mcp.client.sse import sse_client
+from support.gateways import GatewayProcess, Start
+from support.lines import Line, open_lines
+from support.old_mcp import OldStream
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+MOST = 8
+TALK = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Good day"}]}
+
+
+@pytest.fixture(scope="module")
+def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    environment = {"GATEWAY_TIMEOUTS_HEARTBEAT_S": "0.2", "GATEWAY_MCP_MAX_STREAMS": str(MOST)}
+    gateway = GatewayProcess(tmp_path_factory.mktemp("bridge") / "data", 2, **environment).start()
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture(scope="module")
+def lines(bridged: GatewayProcess) -> list[Line]:
+    return open_lines(bridged)
+
+
+@pytest.fixture
+def stream(bridged: GatewayProcess) -> Iterator[OldStream]:
+    opened = OldStream(bridged.address, bridged.key)
+    yield opened
+    opened.close()
+
+
+async def _talk(gateway: GatewayProcess) -> tuple[Any, list[str], Any]:
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    async with sse_client(f"{gateway.address}/mcp", headers=headers) as streams, ClientSession(*streams) as session:
+        begun = await session.initialize()
+        listed = [tool.name for tool in (await session.list_tools()).tools]
+        return begun, listed, await session.call_tool("chat", TALK)
+
+
+def test_an_old_client_talks_over_two_workers(bridged: GatewayProcess) -> None:
+    for _ in range(4):
+        begun, listed, said = asyncio.run(_talk(bridged))
+        assert begun.server_info.name == "llmgateway" and len(listed) == 8
+        assert not said.is_error and "Good day" in said.content[0].text
+
+
+def test_an_answer_comes_from_every_worker(bridged: GatewayProcess, stream: OldStream, lines: list[Line]) -> None:
+    assert stream.address.startswith(f"{bridged.address}/mcp?sessionId=")
+    assert stream.headers["mcp-session-id"] == stream.session and stream.headers["cache-control"].startswith("no-store")
+    for number, line in enumerate(lines):
+        assert line.post(stream.path, PING | {"id": number}, bridged.key) == (202, None)
+        assert stream.message() == {"jsonrpc": "2.0", "id": number, "result": {}}
+
+
+def test_faults_come_by_the_stream_and_broken_messages_do_not(
+    bridged: GatewayProcess, stream: OldStream, lines: list[Line]
+) -> None:
+    assert lines[0].post(stream.path, PING | {"method": "resources/list"}, bridged.key) == (202, None)
+    assert stream.message()["error"]["code"] == -32601
+    status, refused = lines[0].post(stream.path, [PING], bridged.key)  # type: ignore[arg-type]
+    assert status == 400 and refused["error"]["code"] == -32600
+    notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert lines[0].post(stream.path, notice, bridged.key) == (202, None)
+
+
+def test_a_message_without_a_session_is_answered_at_once(bridged: GatewayProcess, lines: list[Line]) -> None:
+    assert lines[0].post("/mcp", PING, bridged.key) == (200, {"jsonrpc": "2.0", "id": 1, "result": {}})
+
+
+def test_a_stream_belongs_to_its_key(bridged: GatewayProcess, stream: OldStream, lines: list[Line]) -> None:
+    other = bridged.manage("keys", "create", "--description", "other").split()
+    key = next(word for word in other if word.startswith("llmgtwy_"))
+    for session, token in ((stream.session, key), ("0" * 32, bridged.key), ("", bridged.key)):
+        for line in lines:
+            status, refused = line.post(f"/mcp?sessionId={session}", PING, token)
+            assert (status, refused["error"]["code"], refused["error"]["data"]) == (
+                403,
+                -32001,
+                {"code": "session_not_open"},
+            )
+
+
+def test_a_silent_stream_has_heartbeats(stream: OldStream) -> None:
+    assert stream.line() == ": keep-alive"
+
+
+def test_a_key_has_so_many_streams_over_all_workers(bridged: GatewayProcess) -> None:
+    opened = [OldStream(bridged.address, bridged.key) for _ in range(MOST)]
+    refused = OldStream(bridged.address, bridged.key)
+    assert refused.status == 429 and int(refused.headers["retry-after"]) > 0
+    for one in (*opened, refused):
+        one.close()
+    end = time.monotonic() + 10
+    while (again := OldStream(bridged.address, bridged.key)).status != 200:  # their workers notice that they left
+        again.close()
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    again.close()
+
+
+def test_a_stream_ends_with_its_key(bridged: GatewayProcess) -> None:
+    made = bridged.manage("keys", "create", "--description", "ending").split()
+    token = next(word for word in made if word.startswith("llmgtwy_"))
+    ident = next(word.strip(";,.") for word in made if word.startswith("key_"))
+    ending = OldStream(bridged.address, token)
+    assert ending.status == 200
+    bridged.manage("keys", "delete", ident)
+    assert ending.event() == ("", "")
+
+
+def test_streams_end_at_once_when_the_worker_drains(process: Start) -> None:
+    gateway = process(GATEWAY_SERVER_GRACEFUL_TIMEOUT_S="20")
+    stream = OldStream(gateway.address, gateway.key, timeout_s=25)
+    began = time.monotonic()
+    gateway.terminate()
+    assert stream.event() == ("", "") and time.monotonic() - began < 5
+    assert gateway.wait(15) == 0
+
+
+def test_no_stream_without_a_key(bridged: GatewayProcess) -> None:
+    connection = http.client.HTTPConnection(bridged.address.removeprefix("http://"), timeout=10)
+    connection.request("GET", "/mcp", headers={"Accept": "text/event-stream"})
+    answer = connection.getresponse()
+    assert answer.status == 401 and "resource_metadata=" in answer.headers["www-authenticate"]
+    connection.close()
