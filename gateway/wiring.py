@@ -26,14 +26,14 @@ from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue, Current
 from gateway.clock import Clock
 from gateway.control import Control
-from gateway.engine.cache import DocumentShelf, RedisShelf, ResponseCache, SealedShelf, Shelf
+from gateway.engine.cache import ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.custom_models import CustomModels
 from gateway.engine.decisions import Decisions
 from gateway.engine.executor import EngineParts, Executor
-from gateway.engine.gossip import Board, Gossip, JournalPins, Pins, RedisBoard, RedisPins, TableBoard
+from gateway.engine.gossip import Gossip
 from gateway.engine.idempotency import Idempotency
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.planning import Planner
@@ -73,6 +73,7 @@ from gateway.services import (
     TelemetryServices,
 )
 from gateway.settings import MANAGE, Settings, SettingsError
+from gateway.sharing import find_board, open_pins, open_shelf
 from gateway.states import StateLog
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
@@ -259,7 +260,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
     router = Router(
         catalogue.current,
         health,
-        Sticky(clock, settings.routing.sticky_ttl_s, _open_pins(base)),
+        Sticky(clock, settings.routing.sticky_ttl_s, open_pins(store, clock)),
         settings.routing,
         settings.catalogue.auto_models,
         random.random,
@@ -274,7 +275,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
         discovery=Discovery(base.transport, catalogue, settings.environment),
         credentials=credentials,
         health=health,
-        gossip=Gossip(health, _find_board(base)),
+        gossip=Gossip(health, find_board(store, settings)),
         planner=Planner(router, credentials, health, counters, accounts.custom_models, bounds),
         decisions=Decisions(store.database, store.journal, clock, settings.routing.decision_days),
         transport=base.transport,
@@ -315,7 +316,7 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
 def _open_engine(base: WorkerBase, routing: RoutingServices, billing: BillingServices) -> EngineServices:
     settings, clock, store = base.settings, base.clock, base.store
     threads, settlements = base.background.threads, billing.settlements
-    cache = ResponseCache(_open_shelf(base), base.hash_key, settings.cache)
+    cache = ResponseCache(open_shelf(store, settings.cache), base.hash_key, settings.cache)
     coalescing = RequestCoalescing(cache, settlements, routing.decisions, clock, settings.timeouts.heartbeat_s)
     parts = EngineParts(routing.planner, settlements, routing.upstreams, clock, settings, routing.decisions, coalescing)
     turns = Turns(store.database)
@@ -374,29 +375,3 @@ def _open_oauth(base: WorkerBase, accounts: AccountServices) -> OAuthServices:
         grants=Grants(store.database, store.control, store.secrets),
         tokens=TokenCallers(accounts.authentication, store.control, store.secrets, base.clock),
     )
-
-
-def _open_pins(base: WorkerBase) -> Pins:
-    """Where sessions are remembered for all workers."""
-    store = base.store
-    if store.redis is not None:
-        return Pins(RedisPins(store.redis), base.clock)
-    return Pins(JournalPins(store.documents, store.database, store.journal, base.clock), base.clock)
-
-
-def _open_shelf(base: WorkerBase) -> Shelf:
-    """Where cached answers are kept, encrypted."""
-    store = base.store
-    shelf: Shelf = DocumentShelf(store.documents, store.database, base.settings.cache.max_bytes)
-    if store.redis is not None:
-        shelf = RedisShelf(store.redis)
-    return SealedShelf(shelf, store.vault)
-
-
-def _find_board(base: WorkerBase) -> Board | None:
-    """Where workers exchange health of providers; None for a worker that is surely alone."""
-    store = base.store
-    if store.redis is not None:
-        return RedisBoard(store.redis)
-    alone = store.database.kind == "sqlite" and base.settings.server.workers == 1
-    return None if alone else TableBoard(store.database)
