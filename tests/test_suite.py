@@ -60,6 +60,7 @@ TRIED_THROUGH = {
     "ids.py": ("unit/store/test_database.py",),
     "lazy_import.py": ("unit/test_footprint.py",),
     "operations.py": ("flows/test_operations.py",),
+    "sharing.py": ("unit/test_wiring.py", "flows/test_cache.py"),
 }
 
 
