@@ -1,0 +1,104 @@
+"""A container file read and its steps carried out without any builder, in a folder that stands for the root."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "deploy" / "Dockerfile"
+STEP_S = 600
+
+
+@dataclass
+class Stage:
+    """One FROM with the instructions under it, as (word, rest)."""
+
+    base: str
+    name: str
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def last(self, word: str) -> str:
+        """What the last instruction of that word says."""
+        return [rest for known, rest in self.steps if known == word][-1]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for word, rest in self.steps:
+            if word == "ENV":
+                found |= dict(pair.split("=", 1) for pair in shlex.split(rest))
+        return found
+
+    @property
+    def command(self) -> list[str]:
+        """What runs when nothing else is asked for."""
+        return [*json.loads(self.last("ENTRYPOINT")), *json.loads(self.last("CMD"))]
+
+    @property
+    def health_command(self) -> list[str]:
+        return json.loads(self.last("HEALTHCHECK").partition(" CMD ")[2])
+
+
+def read_stages() -> list[Stage]:
+    """The stages of deploy/Dockerfile."""
+    text = re.sub(r"^\s*#.*\n", "", FILE.read_text(), flags=re.M).replace("\\\n", " ")
+    stages: list[Stage] = []
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        word, rest = line.split(None, 1)
+        if word == "FROM":
+            base, _, name = rest.partition(" AS ")
+            stages.append(Stage(base, name))
+        elif word != "ARG" or stages:
+            stages[-1].steps.append((word, " ".join(rest.split())))
+    return stages
+
+
+class Image:
+    """What the steps of a stage leave in `folder`. Their absolute paths mean places in it."""
+
+    def __init__(self, folder: Path, stage: Stage) -> None:
+        self.folder = folder
+        self.stage = stage
+        self._inside = folder
+
+    def place(self, path: str) -> Path:
+        return self.folder / path.lstrip("/")
+
+    def translate(self, text: str) -> str:
+        """A command's or variable's /opt, /src and /data as the places that stand for them."""
+        return re.sub(r"(?<![\w./])/(opt|src|data)\b", lambda found: f"{self.folder}/{found[1]}", text)
+
+    def build(self) -> None:
+        """Carry out every step, in order."""
+        ignored = shutil.ignore_patterns(*(ROOT / ".dockerignore").read_text().replace("**/", "").split())
+        for word, rest in self.stage.steps:
+            if word == "WORKDIR":
+                self._inside = self.place(rest)
+                self._inside.mkdir(parents=True)
+            elif word == "COPY":
+                *sources, target = rest.split()
+                for source in sources:
+                    self._copy(ROOT / source, self._inside / target, ignored)
+            elif word == "RUN":
+                done = subprocess.run(
+                    ["sh", "-ec", self.translate(rest)],
+                    cwd=self._inside,
+                    capture_output=True,
+                    text=True,
+                    timeout=STEP_S,
+                )
+                assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+            else:
+                raise AssertionError(f"nobody knows how to carry out {word}")
+
+    def _copy(self, source: Path, target: Path, ignored: object) -> None:
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=ignored)  # type: ignore[arg-type]
+        elif target.is_dir():
+            shutil.copy(source, target / source.name)
+        else:
+            shutil.copy(source, target)

@@ -1,0 +1,280 @@
+"""The Helm chart, rendered by Helm's own engine, checked against the schemas of Kubernetes and against the product."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+helm = pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this platform")
+kubernetes_validate = pytest.importorskip("kubernetes_validate")
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "helm" / "llmgateway"
+# The oldest that Chart.yaml takes, and the newest that there are schemas of.
+KUBERNETES = ("1.27", "1.34", "1.37")
+NAMES = ["DATABASE_URL", "REDIS_URL", "GATEWAY_API_KEY_HASH_SECRET", "GATEWAY_ENCRYPTION_KEY"]
+PLAIN: dict[str, Any] = {"secrets": {"existingSecret": "mine"}}
+WHOLE: dict[str, Any] = {
+    "secrets": {"existingSecret": "mine", "names": [*NAMES, "GATEWAY_METRICS_TOKEN", "LLM_OPENAI_API_KEY"]},
+    "autoscaling": {"enabled": True},
+    "config": "[server]\nmax_body_mb = 16\n",
+    "trustedProxies": ["10.0.0.0/8"],
+    "clientIpHeader": "x-forwarded-for",
+    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "rules": {"enabled": True}},
+    "networkPolicy": {"enabled": True, "from": [{"podSelector": {"matchLabels": {"app": "ingress"}}}]},
+    "ingress": {"enabled": True, "host": "llm.example.com", "tlsSecret": "tls"},
+    "serviceAccount": {"name": "theirs"},
+    "image": {"digest": "sha256:" + "0" * 64},
+    "imagePullSecrets": [{"name": "registry"}],
+    "persistence": {"storageClass": "fast"},
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"team": "platform"},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+    "priorityClassName": "high",
+    "extraVolumes": [{"name": "catalogue", "configMap": {"name": "catalogue"}}],
+    "extraVolumeMounts": [{"name": "catalogue", "mountPath": "/catalogue"}],
+}
+TRIAL: dict[str, Any] = {
+    "replicas": 1,
+    "secrets": {"values": {"LLM_OPENAI_API_KEY": "sk-one"}},
+    "persistence": {"enabled": False},
+    "metrics": {"port": 0},
+}
+Made = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def chart() -> Iterator[Any]:
+    with helm.Chart.load(CHART) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def render(chart: Any) -> Callable[..., Made]:
+    """What an installation makes, by kind (a second of a kind as "Kind name")."""
+
+    def make(values: dict[str, Any]) -> Made:
+        found: Made = {}
+        for path, text in chart.render(values, name="gw", namespace="prod").items():
+            for document in yaml.safe_load_all(text) if path.endswith(".yaml") else ():
+                if document:
+                    kind = document["kind"]
+                    found[f"{kind} {document['metadata']['name']}" if kind in found else kind] = document
+        return found
+
+    return make
+
+
+@pytest.mark.parametrize("values", [PLAIN, WHOLE, TRIAL], ids=["plain", "whole", "trial"])
+def test_helm_takes_the_chart(values: dict[str, Any]) -> None:
+    told = helm.lint(CHART, values, strict=True)
+    assert told["total_charts_linted"] == 1 and told["errors"] == []
+    assert [one for one in told["messages"] if one["severity"] > 1] == []
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("values", [PLAIN, WHOLE, TRIAL], ids=["plain", "whole", "trial"])
+def test_kubernetes_takes_what_it_makes(render: Callable[..., Made], values: dict[str, Any], version: str) -> None:
+    made = render(values)
+    assert len(made) >= 5
+    for one in made.values():
+        if not one["apiVersion"].startswith("monitoring.coreos.com/"):  # of Prometheus Operator, not of Kubernetes
+            kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({}, "DATABASE_URL"),
+        ({"secrets": {"values": {"DATABASE_URL": "postgresql://x/y"}}}, "GATEWAY_API_KEY_HASH_SECRET"),
+        ({**TRIAL, "autoscaling": {"enabled": True}}, "DATABASE_URL"),
+        ({**TRIAL, "metrics": {"port": 0, "serviceMonitor": {"enabled": True}}}, "GATEWAY_METRICS_TOKEN"),
+        ({**PLAIN, "ingress": {"enabled": True}}, "ingress.host"),
+        ({**PLAIN, "replica": 3}, "replica"),
+        ({**PLAIN, "settings": {"log-level": "info"}}, "log-level"),
+        ({**PLAIN, "image": {"digest": "latest"}}, "digest"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_is_installed(chart: Any, values: dict[str, Any], word: str) -> None:
+    with pytest.raises(helm.HelmError, match=re.escape(word)):
+        chart.render(values, name="gw", namespace="prod")
+
+
+def pod(made: Made) -> dict[str, Any]:
+    return made["StatefulSet"]["spec"]["template"]["spec"]
+
+
+def container(made: Made) -> dict[str, Any]:
+    return pod(made)["containers"][0]
+
+
+def environment(made: Made) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in container(made)["env"]}
+
+
+def test_no_pod_has_root_or_writes_outside_of_its_volumes(render: Callable[..., Made]) -> None:
+    made = render(PLAIN)
+    specs = [made[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "Job")] + [made["Pod"]["spec"]]
+    for spec in specs:
+        assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] == 10001
+        assert spec["automountServiceAccountToken"] is False
+        for one in spec["containers"]:
+            security = one["securityContext"]
+            assert security["readOnlyRootFilesystem"] and security["capabilities"] == {"drop": ["ALL"]}
+            assert security["allowPrivilegeEscalation"] is False and "memory" in one["resources"]["limits"]
+    # The user of the image.
+    assert "USER 10001:10001" in (ROOT / "deploy" / "Dockerfile").read_text()
+    assert {one["mountPath"] for one in container(made)["volumeMounts"]} == {"/data", "/tmp", "/run/secrets/llmgateway"}
+
+
+def test_secrets_are_files_and_never_in_the_environment(render: Callable[..., Made]) -> None:
+    told = environment(render(WHOLE))
+    for name in WHOLE["secrets"]["names"]:
+        assert name not in told and told[f"{name}_FILE"] == f"/run/secrets/llmgateway/{name}"
+    made = render(TRIAL)
+    assert made["Secret"]["stringData"] == {"LLM_OPENAI_API_KEY": "sk-one"}
+    assert "sk-one" not in json.dumps({kind: one for kind, one in made.items() if kind != "Secret"})
+    assert "Secret" not in render(PLAIN)
+
+
+def test_the_gateway_takes_the_settings_that_a_pod_gives_it(render: Callable[..., Made], tmp_path: Path) -> None:
+    """`config check` with the environment of the pod, its folders elsewhere; a name that is no setting is an error."""
+    made = render(WHOLE)
+    places = {"/data": tmp_path / "data", "/run/secrets/llmgateway": tmp_path / "secrets", "/etc/llmgateway": tmp_path}
+    (tmp_path / "secrets").mkdir()
+    for name in WHOLE["secrets"]["names"]:
+        value = {"DATABASE_URL": "postgresql://a@b/c", "REDIS_URL": "redis://r:6379/0"}.get(name, "k" * 44)
+        (tmp_path / "secrets" / name).write_text(value)
+    (tmp_path / "gateway.toml").write_text(made["ConfigMap"]["data"]["gateway.toml"])
+    given = {}
+    for name, value in environment(made).items():
+        place = next((place for place in places if value.startswith(place)), None)
+        given[name] = value.replace(place, str(places[place])) if place else value
+    command = [sys.executable, "-m", "gateway.manage", "config", "check"]
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = subprocess.run([*command[:-1], "show"], cwd=ROOT, env=given, capture_output=True, text=True, timeout=60)
+    assert "kkkk" not in shown.stdout
+    # Another name is told.
+    bad = {**given, "GATEWAY_SERVER_BODIES": "1"}
+    assert subprocess.run(command, cwd=ROOT, env=bad, capture_output=True, timeout=60).returncode == 1
+
+
+def test_probes_ask_what_they_should(render: Callable[..., Made]) -> None:
+    one = container(render(PLAIN))
+    paths = {name: one[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert paths == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
+    first = one["startupProbe"]
+    assert first["periodSeconds"] * first["failureThreshold"] >= 600, "a first start may migrate a large database"
+
+
+def test_a_pod_ends_without_a_request_lost(render: Callable[..., Made]) -> None:
+    made = render({**PLAIN, "shutdown": {"preStopSeconds": 7, "graceSeconds": 90}})
+    assert container(made)["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "7"]
+    assert environment(made)["SHUTDOWN_GRACE_PERIOD_MS"] == "90000"
+    assert pod(made)["terminationGracePeriodSeconds"] > 7 + 90
+    budget = made["PodDisruptionBudget"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == made["StatefulSet"]["spec"]["selector"]
+    assert "PodDisruptionBudget" not in render(TRIAL), "it would keep a node from ever being drained"
+
+
+def test_autoscaling_leaves_the_number_of_nodes_alone_and_takes_them_away_slowly(render: Callable[..., Made]) -> None:
+    made = render(WHOLE)
+    scaler = made["HorizontalPodAutoscaler"]["spec"]
+    assert "replicas" not in made["StatefulSet"]["spec"] and scaler["minReplicas"] >= 2
+    assert scaler["scaleTargetRef"]["name"] == made["StatefulSet"]["metadata"]["name"]
+    assert "cpu" in container(made)["resources"]["requests"], "utilization is of what was requested"
+    assert scaler["behavior"]["scaleDown"]["stabilizationWindowSeconds"] >= 300
+
+
+def test_a_migration_comes_before_an_upgrade_with_the_new_image(render: Callable[..., Made]) -> None:
+    made = render(WHOLE)
+    job = made["Job"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
+    (one,) = job["spec"]["template"]["spec"]["containers"]
+    assert one["args"] == ["migrate"] and one["image"] == container(made)["image"]
+    # It has only what the release before this one is sure to have.
+    volumes = job["spec"]["template"]["spec"]["volumes"]
+    assert [volume["name"] for volume in volumes if "configMap" in volume] == []
+    assert {volume["name"] for volume in volumes} == {mount["name"] for mount in one["volumeMounts"]}
+    # Nor do its pods get requests.
+    selector = made["Service"]["spec"]["selector"]
+    assert not selector.items() <= job["spec"]["template"]["metadata"]["labels"].items()
+    assert "Job" not in render(TRIAL), "the database of one node on SQLite is in its volume"
+
+
+def test_metrics_are_scraped_from_each_node_and_kept_from_callers(render: Callable[..., Made]) -> None:
+    made = render(WHOLE)
+    callers, nodes = made["Service"], made["Service gw-llmgateway-nodes"]
+    assert [port["name"] for port in callers["spec"]["ports"]] == ["http"]
+    monitor = made["ServiceMonitor"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= nodes["metadata"]["labels"].items()
+    assert not monitor["selector"]["matchLabels"].items() <= callers["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] in {port["name"] for port in nodes["spec"]["ports"]}
+    assert environment(made)["GATEWAY_METRICS_PORT"] == "9464"
+    to_callers, to_metrics = made["NetworkPolicy"]["spec"]["ingress"]
+    assert [port["port"] for port in to_callers["ports"]] == ["http"] and to_metrics["from"]
+    # Without a port of their own they need the token.
+    token = {**WHOLE, "metrics": {"port": 0, "serviceMonitor": {"enabled": True}}}
+    made = render(token)
+    (endpoint,) = made["ServiceMonitor"]["spec"]["endpoints"]
+    assert endpoint["port"] == "http" and endpoint["authorization"]["credentials"]["key"] == "GATEWAY_METRICS_TOKEN"
+    assert "GATEWAY_METRICS_PORT" not in environment(made)
+
+
+def test_the_alert_rules_are_those_of_the_repository(render: Callable[..., Made]) -> None:
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "llmgateway.rules.yml").read_text())
+    assert render(WHOLE)["PrometheusRule"]["spec"] == rules
+
+
+def test_a_node_gets_its_own_volume_again_and_fits_into_it(render: Callable[..., Made]) -> None:
+    made = render(PLAIN)
+    (claim,) = made["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    told = environment(made)
+    size_mb = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Gi")) << 10
+    uploads_mb = int(told["WEB_CONCURRENCY"]) * int(told["GATEWAY_SERVER_UPLOADS_MB"])
+    assert size_mb >= 2 * uploads_mb
+    assert told["GATEWAY_DATA_DIR"] == "/data"
+
+
+def test_memory_is_what_was_measured_and_what_workers_may_hold(render: Callable[..., Made]) -> None:
+    made = render(PLAIN)
+    measured = re.search(
+        r"\| PSS MB of one worker and its master, under load \| \d+ \| \d+ \| (\d+) \|",
+        (ROOT / "docs" / "performance.md").read_text(),
+    )
+    assert measured is not None
+    told, resources = environment(made), container(made)["resources"]
+    workers, bodies = int(told["WEB_CONCURRENCY"]), int(told["GATEWAY_SERVER_BODIES_MB"])
+    megabytes = {where: int(resources[where]["memory"].removesuffix("Mi")) * 1.048576 for where in resources}
+    assert megabytes["limits"] >= math.ceil(workers * (int(measured[1]) + bodies) + 64)
+    assert megabytes["requests"] >= workers * int(measured[1])
+    assert "cpu" not in resources["limits"]
+
+
+def test_the_ingress_lets_streams_and_large_bodies_through(render: Callable[..., Made]) -> None:
+    ingress = render(WHOLE)["Ingress"]
+    told = {key.rpartition("/")[2]: value for key, value in ingress["metadata"]["annotations"].items()}
+    nginx = (ROOT / "deploy" / "nginx.conf").read_text()
+    assert told["proxy-buffering"] == told["proxy-request-buffering"] == "off"
+    assert f"client_max_body_size {told['proxy-body-size']};" in nginx
+    assert f"proxy_read_timeout {told['proxy-read-timeout']}s;" in nginx
+    assert ingress["spec"]["tls"] == [{"hosts": ["llm.example.com"], "secretName": "tls"}]
+
+
+def test_every_value_is_described_by_the_schema_and_the_version_is_the_products() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert set(values) | {"global"} == set(schema["properties"])
+    told = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert f'version = "{told["appVersion"]}"' in (ROOT / "pyproject.toml").read_text()
