@@ -3,13 +3,17 @@
 import ast
 import os
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
+from support.pages import spans
 
-from gateway import accepted, settings
+from gateway import accepted, manage, settings
 from gateway.configuration.document import read_comments, without_names, write_reference
 from gateway.store.database import Database
+from gateway.surfaces import table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/architecture.md").read_text()
@@ -91,3 +95,67 @@ def test_every_table_has_a_line_that_tells_what_bounds_it(sqlite_database: Datab
     rows = [line.split("|")[1:4] for line in section.splitlines() if line.startswith("| `")]
     assert sorted(name for tables, _, _ in rows for name in re.findall(r"`(\w+)`", tables)) == sorted(there)
     assert all(bound.strip() for _, _, bound in rows)
+
+
+MANAGE = re.compile(r"(?:\./manage|llmgateway-manage) ")
+PATHS = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/[^\s?]*)$")
+VARIABLE = re.compile(r"(?<![A-Z_])(?:GATEWAY|LLM)_[A-Z_]+[A-Z]")
+
+
+def commands_in(page: Path) -> list[str]:
+    """Spans that are commands of the operator, with their arguments: they begin with ./manage, or with the name of a
+    command and one more word."""
+    found = []
+    for span in spans(page):
+        words = MANAGE.sub("", span).split()
+        named = bool(words) and words[0] in manage.COMMANDS and len(words) > 1
+        if MANAGE.match(span) or (named and re.fullmatch(r"[a-z][a-z-]*|-.*|[\w./:]+", words[1])):
+            found.append(MANAGE.sub("", span))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_command_that_a_page_names_is_understood(page: Path, tmp_path: Path) -> None:
+    """With its options and arguments; nothing is done."""
+    (file := tmp_path / "file").touch()
+    for text in commands_in(page):
+        command: click.Command = manage.main
+        words = shlex.split(text)
+        if words[0] in ("…", "<command>", "--help", "--config"):
+            continue
+        while isinstance(command, click.Group) and words:
+            name = words.pop(0)
+            found = command.get_command(click.Context(command), name)
+            assert found is not None, f"{text}: there is no {name}"
+            command = found
+        if words:  # a name alone speaks of the command
+            named = [str(file) if "/backups/" in word or word == "FILE" else word for word in words]
+            command.make_context(text, named)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_page_has_you_make_or_call_is_there(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for span in spans(page):
+        target = re.fullmatch(r"make ([a-z-]+)", span)
+        assert target is None or re.search(rf"^{target[1]}:", makefile, re.MULTILINE), span
+        called = PATHS.fullmatch(span)
+        assert called is None or is_served(called[1], called[2]), span
+
+
+def is_served(method: str, path: str) -> bool:
+    """Whether an operation has that path; {x}, <x> and … stand for anything, a leading /v1 may be left out."""
+    wanted = re.sub(r"[{<][^}>]*[}>]|…", "x", path).rstrip("/") or "/"
+    for one in table.operations():
+        form = re.sub(r"<(path:)?\w+>", lambda m: ".+" if m[1] else "[^/]+", one.path).rstrip("/") or "/"
+        if one.method == method and re.fullmatch(form, wanted):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.name != "CHANGELOG.md"], ids=lambda path: path.name)
+def test_a_variable_that_a_page_names_is_read(page: Path) -> None:
+    known = settings.known_names() | set(settings.SECRETS.values()) | set(settings.KNOWN_OTHERS)
+    for name in set(VARIABLE.findall(page.read_text())):
+        plain = name.removesuffix("_FILE")
+        assert plain in known or plain.startswith("LLM_") or any(one.startswith(name) for one in known), name

@@ -1,0 +1,285 @@
+"""Every fenced block of the documents runs: the blocks are collected from the pages and tried on one gateway.
+
+A block of a kind that nobody knows how to try fails; what is no command and no snippet says so by a mark behind the
+kind (```text drawing), and `MARKS` says why.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import yaml
+from fakes.anthropic import FakeAnthropic
+from fakes.openai import FakeOpenAI
+from langchain_openai import ChatOpenAI
+from support.desk import PASSWORD
+from support.gateways import ROOT, LocalGateway, local_gateway
+from support.pages import Block, blocks
+from support.shared import load
+
+from gateway import settings
+from gateway.catalogue import loader
+
+MARKS = {
+    "drawing": "shows how parts lie to each other",
+    "npm": "its packages come from npm: here its addresses are tried, `make ai-sdk` and `make agents` run such clients",
+}
+BLOCKS = list(blocks())
+OURS = re.compile(r"http://(?:127\.0\.0\.1|localhost):4001")
+URL = re.compile(r"http://127\.0\.0\.1:\d+[\w/]*")
+PASSWORD_BLANK = '"password": "…"'
+# Programs of others, and what stands for each: it asks the gateway as the block says that the program would.
+ASK = 'exec curl -sS --fail-with-body -o /dev/null "$1/models" -H "Authorization: Bearer $2"'
+PROGRAMS = {
+    "make": f'exec "{shutil.which("make")}" -n -C "{ROOT}" "$@" >/dev/null',
+    "curl": f'exec "{shutil.which("curl")}" --fail-with-body --max-time 20 "$@"',
+    "claude": ASK.replace("$1", "$ANTHROPIC_BASE_URL/v1").replace("$2", "$ANTHROPIC_AUTH_TOKEN"),
+    "codex": ASK.replace("$1", "$OF_THE_TEST/v1").replace("$2", "$LLMGATEWAY_API_KEY"),
+    "aider": ASK.replace("$1", "$OPENAI_API_BASE").replace("$2", "$OPENAI_API_KEY"),
+    "qwen": ASK.replace("$1", "$OPENAI_BASE_URL").replace("$2", "$OPENAI_API_KEY"),
+    "npx": 'exec curl -sS --fail-with-body -o /dev/null "$LLMGATEWAY_API_URL/"',
+    "pre-commit": f'test -f "{ROOT}/.pre-commit-config.yaml"',
+}
+PRICED = """name = "Tried"
+protocol = "openai"
+address = "https://api.example.com/v1"
+credential = ["TRIED_KEY"]
+
+[[mappings]]
+model = "gpt-4o-mini"
+external_id = "tried"
+"""
+SECONDS = {"silent=30": "silent=1"}  # a block is tried as it is written, but for its patience
+
+
+@dataclass
+class House:
+    """The gateway that every block is tried on, and what stands in blocks for what is secret."""
+
+    gateway: LocalGateway
+    session: str
+    folder: Path
+
+    def fill(self, text: str) -> str:
+        """The block with this gateway's address, key, password and session."""
+        text = OURS.sub(self.gateway.address, text).replace("llmgtwy_…", self.gateway.key)
+        text = text.replace("llmgses_…", self.session).replace("sk-…", "sk-of-the-tests")
+        text = text.replace(PASSWORD_BLANK, f'"password": "{PASSWORD}"')
+        for written, tried in SECONDS.items():
+            text = text.replace(written, tried)
+        assert "…" not in re.sub(r"#.*", "", text), f"nobody knows what stands for …:\n{text}"
+        return text
+
+    def get(self, url: str) -> int:
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.gateway.key}"})
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("pages")
+    with ExitStack() as stack:
+        environment = {
+            "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD,
+            "LLM_OPENAI_API_KEY": "sk-upstream",
+            "LLM_OPENAI_BASE_URL": stack.enter_context(FakeOpenAI()).url,
+            "LLM_OPENAI_USE_RESPONSES_API": "false",
+            "LLM_ANTHROPIC_API_KEY": "sk-ant-upstream",
+            "LLM_ANTHROPIC_BASE_URL": stack.enter_context(FakeAnthropic()).url,
+        }
+        gateway = stack.enter_context(local_gateway(lambda **given: load(folder, **given), **environment))
+        body = json.dumps({"email": "owner@localhost", "password": PASSWORD}).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{gateway.address}/auth/sign-in/email", body, headers)
+        with urllib.request.urlopen(request) as answer:
+            session = json.loads(answer.read())["token"]
+        programs = folder / "programs"
+        programs.mkdir()
+        for name, does in PROGRAMS.items():
+            (programs / name).write_text(f"#!/bin/sh\n{does}\n")
+            (programs / name).chmod(0o755)
+        yield House(gateway, session, folder)
+
+
+def run_shell(house: House, block: Block, folder: Path) -> None:
+    """As a script that ends at its first failure; the variables that it sets are ones that the gateway knows."""
+    script = f"set -ea\n{house.fill(block.text)}\nenv -0 > '{folder}/variables'\n"
+    (folder / "manage").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gateway.manage "$@"\n')
+    (folder / "manage").chmod(0o755)
+    environment = {
+        "PATH": f"{house.folder / 'programs'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(folder),
+        "LLMGATEWAY_API_KEY": house.gateway.key,
+        "API_KEY": house.gateway.key,
+        "OF_THE_TEST": house.gateway.address,
+    }
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    variables = dict(one.split("=", 1) for one in (folder / "variables").read_text().split("\0") if "=" in one)
+    own = ("GATEWAY_", "LLM_")
+    settings.load({k: v for k, v in variables.items() if k.startswith(own)})
+
+
+def run_python(house: House, block: Block, folder: Path) -> None:
+    """As a program; a client that it only makes is asked something."""
+    if block.text.startswith("# file:"):
+        check_followed(block)
+        return
+    names: dict[str, Any] = {}
+    exec(compile(house.fill(block.text), str(block), "exec"), names)
+    asked = {
+        openai.OpenAI: lambda client: client.models.list().data,
+        ChatOpenAI: lambda model: model.invoke("Hello!").content,
+    }
+    for value in list(names.values()):
+        if type(value).__name__ == "Anthropic" and hasattr(value, "messages"):
+            told = [{"role": "user", "content": "Hello!"}]
+            assert value.messages.create(model="claude-sonnet-4-5", max_tokens=50, messages=told).content
+        for kind, ask in asked.items():
+            assert not isinstance(value, kind) or ask(value)
+
+
+def run_toml(house: House, block: Block, folder: Path) -> None:
+    """A part of the catalogue, the operator's file, or the configuration of a client."""
+    if block.text.startswith("# file:"):
+        check_followed(block)
+    elif block.page == "docs/catalogue.md":
+        check_catalogue(folder)
+    elif block.page == "docs/configuration.md":
+        check_configuration(block, folder)
+    else:
+        check_addresses(house, block, tomllib.loads(house.fill(block.text)))
+
+
+def check_followed(block: Block) -> None:
+    """The test that follows the worked examples takes this block, for it takes all of its section."""
+    page, follower = (ROOT / block.page).read_text(), (ROOT / "tests/flows/test_contributing.py").read_text()
+    title = re.findall(r"^### (.+)$", "\n".join(page.splitlines()[: block.line]), re.MULTILINE)[-1]
+    assert f'Example("{title}")' in follower, f"{block}: no test follows {title}"
+
+
+def check_catalogue(folder: Path) -> None:
+    """All TOML of the page together is a folder of the operator without a mistake."""
+    for number, block in enumerate(one for one in BLOCKS if one.page == "docs/catalogue.md" and one.kind == "toml"):
+        named = re.match(r"# (\S+\.toml)\n", block.text)
+        if re.search(r"^prices = ", block.text, re.MULTILINE) and "[[mappings]]" not in block.text:
+            for at, prices in enumerate(block.text.split("\n\n")):
+                put(folder / f"providers/tried-{number}-{at}.toml", PRICED + prices)
+        elif named:
+            put(folder / named[1], block.text)
+        elif block.text.startswith("[[models]]"):
+            put(folder / "models/example.toml", block.text)
+        else:
+            own = "example" if block.text.startswith("name = ") else "openai"
+            put(folder / f"providers/{own}.toml", block.text)
+    chosen = settings.load({"GATEWAY_CATALOGUE_PATH": str(folder)})
+    assert loader.find_problems(loader.sources_of(chosen)) == []
+    loaded = loader.load_from(loader.sources_of(chosen))
+    assert "some-model-70b" in loaded.models and "nanogpt" not in loaded.providers
+
+
+def check_configuration(block: Block, folder: Path) -> None:
+    """The operator's file as it is written, with the variables and files that it refers to."""
+    for path in re.findall(r'"file:([^"]+)"', block.text):
+        put(folder / path, "k" * 40 if "PATH" not in path else "")
+    put(folder / "gateway.toml", block.text)
+    named = {name: "a-value-of-the-tests-that-is-long-enough" for name in re.findall(r'"env:(\w+)"', block.text)}
+    named["TEAM_DATABASE_URL"] = "postgresql://gateway:word@db.example/gateway"
+    chosen = settings.load({**named, "GATEWAY_CONFIG": str(folder / "gateway.toml")})
+    assert loader.find_problems(loader.sources_of(chosen)) == []
+    loaded = loader.load_from(loader.sources_of(chosen))
+    assert loaded.find("fast") is not None and "nanogpt" not in loaded.providers
+
+
+def check_addresses(house: House, block: Block, value: Any) -> None:
+    """What a client is configured with leads to the gateway: each address in it lists models."""
+    found = URL.findall(json.dumps(value))
+    assert found, f"{block} names no address of the gateway"
+    for url in found:
+        assert house.get(f"{url}/config" if url.endswith("/ai") else f"{url}/models") == 200, url
+
+
+def run_json(house: House, block: Block, folder: Path) -> None:
+    check_addresses(house, block, json.loads(house.fill(block.text)))
+
+
+def run_yaml(house: House, block: Block, folder: Path) -> None:
+    check_addresses(house, block, yaml.safe_load(house.fill(block.text)))
+
+
+def run_script(house: House, block: Block, folder: Path) -> None:
+    assert block.mark == "npm"
+    check_addresses(house, block, house.fill(block.text))
+
+
+def run_text(house: House, block: Block, folder: Path) -> None:
+    """A directive of the sandbox in a message."""
+    wanted = re.search(r"status=(\d+)", block.text)
+    assert block.text.startswith("[[sandbox:") and wanted, block
+    client = openai.OpenAI(base_url=house.gateway.url, api_key=house.gateway.key, max_retries=0)
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.chat.completions.create(model="sandbox-echo", messages=[{"role": "user", "content": block.text}])
+    assert refused.value.status_code == int(wanted[1])
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+RUNNERS: Mapping[str, Callable[[House, Block, Path], None]] = {
+    "sh": run_shell,
+    "python": run_python,
+    "toml": run_toml,
+    "json": run_json,
+    "yaml": run_yaml,
+    "ts": run_script,
+    "text": run_text,
+    "diff": lambda house, block, folder: check_followed(block),
+}
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_of_the_documents_runs(house: House, block: Block, tmp_path: Path) -> None:
+    assert not block.mark or block.mark in MARKS, f"{block}: {block.mark} is no mark; known: {sorted(MARKS)}"
+    if block.mark == "drawing":
+        return
+    assert block.kind in RUNNERS, f"{block}: nobody knows how to try {block.kind or 'a block without a kind'}"
+    RUNNERS[block.kind](house, block, tmp_path)
+
+
+def test_every_mark_is_needed_and_every_kind_has_blocks() -> None:
+    assert {block.mark for block in BLOCKS if block.mark} == set(MARKS)
+    assert {block.kind for block in BLOCKS} == set(RUNNERS)
+
+
+@pytest.mark.parametrize("kind", ["", "mystery"])
+def test_a_block_that_nobody_can_try_fails(house: House, tmp_path: Path, kind: str) -> None:
+    with pytest.raises(AssertionError, match="nobody knows how to try"):
+        test_a_block_of_the_documents_runs(house, Block("docs/new.md", 1, kind, "", "x"), tmp_path)
+
+
+def test_a_command_that_fails_fails_its_block(house: House, tmp_path: Path) -> None:
+    for text in ("curl -s http://127.0.0.1:4001/nowhere", "make no-such-target", "export GATEWAY_LIMTS_MAX_KEYS=5"):
+        with pytest.raises((AssertionError, settings.SettingsError)):
+            run_shell(house, Block("docs/new.md", 1, "sh", "", text), tmp_path)

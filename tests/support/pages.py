@@ -1,0 +1,44 @@
+"""The fenced blocks and the code spans of the documents, as tests take them out of the pages."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+FENCE = re.compile(r"^( *)(```+|~~~+)([^\n]*)\n(.*?)^ *\2 *$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: `kind` is the first word behind the fence, `mark` the second."""
+
+    page: str
+    line: int
+    kind: str
+    mark: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks() -> Iterator[Block]:
+    """Every block of every page, in their order."""
+    for path in PAGES:
+        page = path.read_text()
+        for found in FENCE.finditer(page):
+            indent, words = found[1], [*found[3].split(), "", ""]
+            text = re.sub(f"^{indent}", "", found[4], flags=re.MULTILINE)
+            yield Block(name_of(path), page.count("\n", 0, found.start()) + 1, words[0], words[1], text)
+
+
+def spans(path: Path) -> list[str]:
+    """What stands between backticks outside of blocks, on one line each."""
+    return [" ".join(span.split()) for span in SPAN.findall(FENCE.sub("", path.read_text()))]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
