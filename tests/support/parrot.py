@@ -1,0 +1,32 @@
+"""An upstream of every operation that gives secrets away: in what it answers, and in its own words when it fails."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fakes.mint import Mint
+from fakes.server import send_json
+
+Fault = tuple[int, bytes]  # status and body
+
+
+class Parrot(Mint):
+    """A mint whose answers hold `answer`, a text of base64's letters, and whose faults are scripted as `Fault`."""
+
+    def __init__(self, answer: str) -> None:
+        super().__init__()
+        self.answer = answer.encode()
+        self.credentials: set[str] = set()
+
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        self.credentials.add(environ.get("HTTP_AUTHORIZATION", ""))
+        fault: Fault | None = self.next_answer(None)
+        if fault is not None:
+            environ["wsgi.input"].read()
+            return send_json(start, *fault)
+        told: list[Any] = []
+        body = b"".join(super().serve(environ, lambda *given: told.extend(given)))
+        for words in (b"Heard.", b"Read.", b"sound ", b"aGk=", b"word "):
+            body = body.replace(words, self.answer)
+        status, headers = told
+        start(status, [(name, text) for name, text in headers if name != "Content-Length"])
+        return iter([body])
