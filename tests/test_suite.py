@@ -4,6 +4,8 @@ import ast
 from functools import cache
 from pathlib import Path
 
+from support import warm
+
 TESTS = Path(__file__).resolve().parent
 
 
@@ -96,3 +98,22 @@ def test_each_module_has_its_test_or_a_line_that_says_which_tests_go_through_it(
 def test_the_tests_that_modules_are_tried_through_exist() -> None:
     for tests in TRIED_THROUGH.values():
         assert [name for name in tests if not (TESTS / name).exists()] == []
+
+
+def test_a_warm_program_has_its_own_environment_and_ends_as_a_cold_one(tmp_path: Path) -> None:
+    given = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "GATEWAY_SERVER_PORT": "4321"}
+    shown = warm.run(["gateway.manage", "config", "show"], given)
+    assert shown.returncode == 0 and "4321" in shown.stdout and str(tmp_path) in shown.stdout
+    unknown = warm.run(["gateway.manage", "sing"], given)
+    assert unknown.returncode == 1 and unknown.stdout == "" and unknown.stderr.startswith("error: ")
+    served = warm.run(["gateway.manage", "serve"], {**given, "DATABASE_URL": "mysql://localhost/gateway"})
+    assert served.returncode == 1 and "mysql" in served.stderr
+
+
+def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        given = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "PORT": "0"}
+        program = warm.WarmProcess(["gateway.manage", "serve"], given, log, log)
+    assert program.poll() is None
+    program.kill()
+    assert program.wait(10) == -9 and program.poll() == -9

@@ -59,6 +59,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayPro
     folder = tmp_path_factory.mktemp("boot")
     environment = write_twins(folder / "own", "http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1")
     gateway = GatewayProcess(folder / "data", 2, GATEWAY_METRICS_TOKEN="token", **environment)
+    gateway.cold = True
     yield gateway.start(), folder / "own" / "providers" / "north.toml"
     gateway.stop()
 

@@ -151,6 +151,7 @@ def test_a_second_start_is_quick_and_shows_no_key(process: Start) -> None:
     gateway = process()
     gateway.stop()
     began = len(gateway.log())
+    gateway.cold = True
     gateway.start()
     told = gateway.log()[began:]
     assert gateway.key not in told

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from gevent.pywsgi import WSGIServer
+from support import warm
+from support.warm import WarmProcess
 
 from gateway.accounts import keys
 from gateway.accounts.members import add_member
@@ -34,6 +36,7 @@ from gateway.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 30.0
+MANAGE = (sys.executable, "-m", "gateway.manage")
 
 
 class LocalGateway:
@@ -122,7 +125,12 @@ def _migrate(settings: DatabaseSettings) -> None:
 
 
 class GatewayProcess:
-    """A gateway under gunicorn with a data directory of its own. `environment` is added to a bare one."""
+    """A gateway under gunicorn with a data directory of its own. `environment` is added to a bare one.
+
+    A test of the start itself sets `cold`: then Python imports all anew in every process.
+    """
+
+    cold = False
 
     def __init__(self, data: Path, workers: int = 1, port: int = 0, **environment: str) -> None:
         self.port = port or free_port()
@@ -130,7 +138,7 @@ class GatewayProcess:
         self.url = f"{self.address}/v1"
         self.data = data
         self.root = ROOT  # of the code that it runs
-        self.command = [sys.executable, "-m", "gateway.manage"]
+        self.command = list(MANAGE)
         self.key = environment.get("GATEWAY_BOOTSTRAP_API_KEY") or "llmgtwy_" + secrets.token_urlsafe(30)
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -142,21 +150,27 @@ class GatewayProcess:
             "PORT": str(self.port),
             **environment,
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
         self._log = data.parent / f"{data.name}.log"
 
     def start(self) -> "GatewayProcess":
         """`manage serve`, ready to take requests when this returns."""
         self.data.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
-            command = [*self.command, "serve"]
-            self._process = subprocess.Popen(command, cwd=self.root, env=self.environment, stdout=log, stderr=log)
+            if self._starts_warm():
+                self._process = WarmProcess(["gateway.manage", "serve"], self.environment, log, log)
+            else:
+                command = [*self.command, "serve"]
+                self._process = subprocess.Popen(command, cwd=self.root, env=self.environment, stdout=log, stderr=log)
         until = time.monotonic() + START_S
         while not self.ready():
             if self._process.poll() is not None or time.monotonic() > until:
                 raise AssertionError(f"the gateway did not start:\n{self.log()[-4000:]}")
             time.sleep(0.05)
         return self
+
+    def _starts_warm(self) -> bool:
+        return not self.cold and self.root == ROOT and self.command == list(MANAGE)
 
     def ready(self) -> bool:
         try:
@@ -170,8 +184,11 @@ class GatewayProcess:
 
     def manage(self, *arguments: str) -> str:
         """The output of an operator command on this installation."""
-        command = [*self.command, *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
+        if self._starts_warm():
+            done = warm.run(["gateway.manage", *arguments], self.environment)
+        else:
+            command = [*self.command, *arguments]
+            done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

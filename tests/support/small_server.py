@@ -4,9 +4,10 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+from support.warm import WarmProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATIONS = ROOT / "tests" / "unit" / "server"  # of served.py
@@ -70,12 +71,9 @@ class Server:
         self.log.touch()
         self.errors = folder / "gunicorn.log"
         settings = {"PORT": str(self.port), "WEB_CONCURRENCY": "1", "SERVED_LOG": str(self.log)} | environment
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gunicorn", "--pythonpath", str(APPLICATIONS), "served:app"],
-            cwd=ROOT,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | settings,
-            stderr=self.errors.open("w"),
-        )
+        words = ["gunicorn", "--pythonpath", str(APPLICATIONS), "served:app"]
+        with self.errors.open("w") as errors:
+            self.process = WarmProcess(words, {"PATH": os.environ["PATH"]} | settings, errors, errors)
         self._wait_until_ready()
 
     def _wait_until_ready(self):

@@ -1,0 +1,106 @@
+"""Programs of the gateway with their modules imported already.
+
+`python -m gateway.manage serve` uses a second of a processor before the first line of ours runs, and each worker two
+thirds of one, all for imports. Here a process that has imported them is forked instead; arguments, environment, folder,
+signals and the real gunicorn are as ever. What is about the start itself starts cold: subprocess.Popen.
+"""
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).with_name("warm_source.py")
+
+
+class WarmProcess:
+    """As far as tests use it a subprocess.Popen of `python -m <words>`."""
+
+    def __init__(self, words: list[str], environment: dict[str, str], stdout: Any, stderr: Any) -> None:
+        self.args = words
+        self.returncode: int | None = None
+        self._line, theirs = socket.socketpair()
+        self._told = b""
+        given = {"words": words, "environment": environment, "folder": str(ROOT)}
+        with theirs:
+            _source().send(given, [stdout.fileno(), stderr.fileno(), theirs.fileno()])
+        self._line.settimeout(30)
+        self.pid = self._read()
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._line.settimeout(timeout)
+            try:
+                self.returncode = self._read()
+            except (BlockingIOError, TimeoutError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+            self._line.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _read(self) -> int:
+        while b"\n" not in self._told:
+            more = self._line.recv(100)
+            assert more, f"{self.args} was lost"
+            self._told += more
+        number, _, self._told = self._told.partition(b"\n")
+        return int(number)
+
+
+def run(words: list[str], environment: dict[str, str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """What subprocess.run of `python -m <words>` gives with its output captured as text."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        code = WarmProcess(words, environment, output, errors).wait(timeout)
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(words, code, output.read(), errors.read())
+
+
+class _Source:
+    """The process that forks, and the socket to it."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(SOURCE), str(theirs.fileno())],
+                cwd=ROOT,
+                env={"PATH": os.environ["PATH"]},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def send(self, given: dict[str, Any], descriptors: list[int]) -> None:
+        socket.send_fds(self._control, [json.dumps(given).encode()], descriptors)
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+
+@cache
+def _source() -> _Source:
+    made = _Source()
+    atexit.register(made.close)
+    return made

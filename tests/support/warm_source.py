@@ -1,0 +1,164 @@
+"""The process that warm programs are forked from: it has imported what they need and does nothing else, ever.
+
+It is run by itself, told the descriptor of a socket. A message there is what subprocess.Popen would be given, as JSON,
+and three descriptors: standard output, standard error, and a socket on which the process id is told and later how the
+program ended.
+"""
+
+import array
+import json
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+
+    from gevent import monkey
+
+    monkey.patch_all()
+
+import _socket  # noqa: E402
+import gc  # noqa: E402
+import signal  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from typing import Any, NoReturn  # noqa: E402
+
+from gevent.monkey import get_original  # noqa: E402
+from gunicorn.app import wsgiapp  # noqa: E402
+from gunicorn.glogging import Logger  # noqa: E402, F401
+from support import cheap_starts  # noqa: E402
+
+import gateway.operator.start  # noqa: E402, F401
+import gateway.server.log  # noqa: E402, F401
+import gateway.server.worker  # noqa: E402, F401
+import gateway.starting  # noqa: E402, F401
+import gateway.store.postgresql  # noqa: E402, F401
+from gateway import accepted, manage  # noqa: E402
+from gateway.catalogue import loader  # noqa: E402
+from gateway.server import launch, siblings  # noqa: E402
+
+LONGEST = 1 << 20  # bytes of a message
+DESCRIPTORS = 3
+# Without gevent's event loop, which must not begin before the fork.
+fork = get_original("os", "fork")
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    "gateway.manage": manage.run,
+    "gateway.server.launch": launch.main,
+    "gunicorn": wsgiapp.run,
+}
+# Whom a program shares memory with: its own children, and no other program.
+SHARED: tuple[Any, ...] = (accepted.refusal, siblings.ready)
+
+
+def count_shared() -> int:
+    """Pieces of memory that may be written and that a fork would not copy."""
+    return sum(line.split()[1] == "rw-s" for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def serve(control: Any) -> None:
+    """Fork a program for each message until nobody can send any more. Returns in the programs as well."""
+    while True:
+        data, ancillary, _, _ = control.recvmsg(LONGEST, _socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize))
+        reap()
+        if not data:
+            return
+        handles = array.array("i")
+        handles.frombytes(ancillary[0][2])
+        if fork() == 0:
+            control.close()
+            keep(json.loads(data), *handles)
+            return
+        for handle in handles:
+            os.close(handle)
+
+
+def reap() -> None:
+    """Take leave of keepers that ended, so that what their programs used is counted as ours."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def keep(given: dict[str, Any], output: int, errors: int, line: int) -> None:
+    """Start the program and tell how it ended, as the parent that it needs: none of the tests is its parent."""
+    program = fork()
+    if program == 0:
+        os.close(line)
+        become(given, output, errors)
+        return
+    os.close(output)
+    os.close(errors)
+    os.write(line, b"%d\n" % program)
+    _, status = os.waitpid(program, 0)
+    try:
+        os.write(line, b"%d\n" % os.waitstatus_to_exitcode(status))
+    except OSError:  # whoever started it is gone
+        pass
+    os._exit(0)
+
+
+def become(given: dict[str, Any], output: int, errors: int) -> None:
+    """The program itself, in this process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    os.closerange(3, max(output, errors, 64) + 1)
+    os.chdir(given["folder"])
+    sys.path[:2] = [given["folder"]]  # as `python -m` has it
+    for one in SHARED:
+        one.__init__()
+    words, environment = given["words"], given["environment"]
+    if "serve" in words:
+        words, environment = executed(words, environment)
+    run(words, environment)
+
+
+def executed(words: list[str], environment: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """What the program would put in its place, with all that it was: found out in a child, so that nothing stays of it
+    here either. Ends as the child does where that puts nothing there."""
+    reading, writing = os.pipe()
+    child = fork()
+    if child == 0:
+        os.close(reading)
+
+        def execve(path: str, command: list[str], then: dict[str, str]) -> NoReturn:
+            with open(writing, "w") as told:
+                json.dump([command[2:], then], told)
+            os._exit(0)
+
+        os.execve = execve  # type: ignore[assignment]
+        run(words, environment)
+    os.close(writing)
+    with open(reading) as told:
+        found = told.read()
+    _, status = os.waitpid(child, 0)
+    if not found:
+        sys.exit(os.waitstatus_to_exitcode(status))
+    return json.loads(found)
+
+
+def run(words: list[str], environment: dict[str, str]) -> NoReturn:
+    """The module words[0] with the arguments that follow; does not return."""
+    os.environ.clear()
+    os.environ.update(environment)
+    program = PROGRAMS[words[0]]
+    sys.argv = [str(sys.modules[program.__module__].__file__), *words[1:]]
+    sys.exit(program())
+
+
+if __name__ == "__main__":
+    assert count_shared() == len(SHARED), "a fork would share memory that SHARED does not name"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when nobody can ask any more
+    cheap_starts.make_cheap()
+    loader.load()
+    gc.collect()
+    gc.freeze()
+    told = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(sys.argv[1]))
+    told.setblocking(True)
+    serve(told)
