@@ -4,6 +4,7 @@ from msgspec import structs
 
 from gateway.catalogue.entries import Mapping
 from gateway.neutral.images import MADE_TOKENS
+from gateway.neutral.transcriptions import LEAST_AUDIO, SECOND_MS
 from gateway.neutral.usage import Units, Usage
 
 BYTES_PER_TOKEN = 4
@@ -15,7 +16,8 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
     if usage.characters and any(prices.base.character for prices in mapping.prices):
         return structs.replace(usage, input=0, output=0, output_audio=0)
     if usage.audio_ms and any(prices.base.input_audio_hour for prices in mapping.prices):
-        return structs.replace(usage, input=0, input_audio=0, output=0)
+        least_ms = mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
+        return structs.replace(usage, input=0, input_audio=0, output=0, audio_ms=max(usage.audio_ms, least_ms))
     if not usage.images or usage.output_image or any(prices.base.per_image for prices in mapping.prices):
         return usage
     table = mapping.image_tokens

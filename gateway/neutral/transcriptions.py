@@ -13,6 +13,7 @@ TOKENS_HEARD_A_SECOND, MOST_HEARD_A_SECOND = 10, 50
 TOKENS_SAID_A_SECOND, MOST_SAID_A_SECOND = 4, 25
 BYTES_A_TOKEN = 4
 SECOND_MS = 1000
+LEAST_AUDIO = "least_audio_s"  # of a mapping's `extra`: seconds that each call is billed at the least
 
 
 @dataclass(frozen=True, slots=True)

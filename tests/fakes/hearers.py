@@ -1,4 +1,4 @@
-"""A strict stand-in for the transcriptions of OpenAI and Mistral: forms are held to the published members.
+"""A strict stand-in for the transcriptions of OpenAI, Groq and Mistral: forms are held to the published members.
 
 The text of a sound is `HEARD`, three seconds long; gpt-4o's models count tokens, whisper seconds, Mistral both. Models
 that stream send two deltas. `silent`: answers tell no usage.
@@ -75,7 +75,10 @@ class FakeHearers(FakeServer):
             known = TranscriptionCreateParamsBase if "transcriptions" in call.path else TranslationCreateParams
             names = {name.removesuffix("[]") for name, _ in call.fields} - {"stream"}
             assert names <= known.__annotations__.keys(), f"unknown member {names}"
-            assert wanted == "json" or model == "whisper-1", "not this format"
+            groq = model.startswith("whisper-large")
+            assert groq == call.path.startswith("/groq/openai/v1/audio/"), "another service"
+            assert "translations" not in call.path or not model.endswith("turbo"), "it does not translate"
+            assert wanted == "json" or model == "whisper-1" or groq, "not this format"
         if call.get("stream") == "true":
             assert model != "whisper-1", "it does not stream"
             start("200 OK", [("Content-Type", "text/event-stream")])
@@ -84,6 +87,8 @@ class FakeHearers(FakeServer):
 
     def _whole(self, model: str, wanted: str) -> dict[str, Any]:
         answer: dict[str, Any] = {"text": HEARD} | self._usage(model)
+        if model.startswith("whisper-large"):
+            answer |= {"x_groq": {"id": "req-1"}}
         if model.startswith("voxtral"):
             return answer | {"model": model, "language": "en", "segments": []}
         if wanted == "verbose_json":
@@ -98,7 +103,7 @@ class FakeHearers(FakeServer):
         return answer
 
     def _usage(self, model: str) -> dict[str, Any]:
-        if self.silent:
+        if self.silent or model.startswith("whisper-large"):
             return {}
         if model == "whisper-1":
             return {"usage": {"type": "duration", "seconds": SECONDS}}

@@ -77,7 +77,12 @@ class FakeJudges(FakeServer):
                 row |= {"flagged": any(row["categories"].values())}
                 row["category_applied_input_types"] = dict.fromkeys(CATEGORIES, ["text"])
             ModerationCreateResponse.model_validate({"id": "modr-1", "model": body["model"], "results": rows})
-        return {"id": "modr-1", "model": body["model"], "results": rows}
+        answer = {"id": "modr-1", "model": body["model"], "results": rows}
+        if body["model"].startswith("mistral"):
+            mistral.ClassificationRequest.model_validate(body)
+            mistral.ModerationResponse.model_validate(answer)
+            return answer | self._usage(prompt_tokens=TOKENS, total_tokens=TOKENS, completion_tokens=0)
+        return answer
 
     def _ocr(self, body: dict[str, Any]) -> dict[str, Any]:
         mistral.OCRRequest.model_validate(body)

@@ -32,6 +32,7 @@ def house(share: Share, upstream: FakeJudges) -> LocalGateway:
         "JINA": "/v1",
         "VOYAGE": "/voyage/v1",
         "TYPESAFE": "/v1",
+        "DEEPINFRA": "/v1/openai",
     }
     return share.gateway(providers_at(upstream, paths))
 
@@ -65,6 +66,8 @@ def pdf(*pages: str) -> str:
         ("/ocr", "mistral/mistral-ocr-2512", {"document": {"type": PDF, PDF: pdf("a")}}, 6_000_000, 2_000_000),
         ("/systemone", "typesafe/jev-1.14.0", {"state": "calm", "questions": QUESTIONS}, 70 * 42, None),
         ("/moderations", "openai/omni-moderation-latest", {"input": "hello"}, 0, 0),
+        ("/moderations", "mistral/mistral-moderation-2603", {"input": ["hello", "you"]}, 70 * 100, None),
+        ("/rerank", "deepinfra/qwen3-reranker-8b", {"query": "q", "documents": DOCUMENTS}, 70 * 50, 10 * 50),
     ],
 )
 def test_every_maker_answers_and_is_billed_to_the_nano_dollar(

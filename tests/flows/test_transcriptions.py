@@ -21,8 +21,11 @@ COSTS = {
     "openai/gpt-4o-transcribe": 4 * 2_500 + 30 * 6_000 + 7 * 10_000,
     "openai/whisper-1": 300_000,
     "mistral/voxtral-mini-transcribe-3-0": 175_000,
+    # Billed as ten seconds at the least: $0.111 and $0.04 an hour.
+    "groq/whisper-large-v3": 308_333,
+    "groq/whisper-large-v3-turbo": 111_111,
 }
-TOKENS, WHISPER, MISTRAL = COSTS
+TOKENS, WHISPER, MISTRAL, GROQ, TURBO = COSTS
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def upstream(share: Share) -> FakeHearers:
 
 @pytest.fixture
 def house(share: Share, upstream: FakeHearers) -> LocalGateway:
-    paths = {"OPENAI": "/v1", "MISTRAL": "/v1"}
+    paths = {"OPENAI": "/v1", "MISTRAL": "/v1", "GROQ": "/groq/openai/v1"}
     return share.gateway(providers_at(upstream, paths))
 
 
@@ -83,12 +86,13 @@ def test_every_format_of_the_reference_comes_from_a_model_that_has_it(house, sdk
     assert create(model=WHISPER, file=file, response_format="text").strip() == HEARD
     assert create(model=WHISPER, file=file, response_format="srt") == f"1\n00:00:00,000 --> 00:00:03,000\n{HEARD}\n\n"
     assert create(model=WHISPER, file=file, response_format="vtt").startswith("WEBVTT\n\n00:00:00.000 --> ")
+    assert create(model=GROQ, file=file, response_format="srt").startswith("1\n00:00:00,000 --> ")
     with pytest.raises(openai.BadRequestError) as caught:
         create(model=TOKENS, file=file, response_format="srt")
     assert (caught.value.param, caught.value.code) == ("response_format", "unsupported_format")
 
 
-@pytest.mark.parametrize("model", [TOKENS, WHISPER, SANDBOX])
+@pytest.mark.parametrize("model", [TOKENS, WHISPER, GROQ, SANDBOX])
 def test_events_bring_the_text_and_the_usage(house, sdk, model):
     events = list(sdk.audio.transcriptions.create(model=model, file=("talk.wav", SOUND), stream=True))
     text = "".join(event.delta for event in events if event.type == "transcript.text.delta")
@@ -96,9 +100,16 @@ def test_events_bring_the_text_and_the_usage(house, sdk, model):
     assert events[-1].type == "transcript.text.done" and events[-1].usage is not None
 
 
-def test_a_sound_is_translated(house, sdk, upstream):
-    answer = sdk.audio.translations.create(model=WHISPER, file=("talk.wav", SOUND))
-    assert answer.text == HEARD and upstream.calls[-1].path == "/v1/audio/translations"
+@pytest.mark.parametrize(("model", "path"), [(WHISPER, "/v1"), (GROQ, "/groq/openai/v1")])
+def test_a_sound_is_translated(house, sdk, upstream, model, path):
+    answer = sdk.audio.translations.create(model=model, file=("talk.wav", SOUND))
+    assert answer.text == HEARD and upstream.calls[-1].path == f"{path}/audio/translations"
+
+
+def test_a_model_that_does_not_translate_is_told_so_before_any_call(house, sdk, upstream):
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.audio.translations.create(model=TURBO, file=("talk.wav", SOUND))
+    assert caught.value.code == "model_not_supported" and upstream.calls == []
 
 
 @pytest.mark.parametrize("format", sounds.MAKERS)

@@ -3,18 +3,24 @@
 Facts: HTTP reference, section 3.8: `queries`, `documents`, `scores`, `input_tokens`.
 """
 
+import dataclasses
 from urllib.parse import quote
 
-from gateway.neutral.rerank import RerankInput, RerankResult
-from gateway.providers.protocol import Target
+from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult
+from gateway.providers.protocol import Call, Target
 from gateway.providers.scores import Json, ScoresCodec, tokens_used
 
 NAME = "deepinfra"
+BESIDE = "/openai"
 EACH = "query_for_each"  # of a mapping's `extra`: it wants as many queries as documents
 
 
 class DeepInfraRerank(ScoresCodec):
     dialect = NAME
+
+    def write(self, request: RerankRequest, target: Target) -> Call:
+        """The call. An operator's base URL is that of the provider's other format, which lies below this one's."""
+        return super().write(request, dataclasses.replace(target, address=target.address.removesuffix(BESIDE)))
 
     def path(self, target: Target) -> str:
         return f"/inference/{quote(target.mapping.external_id, safe='/')}"

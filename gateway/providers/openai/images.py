@@ -107,6 +107,10 @@ def _body(wanted: ImagesInput, target: Target, edits: bool, warnings: list[str])
     for name, value in given.items():
         if name in (MAKES_ONLY if edits else EDITS_ONLY):
             continue
+        if name == "size" and value not in (target.mapping.image_sizes or (value,)):
+            sizes = ", ".join(target.mapping.image_sizes)
+            what = f"{target.mapping.key} makes no images of {value[:32]}; it makes {sizes}."
+            raise NotSupported(what, param="size", code="unsupported_size")
         if name in taken:
             body[name] = value
         elif name == "n":

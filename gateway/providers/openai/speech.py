@@ -46,9 +46,11 @@ class OpenAISpeech(PiecesCodec):
             "voice": voice_of(wanted, target),
             "response_format": format_of(wanted, target),
         }
-        if wanted.speed != USUAL_SPEED:
-            body["speed"] = wanted.speed
         warnings = []
+        if wanted.speed != USUAL_SPEED and target.mapping.extra.get("no_speed"):
+            warnings.append(f"speed is not supported by {target.mapping.key} and was left out.")
+        elif wanted.speed != USUAL_SPEED:
+            body["speed"] = wanted.speed
         if wanted.instructions and target.mapping.extra.get("no_instructions"):
             warnings.append(f"instructions is not supported by {target.mapping.key} and was left out.")
         elif wanted.instructions:

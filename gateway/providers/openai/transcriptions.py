@@ -8,10 +8,18 @@ mapping without any is not asked for one. `transcript_stream` in `extra`: it str
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import structs
+
 from gateway.dialects import openai as dialect
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Failed, Finished, Started, TextDelta
-from gateway.neutral.transcriptions import SECOND_MS, TranscriptionInput, TranscriptionRequest, TranscriptionResult
+from gateway.neutral.transcriptions import (
+    LEAST_AUDIO,
+    SECOND_MS,
+    TranscriptionInput,
+    TranscriptionRequest,
+    TranscriptionResult,
+)
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.multipart import FormBody, UploadPart
@@ -54,7 +62,9 @@ class OpenAITranscriptions(WrittenCodec):
         url, headers = address_of(target, self._path, self._tokens)
         headers["content-type"] = body.content_type
         headers["accept"] = EVENT_STREAM if streams else "application/json"
-        return Call("POST", url, headers, body, streams, tuple(warnings))
+        least_ms = target.mapping.extra.get(LEAST_AUDIO, 0) * SECOND_MS
+        reader = _LeastReader(self, least_ms) if least_ms else None
+        return Call("POST", url, headers, body, streams, tuple(warnings), reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
         """The text with what else is told. UpstreamFailed when it is none."""
@@ -63,14 +73,34 @@ class OpenAITranscriptions(WrittenCodec):
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """The text as it comes; of a model that does not stream all at once."""
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
-            yield from read_batches(reply, AudioEvents(_read_event))
-            return
-        try:
-            result = self.read(reply, relayed)
-        except GatewayError as error:
-            yield [Failed(error)]
-            return
-        yield [Started(result.model), TextDelta(result.text), Finished("stop", result.usage)]
+            return read_batches(reply, AudioEvents(_read_event))
+        return _all_at_once(self, reply, relayed)
+
+
+class _LeastReader:
+    """Reads answers of a service that bills a sound of no less than `least_ms`."""
+
+    def __init__(self, codec: OpenAITranscriptions, least_ms: int) -> None:
+        self._codec, self._least_ms = codec, least_ms
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> TranscriptionResult:
+        result = self._codec.read(reply, relayed)
+        if result.usage is not None:
+            result.usage = structs.replace(result.usage, audio_ms=max(result.usage.audio_ms, self._least_ms))
+        return result
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+        return _all_at_once(self, reply, relayed)
+
+
+def _all_at_once(codec: Any, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+    """A whole answer as a stream."""
+    try:
+        result = codec.read(reply, relayed)
+    except GatewayError as error:
+        yield [Failed(error)]
+        return
+    yield [Started(result.model), TextDelta(result.text), Finished("stop", result.usage)]
 
 
 def _fields(wanted: TranscriptionInput, target: Target, warnings: list[str]) -> list[tuple[str, str]]:
@@ -78,6 +108,8 @@ def _fields(wanted: TranscriptionInput, target: Target, warnings: list[str]) -> 
     offered = target.mapping.formats
     if offered:
         source = SOURCES[wanted.format]
+        if source == "json" and source not in offered:
+            source = "verbose_json"  # which says the same and more
         if source not in offered:
             raise NotSupported(
                 f"{target.mapping.key} gives no {wanted.format}; it gives {', '.join(offered)}.",
@@ -92,7 +124,7 @@ def _fields(wanted: TranscriptionInput, target: Target, warnings: list[str]) -> 
     if wanted.temperature is not None:
         fields.append(("temperature", f"{wanted.temperature:g}"))
     fields += [("include[]", one) for one in wanted.include]
-    if SOURCES[wanted.format] == "verbose_json" or not offered:
+    if not offered or SOURCES[wanted.format] == "verbose_json" or "json" not in offered:
         fields += [("timestamp_granularities[]", one) for one in wanted.granularities or _granularities(wanted)]
     if wanted.keyterms:
         warnings.append(f"keyterm is not supported by {target.mapping.key} and was left out.")

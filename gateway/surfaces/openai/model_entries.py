@@ -27,6 +27,8 @@ PRICES = (
     "input_cache_read", "input_cache_write", "input_cache_write_1h", "ocr_page", "input_audio_hour",
 )  # fmt: skip
 MODEL_PRICES = ("web_search", "internal_reasoning")
+# Prices that service.md's object has no field for: members of their own, where there is one.
+MORE_PRICES = ("character", "output_image", "web_search", "file_search", "code_session", "internal_reasoning")
 PARAMETERS = ("temperature", "max_tokens", "top_p")
 PENALTIES = ("frequency_penalty", "presence_penalty")
 FORMAT = ("response_format",)
@@ -261,6 +263,9 @@ def _pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[str, 
     """Today's base prices, exact decimal strings of USD a unit; "0" where there is none."""
     rates = _base_rates(mapping.prices, day_of(at_us))
     pricing: dict[str, Any] = {name: format_price(getattr(rates, name) or 0) for name in names}
+    for name in MORE_PRICES:
+        if (price := getattr(rates, name)) is not None:
+            pricing[name] = format_price(price)
     for name in ("per_second", "per_image"):
         pricing[name] = {key: format_price(price) for key, price in getattr(rates, name).items()}
     return pricing

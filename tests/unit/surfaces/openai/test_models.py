@@ -202,6 +202,18 @@ def test_parameters_are_those_that_the_model_takes(services, abilities, has, lac
     assert has <= found and not lacks & found
 
 
+def test_a_price_that_the_reference_has_no_field_for_has_a_member_of_its_own(services):
+    prices = read_prices({"character": "0.000015", "output_image": "0.00004", "web_search": "0.002"})
+    spoken = Mapping("safe", "able", "x", operations=("speech",), prices=prices)
+    services.routing.catalogue.swap(Catalogue((model("able", spoken),), (SAFE,), {}, "v6"))
+    for pricing in (entries(services)["able"]["pricing"], entries(services)["able"]["providers"][0]["pricing"]):
+        assert (pricing["character"], pricing["output_image"], pricing["web_search"]) == (
+            "0.000015",
+            "0.00004",
+            "0.002",
+        )
+
+
 def test_a_provider_mapping_has_every_field_and_zero_for_an_absent_price(services):
     first, second = entries(services)["both"]["providers"]
     assert set(first) == set(second) == MAPPING_FIELDS
