@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench soak fuzz public-client agents ai-sdk drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench container soak fuzz public-client agents ai-sdk drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -36,6 +36,10 @@ architecture: .venv/test.stamp
 bench: .venv/test.stamp
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.lanes
+
+# The steps of deploy/Dockerfile in an empty environment, with what they leave started as its last lines say.
+container: .venv/test.stamp
+	$(BIN)/pytest tests/soak/test_container.py -m soak
 
 soak: .venv/test.stamp
 	$(BIN)/pytest tests -m soak
@@ -90,13 +94,16 @@ browser: .venv/test.stamp
 	done; cd /; rm -rf "$$folder"
 	@touch $@
 
-# Writes both requirement files anew from pyproject.toml, hashes included.
+# Writes the requirement files anew from pyproject.toml, hashes included.
 requirements: .venv/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile pyproject.toml --extra test --extra catalogue --extra otel --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-dev.txt
 	$(BIN)/uv pip compile pyproject.toml -c requirements-dev.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements.txt
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" | \
+		$(BIN)/uv pip compile - -c requirements-dev.txt --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-build.txt
 
 catalogue: .venv/test.stamp
 	$(BIN)/python -m gateway.manage catalogue build

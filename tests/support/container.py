@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+import string
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,13 +48,16 @@ def read_stages() -> list[Stage]:
     """The stages of deploy/Dockerfile."""
     text = re.sub(r"^\s*#.*\n", "", FILE.read_text(), flags=re.M).replace("\\\n", " ")
     stages: list[Stage] = []
+    given: dict[str, str] = {}
     for line in filter(None, (line.strip() for line in text.splitlines())):
         word, rest = line.split(None, 1)
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
-            stages.append(Stage(base, name))
-        elif word != "ARG" or stages:
+            stages.append(Stage(string.Template(base).substitute(given), name))
+        elif stages:
             stages[-1].steps.append((word, " ".join(rest.split())))
+        else:
+            given |= dict([rest.split("=", 1)])
     return stages
 
 

@@ -1,13 +1,17 @@
 """The files for operators are right where the tool that reads them is there to say so."""
 
 import configparser
+import json
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from support.container import read_stages
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GRACE_S = 60  # SHUTDOWN_GRACE_PERIOD_MS
@@ -28,21 +32,47 @@ def test_the_example_keeps_streams_flowing_and_bodies_as_large_as_the_gateways()
 
 
 def test_the_container_is_slim_without_root_and_tells_its_health() -> None:
-    lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
-    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
-    assert len(bases) == 2 and all("-slim" in base for base in bases)
-    users = [line.split()[1] for line in lines if line.startswith("USER ")]
-    assert users and not users[-1].startswith(("0", "root"))
-    text = "\n".join(lines)
-    assert "HEALTHCHECK" in text and "/readyz" in text and "--require-hashes" in text
-    assert 'ENTRYPOINT ["llmgateway-manage"]' in text and 'CMD ["serve"]' in text
+    build, final = read_stages()
+    assert build.base == final.base and re.fullmatch(r"python:3\.\d+-slim-\w+", final.base)
+    assert final.last("USER").split(":")[0].isdigit() and int(final.last("USER").split(":")[0]) > 0
+    assert final.command == ["llmgateway-manage", "serve"] and final.environment["GATEWAY_ENV"] == "production"
+    assert "/readyz" in final.health_command[-1] and final.last("VOLUME") == final.environment["GATEWAY_DATA_DIR"]
+    runs = [rest for word, rest in build.steps if word == "RUN"]
+    installs = [one for run in runs for one in run.split("&&") if "pip install" in one]
+    assert len(installs) == 3 and all("--require-hashes" in one or "--no-index" in one for one in installs)
     # Every file that is copied is there, and what must not be in an image is left out.
-    copied = [
-        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
-    ]
+    copied = [name for word, rest in build.steps if word == "COPY" for name in rest.split()[:-1]]
     assert copied and [name for name in copied if not (ROOT / name).exists()] == []
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".git", ".venv", "data", "gateway.toml"} <= set(ignored) and not set(copied) & set(ignored)
+
+
+def test_what_builds_the_wheel_is_pinned_with_hashes() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    pinned = (ROOT / "requirements-build.txt").read_text()
+    for one in wanted:
+        assert re.search(rf"^{re.match('[a-z-]+', one)[0]}==", pinned, re.M)
+    assert pinned.count("==") * 2 <= pinned.count("--hash=sha256:")
+
+
+def test_hadolint_finds_nothing_in_the_container_file() -> None:
+    program = Path(sys.executable).with_name("hadolint")
+    if not program.exists():
+        pytest.skip("hadolint has no wheel for this platform")
+    command = [program, "--failure-threshold", "info", ROOT / "deploy" / "Dockerfile"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.cluster.yaml"])
+def test_compose_takes_the_composition(name: str) -> None:
+    """Every key known and of its kind, every network and volume that is named there."""
+    compose_spec = pytest.importorskip("compose_spec", reason="it has no wheel for this platform")
+    composed = yaml.safe_load((ROOT / "deploy" / name).read_text())  # merges what stands under x-gateway
+    compose_spec.PyCompose.from_json(json.dumps(composed)).validate()
+    composed["services"][next(iter(composed["services"]))]["restrat"] = "always"
+    with pytest.raises(ValueError, match="restrat"):
+        compose_spec.PyCompose.from_json(json.dumps(composed))
 
 
 def test_the_composition_runs_one_service_with_a_read_only_root() -> None:
