@@ -15,6 +15,7 @@ from fakes.openai import Answer, FakeOpenAI
 from mcp import Client, ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from support.gateways import LocalGateway, local_gateway
+from support.mcp_visitor import BOTH, PING, Visitor, text
 from support.shared import Share, usage_of
 
 from gateway import errors
@@ -27,7 +28,6 @@ from gateway.settings import Settings
 
 Json = dict[str, Any]
 MODEL = "openai/gpt-4o-mini"
-BOTH = "application/json, text/event-stream"
 TOOLS = [
     "get-account",
     "get-usage",
@@ -39,34 +39,6 @@ TOOLS = [
     "list-image-models",
 ]
 TALK = [{"role": "user", "content": "Hello"}]
-PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-
-
-class Visitor:
-    """One who speaks plain HTTP with `/mcp`."""
-
-    def __init__(self, gateway: LocalGateway) -> None:
-        self.url, self._key = f"{gateway.address}/mcp", gateway.key
-
-    def send(self, method: str = "POST", body: Any = PING, key: str | None = None, **headers: str) -> httpx.Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        token = self._key if key is None else key
-        told = {"Accept": BOTH, "Content-Type": "application/json"}
-        told |= {"Authorization": f"Bearer {token}"} if token else {}
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        with httpx.Client(trust_env=False, timeout=20) as http:
-            return http.request(method, self.url, headers=told | named, content=content if method == "POST" else b"")
-
-    def ask(self, method: str, **params: Any) -> Json:
-        answer = self.send(body={"jsonrpc": "2.0", "id": "a", "method": method, "params": params})
-        assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
-        body: Json = answer.json()
-        assert body["id"] == "a" and body["jsonrpc"] == "2.0"
-        return body
-
-    def call(self, tool: str, **arguments: Any) -> Json:
-        result: Json = self.ask("tools/call", name=tool, arguments=arguments)["result"]
-        return result
 
 
 @pytest.fixture
@@ -235,11 +207,6 @@ async def _visit(gateway: LocalGateway, calls: list[tuple[str, Json]]) -> tuple[
 def visit(gateway: LocalGateway, *calls: tuple[str, Json]) -> tuple[Any, Any, list[Any]]:
     """What the server said to the official client, which checks every answer against the schemas."""
     return asyncio.run(_visit(gateway, list(calls)))
-
-
-def text(result: Json) -> str:
-    found: str = result["content"][0]["text"]
-    return found
 
 
 def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
@@ -478,11 +445,17 @@ def test_images_are_saved_in_the_folder_alone(saving: tuple[Visitor, Path], tmp_
     assert sorted(one.name for one in tmp_path.iterdir() if one.suffix == ".png") == []
 
 
-def test_another_gateway_for_generation_is_told_and_not_billed_here(share: Share, upstream: FakeOpenAI) -> None:
-    elsewhere = share.gateway({"MCP_GATEWAY_URL": "https://other.example.com"}, name="elsewhere")
-    refused = Visitor(elsewhere).call("chat", model=MODEL, messages=TALK)
-    assert refused["isError"] and "generation_elsewhere" in text(refused) and usage_of(elsewhere) == []
-    assert not Visitor(elsewhere).call("get-usage").get("isError")
+@pytest.fixture
+def hasty(share: Share, upstream_environment: dict[str, str]) -> Visitor:
+    return Visitor(share.gateway(upstream_environment | {"GATEWAY_MCP_TOOL_TIMEOUT_S": "1"}, name="hasty"))
+
+
+def test_a_tool_that_takes_too_long_is_ended_with_its_upstream_call(hasty: Visitor, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("Too late.", silence_s=5))
+    fault = hasty.ask("tools/call", name="chat", arguments={"model": MODEL, "messages": TALK})["error"]
+    assert fault["code"] == -32001 and fault["data"] == {"code": "tool_timeout", "timeout": 1000}
+    (row,) = usage_of(hasty.gateway)
+    assert row.status != "ok"
 
 
 def test_the_rate_limit_of_the_account_holds(own_gateway: LocalGateway, upstream: FakeOpenAI) -> None:

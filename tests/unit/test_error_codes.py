@@ -30,6 +30,8 @@ VARIABLE = {
     ("accounts/authentication.py", "self.code"): None,
     ("routing/candidate_filter.py", "error.code"): None,
     ("surfaces/mcp/access.py", "error.code"): None,
+    # What another gateway refused, in its own words, which are these.
+    ("surfaces/mcp/elsewhere.py", "said.code or None"): set(),
     # It answers an error that has its code already.
     ("surfaces/blueprints.py", "operation"): None,
     ("accounts/throttle.py", "gate.code"): {throttle.ThrottleGate("", "", 0, 0).code, change_pace.CODE},

@@ -31,7 +31,9 @@ def check_origin(services: Services, inbound: Inbound) -> None:
         host = (urlsplit(f"//{inbound.header('host')}").hostname or "").lower()
         named = {(urlsplit(server.public_url).hostname or "").lower(), *server.allowed_hosts} - {""}
         if host not in LOOPBACK | named:
-            raise _foreign("The gateway listens here under its local names only; set GATEWAY_PUBLIC_URL to another.")
+            raise _foreign(
+                "The gateway listens here under its local names only; set GATEWAY_SERVER_PUBLIC_URL to another."
+            )
     own = urlsplit(inbound.base_url)
     allowed = {f"{own.scheme}://{own.netloc}", *security.trusted_origins, *security.cors_origins}
     if ANY not in allowed and origin not in {one.rstrip("/").lower() for one in allowed}:

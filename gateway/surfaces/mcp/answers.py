@@ -15,11 +15,17 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call of a tool: whose, and the request that it came with."""
+    """A call of a tool: whose, the request that it came with, and until when (monotonic) it may take."""
 
     services: Services
     inbound: Inbound
     caller: Caller
+    deadline: float
+
+
+def begin(services: Services, inbound: Inbound, caller: Caller) -> Asked:
+    """A call that begins now."""
+    return Asked(services, inbound, caller, services.clock.monotonic() + services.settings.mcp.tool_timeout_s)
 
 
 def text_of(text: str) -> Json:

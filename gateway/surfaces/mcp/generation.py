@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
-from gateway.errors import NotSupported
+from gateway.billing.context import RequestContext
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult, units_of
 from gateway.neutral.parts import Text
@@ -14,7 +13,7 @@ from gateway.neutral.request import Requirements
 from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, pictures
 from gateway.surfaces.facts import Facts
-from gateway.surfaces.mcp import saving, schemas
+from gateway.surfaces.mcp import elsewhere, saving, schemas
 from gateway.surfaces.mcp.answers import Asked, Json, blocks, text_of
 
 ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
@@ -23,7 +22,6 @@ USUAL_TYPE = "image/png"
 
 def chat(read_chat: ReadChat, asked: Asked, arguments: schemas.ChatArguments) -> Json:
     """The reply as text, then what it counted."""
-    _check_place(asked)
     body: Json = {
         "model": arguments.model,
         "messages": [{"role": one.role, "content": one.content} for one in arguments.messages],
@@ -31,32 +29,47 @@ def chat(read_chat: ReadChat, asked: Asked, arguments: schemas.ChatArguments) ->
     for name in ("temperature", "max_tokens"):
         if (value := getattr(arguments, name)) is not None:
             body[name] = value
-    services, raw = asked.services, orjson.dumps(body)
-    context = auth.context_of(services, asked.inbound, asked.caller, ChatRequest.operation)
-    _, request = caps.read(services.settings.limits, raw, read_chat, services.settings.limits, raw)
-    answer = services.engine.chat.generate(context, request)
-    parts = answer.result.choices[0].parts if answer.result.choices else ()
-    said = "".join(part.text for part in parts if isinstance(part, Text)) or "The model gave no text in response."
-    used = Facts(context, answer.outcome, "").usage
-    prompt, completion = used.input_total, used.output_total
+    address = elsewhere.address_of(asked)
+    if address:
+        said, prompt, completion = elsewhere.chat(asked, address, body)
+    else:
+        said, prompt, completion = _chat_here(read_chat, asked, orjson.dumps(body))
+    said = said or "The model gave no text in response."
     if prompt or completion:
         said += f"\n\n---\nTokens: {prompt} prompt, {completion} completion, {prompt + completion} total"
     return blocks(text_of(said))
 
 
+def _chat_here(read_chat: ReadChat, asked: Asked, raw: bytes) -> tuple[str, int, int]:
+    services = asked.services
+    context = _context_of(asked, ChatRequest.operation)
+    _, request = caps.read(services.settings.limits, raw, read_chat, services.settings.limits, raw)
+    answer = services.engine.chat.generate(context, request)
+    parts = answer.result.choices[0].parts if answer.result.choices else ()
+    used = Facts(context, answer.outcome, "").usage
+    return "".join(part.text for part in parts if isinstance(part, Text)), used.input_total, used.output_total
+
+
 def generate_image(asked: Asked, arguments: schemas.ImageArguments) -> Json:
     """The images, each a block."""
-    _check_place(asked)
     wanted = ImagesInput(arguments.prompt, arguments.n, arguments.size)
+    address = elsewhere.address_of(asked)
+    if address:
+        return blocks(*_show(elsewhere.images(asked, address, wanted, arguments.model or pictures.AUTO)))
     return blocks(*_show(_make(asked, wanted, pictures.model_of(asked.services, asked.caller, arguments.model))))
 
 
 def generate_alt_image(asked: Asked, arguments: schemas.AltImageArguments) -> Json:
     """One image of a model of its own; its file is kept where the operator named a folder for that."""
-    _check_place(asked)
     name = saving.check_name(arguments.filename)
     wanted = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")
-    result = _make(asked, wanted, alt_model_of(asked))
+    address = elsewhere.address_of(asked)
+    if address:
+        result = elsewhere.images(
+            asked, address, wanted, asked.services.settings.media.alt_image_model or pictures.AUTO
+        )
+    else:
+        result = _make(asked, wanted, alt_model_of(asked))
     shown = _show(result)
     saved = saving.save(asked, name, [one.media for one in result.images if one.media.data])
     return blocks(*([text_of(saved)] if saved else []), *shown)
@@ -67,9 +80,14 @@ def alt_model_of(asked: Asked) -> str:
     return pictures.model_of(asked.services, asked.caller, "", asked.services.settings.media.alt_image_model)
 
 
+def _context_of(asked: Asked, operation: str) -> RequestContext:
+    """The context of a request that ends with its tool."""
+    context = auth.context_of(asked.services, asked.inbound, asked.caller, operation)
+    context.deadline = min(context.deadline, asked.deadline)
+    return context
+
+
 def _make(asked: Asked, wanted: ImagesInput, model: str) -> ImagesResult:
-    services = asked.services
-    context = auth.context_of(services, asked.inbound, asked.caller, ImagesRequest.operation)
     needs = Requirements(
         max_tokens=0,
         prompt_bytes=len(wanted.prompt.encode("utf-8", "replace")),
@@ -77,7 +95,9 @@ def _make(asked: Asked, wanted: ImagesInput, model: str) -> ImagesResult:
         units=units_of(wanted),
     )
     request = ImagesRequest(model, needs, lambda: wanted)
-    result: ImagesResult = services.engine.executor.generate(context, request).result
+    result: ImagesResult = asked.services.engine.executor.generate(
+        _context_of(asked, ImagesRequest.operation), request
+    ).result
     return result
 
 
@@ -95,14 +115,3 @@ def _show(result: ImagesResult) -> list[Json]:
         )
     revised = [text_of(f"Made of the prompt: {prompt}") for prompt in result.revised if prompt]
     return [*revised, *shown]
-
-
-def _check_place(asked: Asked) -> None:
-    """NotSupported where the operator names another gateway for generation: it would be billed here instead."""
-    named = asked.services.settings.mcp.gateway_url
-    own = {urlsplit(one).netloc for one in (asked.inbound.base_url, asked.services.settings.server.public_url)}
-    if named and urlsplit(named).netloc not in own:
-        raise NotSupported(
-            "MCP_GATEWAY_URL names another gateway, and tools generate at this one only; the operator unsets it.",
-            code="generation_elsewhere",
-        )

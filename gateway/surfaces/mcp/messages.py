@@ -15,6 +15,7 @@ from gateway.surfaces.validation_errors import unreadable
 Json = dict[str, Any]
 PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
 REFUSED, NOT_LET_IN = -32000, -32001
+TIMED_OUT = -32001  # as the clients themselves call it
 MOST_BYTES = 4 << 20
 MOST_ID = 256  # characters of an id that is given back
 # Codes whose number is another than their kind's.
@@ -38,11 +39,14 @@ class MethodCall:
 
 
 class Fault(Exception):
-    """What the protocol itself answers to a call: a number and what is wrong. `status` 0: that of the revision."""
+    """What the protocol itself answers to a call: a number and what is wrong. `status` 0: that of the revision;
+    `error` is what it tells, where a request failed."""
 
-    def __init__(self, number: int, message: str, status: int = 0, data: Json | None = None) -> None:
+    def __init__(
+        self, number: int, message: str, status: int = 0, data: Json | None = None, error: GatewayError | None = None
+    ) -> None:
         super().__init__(message)
-        self.number, self.message, self.status, self.data = number, message, status, data
+        self.number, self.message, self.status, self.data, self.error = number, message, status, data, error
 
 
 def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:

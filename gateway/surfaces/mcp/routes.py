@@ -5,7 +5,7 @@ from gateway.services import Services
 from gateway.surfaces import auth, policy, replies
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.mcp import access, bridge, messages, revisions, tools
-from gateway.surfaces.mcp.answers import Asked
+from gateway.surfaces.mcp.answers import Asked, begin
 from gateway.surfaces.mcp.generation import ReadChat
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
@@ -60,7 +60,7 @@ class Endpoint:
         call = messages.read(services.settings.limits, inbound.body)
         if call is None:
             return Outbound(202, [*replies.PRIVATE, ("x-request-id", inbound.shown_id)])
-        outbound = self._reply(Asked(services, inbound, caller), call)
+        outbound = self._reply(begin(services, inbound, caller), call)
         return outbound if session is None else session.send(outbound)
 
     def _reply(self, asked: Asked, call: MethodCall) -> Outbound:
@@ -72,6 +72,7 @@ class Endpoint:
             body = messages.result_of(call, result)
         except Fault as fault:
             body, status = messages.fault_of(call, fault), revisions.status_of(fault, stateless)
+            failure = fault.error
         except RateLimited as error:
             reply = replies.error_reply(error, messages.answering(call), shown_id)
             reply.failure = error

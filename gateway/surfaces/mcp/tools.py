@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway.errors import GatewayError, RateLimited, Unavailable
+from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeout
 from gateway.surfaces.mcp import analytics, generation, models, schemas
 from gateway.surfaces.mcp.answers import Asked, Json, failed
+from gateway.surfaces.mcp.messages import TIMED_OUT, Fault
 
 READING = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 MAKING = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": True}
@@ -50,15 +51,24 @@ class Toolbox:
 
 
 def call(tool: OfferedTool, asked: Asked, given: Any) -> tuple[Json, GatewayError | None]:
-    """The result, and the error where it tells one. RateLimited is raised: clients wait by its header."""
+    """The result, and the error where it tells one. RateLimited is raised: clients wait by its header. Fault for a tool
+    that took too long."""
     try:
         return tool.run(asked, schemas.read(tool.arguments, given)), None
     except RateLimited:
         raise
     except GatewayError as error:
+        if isinstance(error, UpstreamTimeout) and asked.services.clock.monotonic() >= asked.deadline:
+            raise _too_late(asked, error) from None
         if isinstance(error, Unavailable) and tool.run.__module__ == analytics.__name__:
             error = Unavailable("Account data is temporarily unavailable; nothing is known, try again.")
         return failed(error), error
+
+
+def _too_late(asked: Asked, error: GatewayError) -> Fault:
+    limit_s = asked.services.settings.mcp.tool_timeout_s
+    data = {"code": "tool_timeout", "timeout": round(limit_s * 1000)}
+    return Fault(TIMED_OUT, f"The tool took longer than {limit_s:g} s and was ended.", data=data, error=error)
 
 
 def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:

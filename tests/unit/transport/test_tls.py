@@ -1,14 +1,10 @@
-import datetime
 import time
 
 import gevent
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from gevent.server import StreamServer
 from gevent.ssl import create_default_context
+from support.certificates import write_certificate
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
 
@@ -18,18 +14,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 @pytest.fixture
 def certificate(tmp_path):
     """A certificate for api.test that signs itself, with its key in the same file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "api.test")])
-    now = datetime.datetime.now(datetime.UTC)
-    day = datetime.timedelta(days=1)
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("api.test")]), False)
-    signed = builder.sign(key, hashes.SHA256())
-    plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
-    path = tmp_path / "api.pem"
-    path.write_bytes(signed.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    return str(path)
+    return write_certificate(tmp_path / "api.pem", "api.test")
 
 
 @pytest.fixture

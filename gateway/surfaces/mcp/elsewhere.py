@@ -1,0 +1,156 @@
+"""Generation at another gateway: where MCP_GATEWAY_URL names one, tools call it with the caller's key, and it bills.
+
+What it says comes back as it is: its answers are read as those of `/v1`, its refusals keep their status and code.
+"""
+
+from base64 import b64decode
+from binascii import Error as NotBase64
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from gateway.errors import GatewayError, NotSupported, RateLimited, UpstreamFailed
+from gateway.metering.sources import TELLING
+from gateway.neutral.images import ImagesInput, ImagesResult
+from gateway.neutral.parts import Image, Media
+from gateway.neutral.signatures import HEAD, type_of
+from gateway.surfaces import auth
+from gateway.surfaces.mcp.answers import Asked, Json
+
+CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
+MOST_BYTES = 64 << 20
+SHOWN = 4 * HEAD  # characters of base64 that surely hold the first bytes
+T = TypeVar("T")
+# What goes along beside the key: who calls, and how the request is found again.
+FORWARDED = (*TELLING, "x-request-id")
+
+
+class SentMessage(Struct):
+    content: str | None = None
+
+
+class SentChoice(Struct):
+    message: SentMessage
+
+
+class SentUsage(Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class SentCompletion(Struct):
+    """What is read of a chat completion."""
+
+    choices: list[SentChoice] = []
+    usage: SentUsage | None = None
+
+
+class SentImage(Struct):
+    b64_json: str | None = None
+    url: str | None = None
+
+
+class SentError(Struct):
+    message: str = ""
+    code: str = ""
+
+
+class SentRefusal(Struct):
+    error: SentError
+
+
+class SentImages(Struct):
+    """What is read of an answer with images."""
+
+    data: list[SentImage] = []
+
+
+def address_of(asked: Asked) -> str:
+    """The other gateway; "" where this one generates itself.
+
+    NotSupported `generation_elsewhere` where a key would go there in the clear, or there is no key to send.
+    """
+    settings = asked.services.settings
+    named = settings.mcp.gateway_url.rstrip("/")
+    own = settings.server.public_url or asked.inbound.base_url
+    if not named or urlsplit(named).netloc.lower() == urlsplit(own).netloc.lower():
+        return ""
+    if urlsplit(named).scheme != "https":
+        raise NotSupported(
+            "MCP_GATEWAY_URL names another gateway without https, where no key is sent; the operator sets one with "
+            "https, or unsets it.",
+            code="generation_elsewhere",
+        )
+    if asked.caller.by_token:
+        raise NotSupported(
+            "Tools generate at another gateway, which takes API keys, and an access token is none; connect with an API "
+            "key instead of signing in.",
+            code="generation_elsewhere",
+        )
+    return named
+
+
+def chat(asked: Asked, address: str, body: Json) -> tuple[str, int, int]:
+    """The text of a chat completion, and the tokens of prompt and completion."""
+    sent = _ask(asked, address, CHAT, body, SentCompletion)
+    used = sent.usage or SentUsage()
+    text = sent.choices[0].message.content if sent.choices else ""
+    return text or "", used.prompt_tokens, used.completion_tokens
+
+
+def images(asked: Asked, address: str, wanted: ImagesInput, model: str) -> ImagesResult:
+    """The images that the other gateway made."""
+    body: Json = {"model": model, "prompt": wanted.prompt, "n": wanted.n, "response_format": "b64_json"}
+    for name in ("size", "aspect_ratio"):
+        if value := getattr(wanted, name):
+            body[name] = value
+    sent = _ask(asked, address, IMAGES, body, SentImages)
+    return ImagesResult(tuple(Image(_media_of(one)) for one in sent.data))
+
+
+def _media_of(sent: SentImage) -> Media:
+    if not sent.b64_json:
+        return Media(url=sent.url or "")
+    try:
+        head = b64decode(sent.b64_json[:SHOWN], validate=True)
+    except (NotBase64, ValueError):
+        raise UpstreamFailed("The gateway that generates answered with an image that is no base64.") from None
+    return Media(type_of(head), data=sent.b64_json)
+
+
+def _ask(asked: Asked, address: str, path: str, body: Json, kind: type[T]) -> T:
+    """The answer of the other gateway to a request. GatewayError: what it refused, or that it cannot be reached."""
+    headers = {name: value for name in FORWARDED if (value := asked.inbound.header(name))}
+    headers |= {
+        "authorization": f"Bearer {auth.token_of(asked.inbound)}",
+        "content-type": "application/json",
+        "accept": "application/json",
+    }
+    answer = asked.services.routing.transport.request(
+        "POST",
+        f"{address.removesuffix('/v1')}{path}",
+        headers,
+        msgspec.json.encode(body),
+        timeout_s=max(0.001, asked.deadline - asked.services.clock.monotonic()),
+        max_bytes=MOST_BYTES,
+        trusted=True,  # the operator named it
+    )
+    if answer.status != 200:
+        raise _refusal(answer.status, answer.body, answer.headers.get("retry-after", ""))
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        raise UpstreamFailed("The gateway that generates answered with something else than was asked for.") from None
+
+
+def _refusal(status: int, raw: bytes, retry_after: str) -> GatewayError:
+    try:
+        said = msgspec.json.decode(raw, type=SentRefusal).error
+    except (msgspec.DecodeError, RecursionError):
+        said = SentError()
+    text = said.message or f"The gateway that generates answered with status {status}."
+    if status == 429:
+        return RateLimited(text, retry_after=float(retry_after) if retry_after.isdigit() else 1.0)
+    return UpstreamFailed(text, status=status if 400 <= status < 600 else None, code=said.code or None)

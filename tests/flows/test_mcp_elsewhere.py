@@ -1,0 +1,145 @@
+"""Tools that generate at another gateway, which MCP_GATEWAY_URL names: over https, with the caller's own key."""
+
+import dataclasses
+import socket
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from gevent.pywsgi import WSGIServer
+from support.certificates import write_certificate
+from support.gateways import LocalGateway
+from support.mcp_visitor import Visitor, text
+from support.shared import Share, usage_of
+
+MODEL = "openai/gpt-4o-mini"
+CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+SOURCES = {"x_source": "my-agent", "User_Agent": "agent/1", "X_Title": "Agent", "HTTP_Referer": "https://agent.example"}
+
+
+class TlsDoor:
+    """The same gateway under another address, with TLS: so another gateway, with the same keys."""
+
+    def __init__(self, certificate: str) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.gateway: LocalGateway | None = None
+        self._server = WSGIServer(("127.0.0.1", 0), self._answer, log=None, keyfile=certificate, certfile=certificate)
+        self._server.start()
+        self.url = f"https://127.0.0.1:{self._server.server_port}"
+
+    def _answer(self, environ: dict[str, Any], start: Any) -> Any:
+        self.calls.append(environ)
+        assert self.gateway is not None
+        return self.gateway.app(environ, start)
+
+    def close(self) -> None:
+        self._server.stop(timeout=1)
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsDoor]:
+    certificate = write_certificate(tmp_path_factory.mktemp("tls") / "gateway.pem", "127.0.0.1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", certificate)  # where the system keeps whom it trusts
+        opened = TlsDoor(certificate)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visitor(share: Share, door: TlsDoor, upstream_environment: dict[str, str], tmp_path: Path) -> Visitor:
+    environment = upstream_environment | {"MCP_GATEWAY_URL": door.url, "GATEWAY_MEDIA_ALT_IMAGE_MODEL": "sandbox-image"}
+    door.gateway = gateway = share.gateway(environment)
+    door.calls.clear()
+    return Visitor(gateway)
+
+
+def test_a_chat_is_asked_there_with_the_callers_key(visitor: Visitor, door: TlsDoor, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("Good day.", prompt=7, completion=3))
+    answer = visitor.send(body=_call("chat", temperature=1, max_tokens=40, **CHAT), **SOURCES).json()["result"]
+    assert text(answer) == "Good day.\n\n---\nTokens: 7 prompt, 3 completion, 10 total"
+    (call,) = door.calls
+    assert (call["REQUEST_METHOD"], call["PATH_INFO"]) == ("POST", "/v1/chat/completions")
+    assert call["HTTP_AUTHORIZATION"] == f"Bearer {visitor.gateway.key}"
+    for name, value in SOURCES.items():
+        assert call.get(f"HTTP_{name.upper()}", call.get(name.upper())) == value
+    (row,) = usage_of(visitor.gateway)  # that one bills, and nobody twice
+    assert row.source == "my-agent"
+
+
+def _call(tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
+def test_images_are_made_there(visitor: Visitor, door: TlsDoor) -> None:
+    made = visitor.call("generate-image", prompt="A boat", n=2, model="sandbox/sandbox-image")
+    assert [block["mimeType"] for block in made["content"]] == ["image/png"] * 2
+    assert b64decode(made["content"][0]["data"]).startswith(b"\x89PNG")
+    alt = visitor.call("generate-alt-image", prompt="A boat", aspect_ratio="4:3")
+    assert [block["type"] for block in alt["content"]] == ["image"]
+    assert [call["PATH_INFO"] for call in door.calls] == ["/v1/images/generations"] * 2
+    assert len(usage_of(visitor.gateway)) == 2
+
+
+def test_its_refusals_are_told_with_their_codes(visitor: Visitor) -> None:
+    refused = visitor.call("chat", **{**CHAT, "model": "no-such-model"})
+    assert refused["isError"] and text(refused).startswith("400 model_not_found: ")
+
+
+def test_what_is_no_answer_of_a_gateway_is_a_tool_error(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(environ: dict[str, Any], start: Any) -> list[bytes]:
+        start("200 OK", [("Content-Type", "text/html"), ("Content-Length", "6")])
+        return [b"<html>"]
+
+    monkeypatch.setattr(visitor.gateway, "app", other)  # behind that door alone
+    refused = visitor.call("chat", **CHAT)
+    assert refused["isError"] and text(refused).startswith("502 ")
+
+
+def test_reports_and_lists_stay_here(visitor: Visitor, door: TlsDoor) -> None:
+    for tool in ("get-account", "get-usage", "list-models", "list-image-models"):
+        assert not visitor.call(tool).get("isError")
+    assert door.calls == []
+
+
+def test_a_key_never_goes_there_in_the_clear(share: Share) -> None:
+    elsewhere = Visitor(share.gateway({"MCP_GATEWAY_URL": "http://other.example.com"}, name="clear"))
+    for tool, arguments in (
+        ("chat", CHAT),
+        ("generate-image", {"prompt": "A"}),
+        ("generate-alt-image", {"prompt": "A"}),
+    ):
+        refused = elsewhere.call(tool, **arguments)
+        assert refused["isError"] and text(refused).startswith("400 generation_elsewhere: ")
+    assert usage_of(elsewhere.gateway) == [] and not elsewhere.call("get-usage").get("isError")
+
+
+def test_an_access_token_has_no_key_to_send(visitor: Visitor, door: TlsDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    authentication = visitor.gateway.services.accounts.authentication
+    signed_in = dataclasses.replace(
+        authentication.caller(visitor.gateway.key), grant_id="grant_1", scopes=("mcp:tools",)
+    )
+    monkeypatch.setattr(authentication, "caller", lambda token: signed_in)
+    refused = visitor.call("chat", **CHAT)
+    assert refused["isError"] and "generation_elsewhere" in text(refused) and "API key" in text(refused)
+    assert door.calls == [] and not visitor.call("get-account").get("isError")
+
+
+def test_a_gateway_that_is_named_by_its_own_address_generates_itself(share: Share, upstream: FakeOpenAI) -> None:
+    own = {"MCP_GATEWAY_URL": "https://llm.example.com", "GATEWAY_SERVER_PUBLIC_URL": "https://llm.example.com"}
+    here = Visitor(share.gateway(own, name="own"))
+    made = here.call("chat", **{**CHAT, "model": "sandbox/sandbox-echo"})
+    assert not made.get("isError") and len(usage_of(here.gateway)) == 1
+
+
+def test_nobody_there_is_a_tool_error(share: Share) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        away = Visitor(share.gateway({"MCP_GATEWAY_URL": url}, name="away"))
+        refused = away.call("chat", **CHAT)
+    assert refused["isError"] and text(refused).startswith("502 ")
