@@ -21,7 +21,7 @@ from typing import Any
 from gateway import settings
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
-from gateway.metering.activity import Owners, measure
+from gateway.metering.activity import Owners, measure, measure_plain
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.rollups.reading import at_once
@@ -105,7 +105,7 @@ def activity(database: Database, now_us: int) -> object:
         database,
         lambda: (
             measure(database, owners, window.span, "total"),
-            measure(database, owners, window.span, "model", SHORT),
+            measure_plain(database, owners, window.span, "model", SHORT),
         ),
     )
     return write_rows(totals, rows, window, "model", lambda value: {"id": value[0], "provider": value[1]})

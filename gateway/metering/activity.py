@@ -4,14 +4,14 @@ A request counts once, by its last attempt; costs and tokens of every attempt co
 attempt failed; a request that was refused before any attempt left no row and is not counted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
 from gateway.metering.rollups.reading import Dimension as Column
-from gateway.metering.rollups.reading import RollupQuestion, Row, ask
+from gateway.metering.rollups.reading import RollupQuestion, Row, Shifts, ask, ask_plain
 from gateway.metering.rollups.table import HOURS, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
@@ -45,11 +45,13 @@ class Owners:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The hours [first, end) since the epoch, by hour, by day in UTC, or in one."""
+    """The hours [first, end) since the epoch, by hour, by day, or in one. Days are those of UTC, or with `shifts` those
+    of a zone; see RollupQuestion."""
 
     first: int
     end: int
     step: Literal["hour", "day", "all"]
+    shifts: Shifts = ()
 
     @property
     def start_us(self) -> int:
@@ -64,15 +66,22 @@ def measure(
     database: Database, owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...] = FIGURES
 ) -> list[Row]:
     """Rows by step and value of `dimension`, only those with anything in them. Inside `reading.at_once`."""
+    return [row for question in _questions(owners, span, dimension, figures) for row in ask(database, question)]
+
+
+def measure_plain(
+    database: Database, owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...]
+) -> list[tuple[Any, ...]]:
+    """The same for tens of thousands of them; see `reading.ask_plain`."""
+    return [row for question in _questions(owners, span, dimension, figures) for row in ask_plain(database, question)]
+
+
+def _questions(owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...]) -> Iterator[RollupQuestion]:
     of_projects, of_keys, columns = SERIES[dimension]
-    questions = [(of_projects, owners.project_ids), (of_keys, owners.key_ids)]
-    found: list[Row] = []
-    for series, idents in questions:
+    for series, idents in ((of_projects, owners.project_ids), (of_keys, owners.key_ids)):
         if idents:
             raw = [raw_id(ident) for ident in idents]
-            question = RollupQuestion(series, raw, span.first, span.end, span.step, columns, figures)
-            found += ask(database, question)
-    return found
+            yield RollupQuestion(series, raw, span.first, span.end, span.step, columns, figures, span.shifts)
 
 
 def last_hours(database: Database, owners: Owners, rows: Iterable[Row]) -> dict[tuple[Any, ...], int]:

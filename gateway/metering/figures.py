@@ -13,6 +13,13 @@ UNITS = {
     "input_tokens": ("input_audio", "input_audio_cached", "input_image"),
     "output_tokens": ("output_audio", "output_image"),
     "cached_tokens": ("input_audio_cached",),
+    "searches": ("searches", "file_searches"),
+    "pages": ("pages",),
+    "images": ("images",),
+    "characters": ("characters",),
+    "audio_ms": ("audio_ms",),
+    "video_ms": ("video_ms",),
+    "code_sessions": ("code_sessions",),
 }
 PARTS = {
     "request_nusd": ("request",),
@@ -21,13 +28,17 @@ PARTS = {
     "audio_input_nusd": ("audio_input", "audio_cached_input", "audio_seconds"),
     "audio_output_nusd": ("audio_output",),
     "video_output_nusd": ("video_output",),
+    "search_nusd": ("web_search", "file_search"),
+    "page_nusd": ("ocr",),
+    "character_nusd": ("characters",),
+    "code_nusd": ("code",),
 }
 
 
 @dataclass(init=False)
 class ActivityFigures:
-    """Sums; `_nusd` are nano-dollars. `byok_` is the part of what the caller's own provider keys
-    served. The fee for storage and what discounts saved are no part of the cost.
+    """Sums; `_nusd` are nano-dollars, `_ms` milliseconds of sound heard and video made. `byok_` is the part of what the
+    caller's own provider keys served. The fee for storage and what discounts saved are no part of the cost.
 
     A report makes thousands of them, most of which have few figures: one has those that were set, the others are 0.
     """
@@ -50,13 +61,24 @@ class ActivityFigures:
     output_nusd: int = 0
     cached_nusd: int = 0
     cache_write_nusd: int = 0
+    discount_nusd: int = 0
     request_nusd: int = 0
     image_input_nusd: int = 0
     image_output_nusd: int = 0
     audio_input_nusd: int = 0
     audio_output_nusd: int = 0
     video_output_nusd: int = 0
-    discount_nusd: int = 0
+    searches: int = 0
+    pages: int = 0
+    images: int = 0
+    characters: int = 0
+    audio_ms: int = 0
+    video_ms: int = 0
+    code_sessions: int = 0
+    search_nusd: int = 0
+    page_nusd: int = 0
+    character_nusd: int = 0
+    code_nusd: int = 0
 
     def add(self, other: "ActivityFigures") -> None:
         for name, value in vars(other).items():
@@ -89,6 +111,10 @@ SUMMED = {
     "cache_write_nusd": "u.cache_write_nusd",
     "discount_nusd": "COALESCE(u.discount_nusd, 0)",
 }
+# Figures that columns of a row tell of, and those of which `extra` tells (something more).
+COLUMNAR: tuple[str, ...] = tuple(name for name in FIGURES if name in COUNTED or name in SUMMED)
+KEPT: tuple[str, ...] = tuple(name for name in FIGURES if name in UNITS or name in PARTS)
+RARE: tuple[str, ...] = tuple(name for name in FIGURES if name not in COLUMNAR)
 INSIDE = {
     "sqlite": "json_extract(u.extra, '$.{0}.{1}')",
     "postgresql": "CAST(CAST(u.extra AS json) #>> '{{{0},{1}}}' AS BIGINT)",
@@ -119,12 +145,24 @@ def sums_sql(database: Database, names: Iterable[str] = FIGURES) -> str:
     return ", ".join(f"SUM({_summed(name, inside)})" for name in names)
 
 
+def column_sums_sql(names: Iterable[str] = COLUMNAR) -> str:
+    """The same of what columns tell."""
+    return ", ".join(f"SUM({COUNTED.get(name) or SUMMED[name]})" for name in names)
+
+
+def kept_sums_sql(database: Database) -> str:
+    """What `extra` adds to the figures KEPT, over rows that have one."""
+    inside = INSIDE[database.kind]
+    return ", ".join(f"SUM({_kept(name, inside)})" for name in KEPT)
+
+
 def _summed(name: str, inside: str) -> str:
     if name in COUNTED:
         return COUNTED[name]
-    column = SUMMED.get(name, "0")
-    kept = [("units", unit) for unit in UNITS.get(name, ())] + [("nusd", part) for part in PARTS.get(name, ())]
-    if not kept:
-        return column
-    rare = " + ".join(f"COALESCE({inside.format(*place)}, 0)" for place in kept)
-    return f"{column} + CASE WHEN u.extra IS NULL THEN 0 ELSE {rare} END"
+    column, kept = SUMMED.get(name, "0"), _kept(name, inside)
+    return f"{column} + CASE WHEN u.extra IS NULL THEN 0 ELSE {kept} END" if kept else column
+
+
+def _kept(name: str, inside: str) -> str:
+    places = [("units", unit) for unit in UNITS.get(name, ())] + [("nusd", part) for part in PARTS.get(name, ())]
+    return " + ".join(f"COALESCE({inside.format(*place)}, 0)" for place in places)

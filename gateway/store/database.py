@@ -105,6 +105,12 @@ class Database:
         """Run a statement with `?` placeholders inside a read or write; the driver's cursor."""
         return self.peewee.execute_sql(self.translate(sql), tuple(params))
 
+    def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
+        """All rows of a statement; an error on the way to a later row is peewee's too."""
+        cursor = self.execute(sql, params)
+        with DRIVER_ERRORS:
+            return list(cursor.fetchall())
+
     def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         """Run a statement with `?` placeholders for each of `rows`, inside a write; how many rows changed."""
         with DRIVER_ERRORS:

@@ -9,7 +9,7 @@ from gateway import ids
 from gateway.clock import HOUR_US
 from gateway.metering.figures import CLIENT_CODES, FIGURES, PARTS, UNITS
 from gateway.metering.models import BYOK, CACHED, SETTLEMENT
-from gateway.metering.rollups.table import REMOVED, VALUES, Series
+from gateway.metering.rollups.table import BLOCK_HOURS, HOURS, VALUES, Series
 from gateway.metering.usage_table import COLUMNS, UsageRecord
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
@@ -99,8 +99,9 @@ def stored_sums(database: Database) -> dict[tuple[Any, ...], list[int]]:
 def stored_days(database: Database) -> dict[tuple[Any, ...], list[int]]:
     """Sums of days that are made: series and hour are as those of hours, the first of the day."""
     sql = (
-        f"SELECT series - 8, owner, hour, name, provider, {', '.join(VALUES)} FROM rollup WHERE series >= 8 "
-        "AND hour / 24 < (SELECT days_through FROM rollup_state) AND hour / 24 NOT IN (SELECT day FROM rollup_day)"
+        f"SELECT series - 8, owner, hour, name, provider, {', '.join(VALUES)} FROM rollup "
+        "WHERE series BETWEEN 8 AND 15 AND hour / 24 < (SELECT days_through FROM rollup_state) "
+        "AND hour / 24 NOT IN (SELECT day FROM rollup_day)"
     )
     rows = database.report(lambda: database.execute(sql).fetchall())
     return {
@@ -109,17 +110,41 @@ def stored_days(database: Database) -> dict[tuple[Any, ...], list[int]]:
     }
 
 
+def stored_blocks(database: Database) -> dict[tuple[Any, ...], list[int]]:
+    """The same of blocks of days."""
+    sql = (
+        f"SELECT series - 16, owner, hour, name, provider, {', '.join(VALUES)} FROM rollup WHERE series >= 16 "
+        f"AND hour / {BLOCK_HOURS} IN (SELECT block FROM rollup_block WHERE made = 1)"
+    )
+    rows = database.report(lambda: database.execute(sql).fetchall())
+    return {
+        (series, bytes(owner), hour, name, provider): [int(value or 0) for value in values]
+        for series, owner, hour, name, provider, *values in rows
+    }
+
+
+def made_blocks(database: Database) -> set[int]:
+    """Which of them are made."""
+    sql = "SELECT block FROM rollup_block WHERE made = 1"
+    return {block for (block,) in database.read(lambda: database.execute(sql).fetchall())}
+
+
 def count_removed(database: Database) -> int:
     """How many rows were removed, as the rollups have it."""
-    sql = f"SELECT SUM(rows) FROM rollup WHERE series = {Series.PROJECT} AND part = {REMOVED}"
+    sql = f"SELECT SUM(rows) FROM rollup JOIN rollup_hour USING (hour) WHERE series = {Series.PROJECT} AND part <> held"
     return int(database.read(lambda: database.execute(sql).fetchone()[0] or 0))
 
 
 def by_day(sums: dict[tuple[Any, ...], list[int]], days: Iterable[int]) -> dict[tuple[Any, ...], list[int]]:
     """Sums of hours as those of days."""
-    wanted, found = set(days), {}
+    return by_steps(sums, days, HOURS)
+
+
+def by_steps(sums: dict[tuple[Any, ...], list[int]], steps: Iterable[int], width: int) -> dict[tuple[Any, ...], Any]:
+    """Sums of hours as those of so many of them."""
+    wanted, found = set(steps), {}
     for (series, owner, hour, *names), values in sums.items():
-        if hour // 24 in wanted:
-            key = (series, owner, hour // 24 * 24, *names)
+        if hour // width in wanted:
+            key = (series, owner, hour // width * width, *names)
             found[key] = [a + b for a, b in zip(found.get(key, [0] * len(VALUES)), values, strict=True)]
     return found

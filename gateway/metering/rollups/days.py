@@ -1,59 +1,146 @@
-"""Sums of days in UTC, made of those of their hours once they are over; what comes later makes a day anew."""
+"""Sums of days in UTC, made of those of their hours once they are over, and of blocks of days, made of those of days;
+what comes later makes both anew.
 
+Blocks are for reports of a year, which would read 366 rows of each model else: 32 days each, counted from the epoch,
+since no report begins with a month anyway.
+"""
+
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
+from typing import NamedTuple
 
 from gateway.metering.figures import FIGURES
-from gateway.metering.rollups.table import DAILY, HELD, HOURS, State, advance_state, run_sums
+from gateway.metering.rollups.table import (
+    BLOCK_DAYS,
+    BLOCK_HOURS,
+    BLOCKS,
+    DAILY,
+    HOURS,
+    State,
+    advance_state,
+    read_state,
+    run_sums,
+)
 from gateway.store.database import Database
 from gateway.threads import pause
 
 # A day is summed up so many hours after its end.
 AFTER_HOURS = 1
-STEP_ROWS = 2_000  # of the hours, in one transaction
+STEP_ROWS = 1_000  # that are read, in one transaction
 REST_S = 0.01
 
 MERGED = ", ".join(f"NULLIF(sum({name}), 0)" for name in ("rows", *FIGURES))
-DAY = f"""
+COARSE = f"""
 INSERT INTO rollup (series, owner, hour, part, name, provider, updated_at, rows, {", ".join(FIGURES)})
-SELECT series + {DAILY}, owner, ?, {HELD}, name, provider, MAX(updated_at), {MERGED} FROM rollup
+SELECT series + {{more}}, owner, ?, 0, name, provider, MAX(updated_at), {MERGED} FROM rollup
 WHERE series = ? AND owner IN ({{marks}}) AND hour >= ? AND hour < ? GROUP BY series, owner, name, provider
 """
 
 
+class Step(NamedTuple):
+    """How sums of some hours are made: `coarse` is added to a series' number for them, `fine` for what they are made
+    of."""
+
+    coarse: int
+    fine: int
+    hours: int
+
+
+DAY, BLOCK = Step(DAILY, 0, HOURS), Step(BLOCKS, DAILY, BLOCK_HOURS)
+
+
 def sum_up(database: Database, state: State, now_hour: int, go_on: Callable[[], bool]) -> None:
-    """Make the days that are over and not made, or were touched since."""
+    """Make the days and blocks that are over and not made, or were touched since."""
     end = (now_hour - AFTER_HOURS) // HOURS
     for day in database.report(partial(_list_days, database, state, end)):
         if not go_on():
             return
-        _make(database, day)
+        _make_day(database, day)
     if state.days_through < end:
         database.write(lambda: advance_state(database, state, days_through=end))
+    for block in database.report(partial(_list_blocks, database)):
+        if not go_on():
+            return
+        _make_block(database, block)
+
+
+def list_blocks(database: Database, first: int, end: int) -> list[int]:
+    """The blocks in [first, end) that are summed up, in order. Inside a read."""
+    sql = "SELECT block FROM rollup_block WHERE made = 1 AND block >= ? AND block < ? ORDER BY block"
+    return [int(block) for (block,) in database.fetch(sql, (first, end))]
 
 
 def _list_days(database: Database, state: State, end: int) -> list[int]:
     touched = "SELECT day FROM rollup_day WHERE day < ?"
     new = f"SELECT DISTINCT hour / {HOURS} FROM rollup_hour WHERE hour >= ? AND hour < ?"
-    found = database.execute(touched, (end,)).fetchall()
-    found += database.execute(new, (state.days_through * HOURS, end * HOURS)).fetchall()
+    found = database.fetch(touched, (end,))
+    found += database.fetch(new, (state.days_through * HOURS, end * HOURS))
     return sorted({int(day) for (day,) in found})
 
 
-def _make(database: Database, day: int) -> None:
+def _list_blocks(database: Database) -> list[int]:
+    """Blocks with usage of which all days are made, and which are not made themselves."""
+    state = read_state(database)
+    if state is None:
+        return []
+    sql = f"SELECT DISTINCT hour / {BLOCK_HOURS} FROM rollup_hour WHERE hour < ?"
+    end = state.days_through // BLOCK_DAYS
+    found = {int(block) for (block,) in database.fetch(sql, (end * BLOCK_HOURS,))}
+    return sorted(found - set(list_blocks(database, 0, end)) - _list_open(database))
+
+
+def _list_open(database: Database) -> set[int]:
+    """Blocks of days that are to be made anew."""
+    return {int(day) // BLOCK_DAYS for (day,) in database.fetch("SELECT day FROM rollup_day")}
+
+
+def _make_day(database: Database, day: int) -> None:
     """Sum up a day in small transactions; it counts as made only if nobody touched it meanwhile."""
-    stamp = database.write(partial(_begin, database, day))
-    first = day * HOURS
+    stamp = database.write(partial(_begin_day, database, day))
+    _make(database, DAY, day * HOURS)
+    database.write(lambda: database.execute("DELETE FROM rollup_day WHERE day = ? AND stamp = ?", (day, stamp)))
+
+
+def _make_block(database: Database, block: int) -> None:
+    """The same of a block: whoever touches one of its days forgets that it is being made."""
+    stamp = random.getrandbits(62)
+    if not database.write(partial(_begin_block, database, block, stamp)):
+        return
+    _make(database, BLOCK, block * BLOCK_HOURS)
+    sql = "UPDATE rollup_block SET made = 1 WHERE block = ? AND stamp = ?"
+    database.write(lambda: database.execute(sql, (block, stamp)))
+
+
+def _begin_day(database: Database, day: int) -> int:
+    """Mark the day as not made; the mark that it has now."""
+    sql = "INSERT INTO rollup_day (day, stamp) VALUES (?, 0) ON CONFLICT (day) DO NOTHING"
+    database.execute(sql, (day,))
+    return int(database.execute("SELECT stamp FROM rollup_day WHERE day = ?", (day,)).fetchone()[0])
+
+
+def _begin_block(database: Database, block: int, stamp: int) -> bool:
+    sql = (
+        "INSERT INTO rollup_block (block, stamp, made) VALUES (?, ?, 0) "
+        "ON CONFLICT (block) DO UPDATE SET stamp = excluded.stamp, made = 0"
+    )
+    database.execute(sql, (block, stamp))
+    return block not in _list_open(database)
+
+
+def _make(database: Database, step: Step, first: int) -> None:
+    """The coarse sums of the hours from `first` on, in place of what they were."""
     sql = (
         f"SELECT series & {DAILY - 1}, owner, COUNT(*) FROM rollup WHERE hour >= ? AND hour < ? "
+        "AND (series >= ? AND series < ? OR series >= ? AND series < ?) "
         f"GROUP BY series & {DAILY - 1}, owner ORDER BY 1, 2"
     )
-    found = database.report(lambda: database.execute(sql, (first, first + HOURS)).fetchall())
-    for step in _steps([(int(series), bytes(owner), count) for series, owner, count in found]):
-        database.write(partial(_write, database, day, step))
+    series = (step.fine, step.fine + DAILY, step.coarse, step.coarse + DAILY)
+    found = database.report(lambda: database.fetch(sql, (first, first + step.hours, *series)))
+    for owned in _steps([(int(number), bytes(owner), count) for number, owner, count in found]):
+        database.write(partial(_write, database, step, first, owned))
         pause(REST_S)
-    database.write(lambda: database.execute("DELETE FROM rollup_day WHERE day = ? AND stamp = ?", (day, stamp)))
 
 
 def _steps(found: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, bytes]]]:
@@ -70,18 +157,11 @@ def _steps(found: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, byte
         yield step
 
 
-def _begin(database: Database, day: int) -> int:
-    """Mark the day as not made; the mark that it has now."""
-    sql = "INSERT INTO rollup_day (day, stamp) VALUES (?, 0) ON CONFLICT (day) DO NOTHING"
-    database.execute(sql, (day,))
-    return int(database.execute("SELECT stamp FROM rollup_day WHERE day = ?", (day,)).fetchone()[0])
-
-
-def _write(database: Database, day: int, step: list[tuple[int, bytes]]) -> None:
-    first = day * HOURS
-    for series, group in groupby(step, key=lambda one: one[0]):
+def _write(database: Database, step: Step, first: int, owned: list[tuple[int, bytes]]) -> None:
+    for series, group in groupby(owned, key=lambda one: one[0]):
         owners = [owner for _, owner in group]
         marks = ", ".join("?" * len(owners))
         delete = f"DELETE FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour = ?"
-        database.execute(delete, (series + DAILY, *owners, first))
-        run_sums(database, DAY.format(marks=marks), (first, series, *owners, first, first + HOURS))
+        database.execute(delete, (series + step.coarse, *owners, first))
+        params = (first, series + step.fine, *owners, first, first + step.hours)
+        run_sums(database, COARSE.format(more=step.coarse - step.fine, marks=marks), params)

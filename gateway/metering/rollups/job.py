@@ -12,7 +12,6 @@ from gateway.metering.rollups.fold import Names, admit_names, fold, ranges_of
 from gateway.metering.rollups.rows import Group, sum_outrun, sum_rows
 from gateway.metering.rollups.table import (
     DAILY,
-    HELD,
     Series,
     State,
     add_sums,
@@ -20,6 +19,7 @@ from gateway.metering.rollups.table import (
     hour_of,
     insert_state,
     insert_sums,
+    read_held,
     read_state,
     touch_days,
     widen_hours,
@@ -167,7 +167,7 @@ class Rollups:
         def write() -> State:
             moved = advance_state(self._database, state, **after)
             if groups:
-                add_sums(self._database, sums, HELD, now_us)
+                add_sums(self._database, sums, read_held(self._database, ranges), now_us)
                 widen_hours(self._database, ranges)
                 touch_days(self._database, ranges, moved.version)
             return moved
@@ -181,15 +181,17 @@ class Rollups:
         params = (start_us, start_us + HOUR_US, bytes.fromhex(low), bytes.fromhex(high), state.watermark)
         purged = bytes.fromhex(state.purged)
         groups, _ = self._database.report(partial(sum_rows, self._database, condition, params, state.watermark, purged))
-        known = self._database.report(partial(self._known_names, places_of(groups), f"AND part <> {HELD}"))
+        held = self._database.read(lambda: read_held(self._database, [hour]))
+        part = held.get(hour, 0)
+        known = self._database.report(partial(self._known_names, places_of(groups), f"AND part <> {part}"))
         sums = compute(fold, groups, admit_names(groups, known))
         now_us = self._database.now_us()
 
         def write() -> State:
             run = self._database.execute
             moved = advance_state(self._database, state)
-            run(f"DELETE FROM rollup WHERE hour = ? AND series < {DAILY} AND part = {HELD}", (hour,))
-            insert_sums(self._database, sums, HELD, now_us)
+            run(f"DELETE FROM rollup WHERE hour = ? AND series < {DAILY} AND part = ?", (hour, part))
+            insert_sums(self._database, sums, held, now_us)
             run("UPDATE rollup_hour SET dirty = 0 WHERE hour = ?", (hour,))
             touch_days(self._database, [hour], moved.version)
             return moved

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US
 from gateway.metering.rollups.rows import HEX
-from gateway.metering.rollups.table import HELD, Series, State, advance_state, widen_hours
+from gateway.metering.rollups.table import Series, State, advance_state, widen_hours
 from gateway.store.database import Database
 
 # Rows posted so long ago are compared with the rollups now and then, whatever told of them: a process may have been
@@ -113,7 +113,9 @@ def _differs(database: Database, state: State, hour: int, ids: tuple[str, str]) 
             params,
         ).fetchone()[0]
         told = database.execute(
-            f"SELECT SUM(rows) FROM rollup WHERE hour = ? AND series = {Series.PROJECT} AND part = {HELD}", (hour,)
+            f"SELECT SUM(r.rows) FROM rollup r JOIN rollup_hour h ON h.hour = r.hour AND h.held = r.part "
+            f"WHERE r.hour = ? AND r.series = {Series.PROJECT}",
+            (hour,),
         ).fetchone()[0]
         return int(rows) != int(told or 0)
 

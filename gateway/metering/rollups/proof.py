@@ -6,7 +6,18 @@ from typing import Any
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES, last_params, rows_sql, sums_sql
 from gateway.metering.rollups.rows import HEX
-from gateway.metering.rollups.table import DAILY, HELD, HOURS, MOST_SOURCES, REMOVED, VALUES, Series, State, read_state
+from gateway.metering.rollups.table import (
+    BLOCK_DAYS,
+    BLOCK_HOURS,
+    BLOCKS,
+    DAILY,
+    HOURS,
+    MOST_SOURCES,
+    VALUES,
+    Series,
+    State,
+    read_state,
+)
 from gateway.store.database import Database
 
 ROWS = "usage rows"  # how what is compared with them is named
@@ -16,6 +27,9 @@ SELECT subject, {figure}, {left}, {right} FROM (
     SELECT {subject} AS subject, {sums} FROM ({both}) b GROUP BY {keys}
 ) d WHERE {differ}
 """
+
+# Rows of hours, with which part of theirs is the one HELD.
+HOURLY = "rollup JOIN rollup_hour USING (hour)"
 
 Comparison = tuple[str, tuple[Any, ...], tuple[str, str]]
 
@@ -33,7 +47,13 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
         yield _series_sql(Series.PROJECT, series), (first_hour,), ("projects", series.name.lower().replace("_", " by "))
     yield _series_sql(Series.PROJECT_SOURCE, Series.KEY_SOURCE), (first_hour,), ("sources of projects", "of keys")
     yield _sources_sql(hexed("t.owner")), (first_hour,), ("sources", "projects")
-    yield _days_sql(), (first_hour, state.days_through * HOURS), ("day", "its hours")
+    first = -(-first_hour // HOURS) * HOURS
+    made = (first, state.days_through * HOURS) * 2
+    yield _coarse_sql(HOURS, DAILY, 0, "NOT IN (SELECT day FROM rollup_day)"), made, ("day", "its hours")
+    first = -(-first_hour // BLOCK_HOURS) * BLOCK_HOURS
+    made = (first, state.days_through // BLOCK_DAYS * BLOCK_HOURS) * 2
+    blocks = "IN (SELECT block FROM rollup_block WHERE made = 1)"
+    yield _coarse_sql(BLOCK_HOURS, BLOCKS, DAILY, blocks), made, ("block", "its days")
     yield _removed_sql(hexed("owner")), (), ("rollup", "spent by removed rows")
 
 
@@ -76,8 +96,8 @@ def _rows_sql(database: Database) -> str:
     )
     ordered = ", ".join(f"l_{name}, r_{name}" for name in VALUES)
     held = (
-        f"SELECT owner, hour, provider, name, {_left()} FROM rollup WHERE series = {Series.KEY_MODEL} "
-        f"AND part = {HELD} AND hour >= ?"
+        f"SELECT owner, hour, provider, name, {_left()} FROM {HOURLY} WHERE series = {Series.KEY_MODEL} "
+        "AND part = held AND hour >= ?"
     )
     both = f"SELECT owner, hour, provider, name, {ordered} FROM ({rows}) x UNION ALL {held}"
     subject = f"{hexed('owner')} || ' hour ' || hour || ' ' || provider || '/' || name"
@@ -103,7 +123,7 @@ def _series_sql(left: Series, right: Series) -> str:
         f"UNION ALL SELECT hour, part, {_right()} FROM rollup WHERE series = {right}"
     )
     within = f"SELECT * FROM ({both}) h WHERE hour >= ?"
-    return _unlike(within, "'hour ' || hour || CASE WHEN part = 0 THEN '' ELSE ' (removed)' END", "hour, part")
+    return _unlike(within, "'hour ' || hour || ' part ' || part", "hour, part")
 
 
 def _sources_sql(owner: str) -> str:
@@ -119,25 +139,23 @@ def _sources_sql(owner: str) -> str:
     """
 
 
-def _days_sql() -> str:
-    """Days that are summed up, with their hours."""
-    both = (
-        f"SELECT series - {DAILY} AS series, hour / {HOURS} AS day, hour, {_left()} FROM rollup "
-        f"WHERE series >= {DAILY} UNION ALL "
-        f"SELECT series, hour / {HOURS}, hour, {_right()} FROM rollup WHERE series < {DAILY}"
-    )
+def _coarse_sql(hours: int, coarse: int, fine: int, ready: str) -> str:
+    """Sums of so many hours that are made, with what they were made of."""
     within = (
-        f"SELECT * FROM ({both}) h WHERE day * {HOURS} >= ? AND hour < ? AND day NOT IN (SELECT day FROM rollup_day)"
+        f"SELECT series & {DAILY - 1} AS series, hour / {hours} AS step, {{sides}} FROM rollup "
+        f"WHERE series >= {{from_}} AND series < {{from_}} + {DAILY} AND hour >= ? AND hour < ?"
     )
-    return _unlike(within, "'day ' || day || ' series ' || series", "day, series")
+    left, right = (within.format(sides=s, from_=f) for s, f in ((_left(), coarse), (_right(), fine)))
+    both = f"SELECT * FROM ({left} UNION ALL {right}) h WHERE step {ready}"
+    return _unlike(both, "step || ' series ' || series", "step, series")
 
 
 def _removed_sql(owner: str) -> str:
     """What removed rows cost, of keys."""
     return f"""
     SELECT id, 'cost_nusd', SUM(mine), SUM(theirs) FROM (
-        SELECT {owner} AS id, COALESCE(cost_nusd, 0) AS mine, 0 AS theirs FROM rollup
-        WHERE series = {Series.KEY} AND part = {REMOVED}
+        SELECT {owner} AS id, COALESCE(cost_nusd, 0) AS mine, 0 AS theirs FROM {HOURLY}
+        WHERE series = {Series.KEY} AND part <> held
         UNION ALL SELECT owner, 0, nusd FROM removed_spend WHERE kind = 'api_key'
     ) r GROUP BY id HAVING SUM(mine) <> SUM(theirs)
     """

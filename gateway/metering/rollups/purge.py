@@ -1,61 +1,74 @@
 """Removing of old usage rows: what they counted stays, in the rollups and in the books that outlive them."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.errors import Unavailable
-from gateway.metering.models import CREDITS
 from gateway.metering.rollups.fold import Names, fold
 from gateway.metering.rollups.job import GoOn, forever, places_of
-from gateway.metering.rollups.rows import HEX, sum_rows
+from gateway.metering.rollups.removed import Spent, keep_spent, sum_spent
+from gateway.metering.rollups.rows import sum_rows
 from gateway.metering.rollups.table import (
     COLUMNS,
     DAILY,
-    HELD,
     KEY_COLUMNS,
-    REMOVED,
     VALUES,
     Series,
     State,
+    Sums,
     add_sums,
     advance_state,
     delete_empty,
+    read_held,
     read_state,
     widen_hours,
 )
 from gateway.settings import SettingsError
 from gateway.store.database import Database
-from gateway.store.partitions import Partition, Partitions, id_at
+from gateway.store.partitions import Partition, Partitions, id_at, time_of
 from gateway.threads import compute, pause
 
 LEAST_DAYS = 3
-STEP_ROWS = 50
+# What is removed at once: the rows of whole hours, or where one has more than STEP_ROWS, so many of them as take STEP_S
+# of the writer's time.
+STEP_ROWS, LEAST_ROWS = 1_500, 25
+STEP_HOURS = 24
+STEP_S = 0.01
 # The share of the time that removing takes, so that others are not kept waiting.
 SHARE = 1 / 4
 # A round ends after so many steps; the next one goes on.
 ROUND_STEPS = 20_000
 WEEKS_FROM_DAYS = 60  # who keeps rows for longer has partitions of a week, else of a day
 
-PROVIDER_KEY = {
-    "sqlite": "substr(json_extract(w.extra, '$.provider_key'), -32)",
-    "postgresql": "right(CAST(w.extra AS json) ->> 'provider_key', 32)",
-}
-# What counters and the ledger are compared with once the rows are gone: (kind, owner, hour), of rows `w`.
-SPENT = """
-INSERT INTO removed_spend (kind, owner, hour, nusd)
-SELECT '{kind}', {owner}, {hour}, SUM({nusd}) FROM {source} WHERE {condition} GROUP BY 2, 3
-ON CONFLICT (kind, owner, hour) DO UPDATE SET nusd = removed_spend.nusd + excluded.nusd
-"""
-TEAMS = "team_usage t JOIN usage w ON w.request = t.request AND w.attempt = t.attempt AND w.kind = t.kind"
-HOUR = f"w.at / {HOUR_US}"
 MERGED = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in VALUES)
-MOVE = f"""
+MERGE = f"""
 INSERT INTO rollup ({", ".join(COLUMNS)})
-SELECT series, owner, hour, {REMOVED}, name, provider, updated_at, {", ".join(VALUES)} FROM rollup
-WHERE hour = ? AND series < {DAILY} AND part = {HELD}
-ON CONFLICT ({", ".join(KEY_COLUMNS)}) DO UPDATE SET updated_at = excluded.updated_at, {MERGED}
+SELECT series, owner, hour, ?, name, provider, updated_at, {", ".join(VALUES)} FROM rollup
+WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?
+ON CONFLICT ({", ".join(KEY_COLUMNS)}) DO UPDATE SET
+    updated_at = CASE WHEN excluded.updated_at > rollup.updated_at THEN excluded.updated_at ELSE rollup.updated_at END,
+    {MERGED}
 """
+OF_PARTS = f"SELECT part, SUM(rows) FROM rollup WHERE hour = ? AND series = {Series.PROJECT} GROUP BY part"
+# Less than nothing: rows went that were never counted. What lies in the table still is summed up anew.
+MARK_SHORT = f"""
+UPDATE rollup_hour SET dirty = 1 WHERE hour = ? AND EXISTS (SELECT 1 FROM rollup r WHERE r.hour = rollup_hour.hour
+    AND r.series IN ({Series.PROJECT}, {Series.KEY}) AND r.part = rollup_hour.held AND r.rows < 0)
+"""
+
+
+class Removal(NamedTuple):
+    """Rows that go in one transaction: those that meet `condition`, `rows` of them. Of the hours `whole` nothing that
+    was counted is left then; `moved` is what the rows have in the sums of other hours."""
+
+    condition: str
+    params: list[Any]
+    end: bytes
+    rows: int
+    whole: list[int]
+    moved: Sums
+    spent: Spent
 
 
 class UsagePurge:
@@ -74,7 +87,7 @@ class UsagePurge:
         self._database, self._clock, self._days = database, clock, days
         width_us = (7 if days == 0 or days > WEEKS_FROM_DAYS else 1) * DAY_US
         self.partitions = Partitions(database, "usage", ("request", "attempt", "kind"), width_us)
-        self._marked = marked
+        self._marked, self._rows = marked, STEP_ROWS // 8
 
     def run(self, go_on: GoOn = forever) -> int:
         """One round; how many rows went. Unavailable when the store is away or busy: the next round goes on."""
@@ -84,7 +97,7 @@ class UsagePurge:
         # While attempts of a day wait to be counted, no earlier ones of their requests may go.
         if not self._days or state is None or state.filling or state.watermark < now_us - DAY_US:
             return 0
-        cut = id_at(now_us - self._days * DAY_US)
+        cut = id_at((now_us - self._days * DAY_US) // HOUR_US * HOUR_US)
         gone = 0
         for partition in self.partitions.ended(cut):
             if not go_on():
@@ -113,78 +126,118 @@ class UsagePurge:
         return gone
 
     def _step(self, cut: bytes) -> int:
-        """Remove the oldest rows, all attempts of a request together; how many."""
+        """Remove the oldest rows, all attempts of a request together; how many. The rows of an hour go at once where
+        they are not too many: what they counted moves then by a single word."""
         state = self._read_state()
-        end = self._database.report(partial(self._end_of_step, cut))
-        if end is None:
+        found = self._database.report(partial(self._next, cut))
+        if found is None:
             return 0
-        condition, params = "w.request < ? AND w.posted_at < ?", [end, state.watermark]
-        moved = self._sums_of(state, condition, params)
-        return self._database.write(partial(self._remove, state, condition, params, moved, end)) if moved else 0
+        removal = self._plan(state, *found)
+        if not removal.rows:
+            return 0
+        start = self._clock.monotonic()
+        self._database.write(partial(self._remove, state, removal))
+        if not removal.whole:
+            taken_s = max(self._clock.monotonic() - start, 0.001)
+            self._rows = max(LEAST_ROWS, min(STEP_ROWS, round(self._rows * min(2.0, STEP_S / taken_s))))
+        return removal.rows
 
-    def _end_of_step(self, cut: bytes) -> bytes | None:
-        sql = "SELECT request FROM usage WHERE request < ? ORDER BY request LIMIT 1"
-        if self._database.execute(sql, (cut,)).fetchone() is None:
+    def _next(self, cut: bytes) -> tuple[bytes, bytes] | None:
+        """The range of request ids whose rows go next: hours, or a piece of one that has too many rows."""
+        sql = "SELECT request FROM usage WHERE request < ? ORDER BY request LIMIT 1 OFFSET ?"
+        first = self._database.execute(sql, (cut, 0)).fetchone()
+        if first is None:
             return None
-        found = self._database.execute(f"{sql} OFFSET {STEP_ROWS}", (cut,)).fetchone()
-        return bytes(found[0]) if found else cut
+        low = bytes(first[0])
+        hour = time_of(low) // HOUR_US
+        end = min(cut, id_at((hour + STEP_HOURS) * HOUR_US))
+        beyond = self._database.execute(sql, (end, STEP_ROWS)).fetchone()
+        if beyond is None:
+            return low, end
+        whole = time_of(bytes(beyond[0])) // HOUR_US
+        if hour < whole:
+            return low, id_at(whole * HOUR_US)
+        beyond = self._database.execute(sql, (end, min(self._rows, STEP_ROWS))).fetchone()
+        return low, max(bytes(beyond[0]), (int.from_bytes(low, "big") + 1).to_bytes(16, "big"))
 
-    def _sums_of(self, state: State, condition: str, params: list[Any]) -> dict[Any, list[int]]:
+    def _plan(self, state: State, low: bytes, end: bytes) -> Removal:
+        # Both ends, or SQLite would look the rows up by when they were posted, which is nearly all of them.
+        condition, params = "w.request >= ? AND w.request < ? AND w.posted_at < ?", [low, end, state.watermark]
+        hours, spent = self._database.report(
+            lambda: (
+                self._count_hours(condition, params, end),
+                sum_spent(self._database, condition, params, self._marked),
+            )
+        )
+        moved: Sums = {}
+        for hour, (_, whole) in hours.items():
+            if not whole:
+                within = f"{condition} AND w.at >= ? AND w.at < ?"
+                moved |= self._sums_of(state, within, [*params, hour * HOUR_US, (hour + 1) * HOUR_US])
+        count = sum(rows for rows, _ in hours.values())
+        return Removal(condition, params, end, count, [hour for hour in hours if hours[hour][1]], moved, spent)
+
+    def _count_hours(self, condition: str, params: list[Any], end: bytes) -> dict[int, tuple[int, bool]]:
+        """By hour how many of the rows lie in it, and whether they are all that is counted as HELD."""
+        sql = f"SELECT w.at / {HOUR_US}, COUNT(*) FROM usage w WHERE {condition} GROUP BY w.at / {HOUR_US}"
+        found = {int(hour): int(count) for hour, count in self._database.fetch(sql, params)}
+        held = read_held(self._database, found)
+        hours = {}
+        for hour, count in found.items():
+            high = self._database.execute("SELECT high FROM rollup_hour WHERE hour = ?", (hour,)).fetchone()
+            told = {int(part): int(rows or 0) for part, rows in self._database.fetch(OF_PARTS, (hour,))}
+            whole = high is not None and high[0] < end.hex() and told.get(held.get(hour, 0), 0) == count
+            hours[hour] = count, whole
+        return hours
+
+    def _sums_of(self, state: State, condition: str, params: list[Any]) -> Sums:
         """What rows have in the part HELD of their hours."""
         purged = bytes.fromhex(state.purged)
         groups, _ = self._database.report(partial(sum_rows, self._database, condition, params, state.watermark, purged))
         names = self._database.report(partial(self._held_names, places_of(groups)))
         return compute(fold, groups, names)
 
-    def _remove(self, state: State, condition: str, params: list[Any], moved: dict[Any, list[int]], end: bytes) -> int:
-        run = self._database.execute
-        advance_state(self._database, state, purged=max(state.purged, end.hex()))
-        self._move(moved)
-        self._keep_spent(condition, params)
+    def _remove(self, state: State, removal: Removal) -> None:
+        run, params = self._database.execute, removal.params
+        advance_state(self._database, state, purged=max(state.purged, removal.end.hex()))
+        for hour in removal.whole:
+            self._move_hour(hour)
+        self._move(removal.moved)
+        keep_spent(self._database, removal.spent)
         run(
-            "DELETE FROM team_usage WHERE (request, attempt, kind) IN "
-            f"(SELECT w.request, w.attempt, w.kind FROM usage w WHERE {condition})",
+            "DELETE FROM team_usage WHERE request >= ? AND request < ? AND EXISTS (SELECT 1 FROM usage w WHERE "
+            "w.request = team_usage.request AND w.attempt = team_usage.attempt AND w.kind = team_usage.kind "
+            "AND w.posted_at < ?)",
             params,
         )
-        count = run(f"DELETE FROM usage WHERE {condition.replace('w.', '')}", params).rowcount
-        self._check(count, moved)
-        return int(count)
+        count = run(f"DELETE FROM usage WHERE {removal.condition.replace('w.', '')}", params).rowcount
+        _check(count, removal.rows)
 
-    def _move(self, moved: dict[Any, list[int]]) -> None:
+    def _move(self, moved: Sums) -> None:
         """From the part HELD to the part REMOVED, which keeps the moment of its aggregation."""
         hours = sorted({key[2] for key in moved})
         newest = f"SELECT MAX(updated_at) FROM rollup WHERE hour = ? AND series = {Series.PROJECT}"
         updated = {hour: self._database.execute(newest, (hour,)).fetchone()[0] for hour in hours}
-        add_sums(self._database, {key: [-value for value in values] for key, values in moved.items()}, HELD, None)
-        add_sums(self._database, moved, REMOVED, updated)
-        delete_empty(self._database, hours)
-        # Less than nothing: rows went that were never counted. What lies in the table still is summed up anew.
-        short = f"SELECT 1 FROM rollup r WHERE r.hour = rollup_hour.hour AND r.part = {HELD} AND r.rows < 0"
+        held = read_held(self._database, hours)
+        removed = {hour: 1 - held.get(hour, 0) for hour in hours}
+        add_sums(self._database, {key: [-value for value in values] for key, values in moved.items()}, held, None)
+        add_sums(self._database, moved, removed, updated)
+        delete_empty(self._database, moved, held)
         for hour in hours:
-            self._database.execute(f"UPDATE rollup_hour SET dirty = 1 WHERE hour = ? AND EXISTS ({short})", (hour,))
+            self._database.execute(MARK_SHORT, (hour,))
 
-    def _check(self, count: int, moved: dict[Any, list[int]]) -> None:
-        """A row may come while its neighbours go. Unavailable: nothing happened."""
-        if count != sum(values[0] for key, values in moved.items() if key[0] == Series.PROJECT):
-            raise Unavailable("Rows came while they were to be removed; they are removed another time.")
-
-    def _keep_spent(self, condition: str, params: list[Any]) -> None:
-        hexed = HEX[self._database.kind].format
-        key = PROVIDER_KEY[self._database.kind]
-        credits = f"{condition} AND w.mode = {CREDITS}"
-        kept: tuple[tuple[str, str, str, str, str, str], ...] = (
-            ("api_key", hexed("w.api_key"), "0", "w.cost_nusd", "usage w", condition),
-            ("member", hexed("w.member"), "0", "w.cost_nusd", "usage w", condition),
-            ("team", hexed("t.team"), "0", "w.cost_nusd", TEAMS, condition),
-            ("provider_key", key, "0", "w.cost_nusd", "usage w", f"{condition} AND w.extra LIKE ?"),
-            ("credits", hexed("w.organization"), HOUR, "w.cost_nusd", "usage w", credits),
-            ("storage", hexed("w.organization"), HOUR, "COALESCE(w.storage_nusd, 0)", "usage w",
-             f"{condition} AND w.storage_nusd IS NOT NULL"),
-        )  # fmt: skip
-        for kind, owner, hour, nusd, source, where in kept:
-            sql = SPENT.format(kind=kind, owner=owner, hour=hour, nusd=nusd, source=source, condition=where)
-            more = [self._marked] if kind == "provider_key" else []
-            self._database.execute(self._database.exact_sums(sql), [*params, *more])
+    def _move_hour(self, hour: int) -> int:
+        """The same of all that an hour holds: the smaller part is added to the larger one, and that is the one REMOVED
+        from now on. How many rows it held."""
+        held = read_held(self._database, [hour]).get(hour, 0)
+        rows = {int(part): int(count or 0) for part, count in self._database.fetch(OF_PARTS, (hour,))}
+        larger = held if rows.get(held, 0) >= rows.get(1 - held, 0) else 1 - held
+        if 1 - larger in rows:
+            self._database.execute(MERGE, (larger, hour, 1 - larger))
+            emptied = f"DELETE FROM rollup WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?"
+            self._database.execute(emptied, (hour, 1 - larger))
+        self._database.execute("UPDATE rollup_hour SET held = ? WHERE hour = ?", (1 - larger, hour))
+        return rows.get(held, 0)
 
     def _drop(self, partition: Partition) -> int:
         """Drop a partition whole. Hours that lie in it with all of their rows move in the table of rollups itself."""
@@ -193,11 +246,12 @@ class UsagePurge:
         whole, cut_off = self._database.report(partial(self._hours_of, partition))
         condition = "w.request >= ? AND w.request < ?"
         params: list[Any] = [partition.low, partition.high]
-        moved: dict[Any, list[int]] = {}
+        moved: Sums = {}
         for hour in cut_off:
             within = f"{condition} AND w.at >= ? AND w.at < ? AND w.posted_at < ?"
             bounds = [*params, hour * HOUR_US, (hour + 1) * HOUR_US, state.watermark]
             moved |= self._sums_of(state, within, bounds)
+        spent = self._database.report(partial(sum_spent, self._database, condition, params, self._marked))
 
         def write() -> int:
             run = self._database.execute
@@ -205,10 +259,10 @@ class UsagePurge:
             run(f"LOCK TABLE {partition.name} IN SHARE MODE")
             advance_state(self._database, state, purged=max(state.purged, (partition.high or b"").hex()))
             count = int(run(f"SELECT COUNT(*) FROM {partition.name}").fetchone()[0])
-            held = self._move_hours(whole)
-            self._check(count - held, moved)
+            held = sum(map(self._move_hour, whole))
+            _check(count - held, sum(values[0] for key, values in moved.items() if key[0] == Series.PROJECT))
             self._move(moved)
-            self._keep_spent(condition, params)
+            keep_spent(self._database, spent)
             run("DELETE FROM team_usage WHERE request >= ? AND request < ?", params)
             self.partitions.drop(partition)
             return count
@@ -229,16 +283,6 @@ class UsagePurge:
         }
         widen_hours(self._database, ranges, dirty=True)
 
-    def _move_hours(self, hours: list[int]) -> int:
-        """Move hours whole; how many rows they held."""
-        run, held = self._database.execute, 0
-        for hour in hours:
-            sql = f"SELECT SUM(rows) FROM rollup WHERE hour = ? AND series = {Series.PROJECT} AND part = {HELD}"
-            held += int(run(sql, (hour,)).fetchone()[0] or 0)
-            run(MOVE, (hour,))
-            run(f"DELETE FROM rollup WHERE hour = ? AND series < {DAILY} AND part = {HELD}", (hour,))
-        return held
-
     def _hours_of(self, partition: Partition) -> tuple[list[int], list[int]]:
         """The hours of which rows lie in the partition: those with all of their rows in it, and the others."""
         assert partition.high is not None
@@ -254,7 +298,7 @@ class UsagePurge:
         """The sources that count, of projects and hours."""
         sql = (
             f"SELECT name FROM rollup WHERE series = {Series.PROJECT_SOURCE} AND owner = ? AND hour = ? "
-            f"AND part = {HELD}"
+            "AND part = COALESCE((SELECT held FROM rollup_hour h WHERE h.hour = rollup.hour), 0)"
         )
         return {place: {str(name) for (name,) in self._database.execute(sql, place).fetchall()} for place in places}
 
@@ -263,3 +307,9 @@ class UsagePurge:
         if state is None:
             raise Unavailable("Nothing is summed up yet.")
         return state
+
+
+def _check(count: int, counted: int) -> None:
+    """A row may come while its neighbours go. Unavailable: nothing happened."""
+    if count != counted:
+        raise Unavailable("Rows came while they were to be removed; they are removed another time.")

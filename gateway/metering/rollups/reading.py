@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from gateway.metering.figures import FIGURES, ActivityFigures
-from gateway.metering.rollups.table import DAILY, HOURS, Series, State, read_state, run_sums
+from gateway.metering.rollups.days import BLOCK, DAY, Step, list_blocks
+from gateway.metering.rollups.table import HOURS, Series, State, fetch_sums, read_state
 from gateway.store.database import Database
 
 T = TypeVar("T")
 
 OWNERS = 2_000  # in one statement
 AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
-BUCKETS = {"hour": ("hour",), "day": (f"hour / {HOURS}",), "all": ()}
+DAY_MINUTES = HOURS * 60
+# What the rows of a bucket are made of, besides hours.
+MADE_OF = {"hour": (), "day": (DAY,), "all": (BLOCK, DAY)}
+HOUR = Step(0, 0, 1)
 
 # What tells the rows of a series apart.
 APART: dict[Series, set[str]] = {
@@ -24,12 +28,15 @@ APART: dict[Series, set[str]] = {
 
 Bucket = Literal["hour", "day", "all"]
 Dimension = Literal["owner", "name", "provider"]
+Shifts = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RollupQuestion:
     """The sums of a series' `owners` (raw ids) over the hours [first, end) since the epoch: in buckets, and by each
-    combination of the dimensions. `figures` are those that are wanted, the others stay 0."""
+    combination of the dimensions. `figures` are those that are wanted, the others stay 0. Days are those of UTC, or
+    with `shifts` those of a zone: from which hour on its clock is how many minutes ahead; an hour counts to the day in
+    which it begins there."""
 
     series: Series
     owners: Sequence[bytes]
@@ -38,6 +45,17 @@ class RollupQuestion:
     bucket: Bucket = "all"
     dimensions: tuple[Dimension, ...] = ()
     figures: tuple[str, ...] = FIGURES
+    shifts: Shifts = ()
+
+
+class Run(NamedTuple):
+    """The hours [first, end), read as sums of `step`s; `minutes` by which a zone's clock is ahead all the time, None:
+    it does not matter."""
+
+    step: Step
+    first: int
+    end: int
+    minutes: int | None = None
 
 
 @dataclass(slots=True)
@@ -71,13 +89,26 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
 def ask(database: Database, question: RollupQuestion) -> list[Row]:
     """The answers, in no order; only those with usage. Inside `at_once`."""
     found: dict[tuple[int, tuple[Any, ...]], Row] = {}
-    for daily, first, end in _runs(database, question):
-        for start in range(0, len(question.owners), OWNERS):
-            for row in _select(database, question, question.owners[start : start + OWNERS], daily, first, end):
-                known = found.setdefault((row.step, row.value), row)
-                if known is not row:
-                    known.add(row)
+    width = 1 + len(question.dimensions)
+    for line in _select_all(database, question, ("MAX(hour)", "MAX(updated_at)"), ("hour", "updated_at")):
+        figures = ActivityFigures()
+        vars(figures).update(
+            {name: int(value) for name, value in zip(question.figures, line[width + 2 :], strict=True) if value}
+        )
+        row = Row(int(line[0]), _values(question, line), figures, int(line[width]), int(line[width + 1] or 0))
+        known = found.setdefault((row.step, row.value), row)
+        if known is not row:
+            known.add(row)
     return list(found.values())
+
+
+def ask_plain(database: Database, question: RollupQuestion) -> list[tuple[Any, ...]]:
+    """The same without moments, for tens of thousands of them: a plain tuple of the step, the values of the dimensions
+    and the figures each, as the store gives them (None is 0). What lies in several runs of hours comes as often."""
+    lines = list(_select_all(database, question))
+    if "owner" in question.dimensions and lines and isinstance(lines[0][1], memoryview):
+        lines = [(line[0], *_values(question, line), *line[2:]) for line in lines]
+    return lines
 
 
 def is_filled(database: Database) -> bool:
@@ -86,66 +117,98 @@ def is_filled(database: Database) -> bool:
     return state is not None and not state.filling
 
 
-def _runs(database: Database, question: RollupQuestion) -> Iterator[tuple[bool, int, int]]:
-    """[first, end) in runs of days that are summed up, True, and of hours."""
+def _runs(database: Database, question: RollupQuestion) -> list[Run]:
+    """What is read, coarse sums wherever they are made."""
     first, end = question.first, question.end
-    if question.bucket == "hour":
-        yield False, first, end
-        return
+    if question.bucket == "day" and question.shifts:
+        ends = (*(hour for hour, _ in question.shifts[1:]), end)
+        shifted = zip(question.shifts, ends, strict=True)
+        return [Run(HOUR, max(first, begin), min(end, stop), minutes) for (begin, minutes), stop in shifted]
     state = read_state(database)
     if state is None:
-        return
-    begun = first  # of hours that no day was yielded for
-    for start, stop in _ready(database, state, -(-first // HOURS), end // HOURS):
-        if begun < start * HOURS:
-            yield False, begun, start * HOURS
-        yield True, start * HOURS, stop * HOURS
-        begun = stop * HOURS
-    if begun < end:
-        yield False, begun, end
+        return []
+    runs = [Run(HOUR, first, end)]
+    for step in MADE_OF[question.bucket]:
+        runs = [part for run in runs for part in (_split(database, state, run, step) if run.step is HOUR else [run])]
+    return runs
 
 
-def _ready(database: Database, state: State, first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Runs of days in [first, end) that are summed up."""
-    end = min(end, state.days_through)
-    sql = "SELECT day FROM rollup_day WHERE day >= ? AND day < ? ORDER BY day"
-    for (day,) in database.execute(sql, (first, end)).fetchall():
-        if first < day:
-            yield first, day
-        first = day + 1
+def _split(database: Database, state: State, run: Run, step: Step) -> Iterator[Run]:
+    """A run of hours with the steps in it that are made."""
+    begun = run.first
+    for start, stop in _ready(database, state, step, -(-run.first // step.hours), run.end // step.hours):
+        if begun < start * step.hours:
+            yield Run(HOUR, begun, start * step.hours)
+        yield Run(step, start * step.hours, stop * step.hours)
+        begun = stop * step.hours
+    if begun < run.end:
+        yield Run(HOUR, begun, run.end)
+
+
+def _ready(database: Database, state: State, step: Step, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Runs of days or blocks in [first, end) that are summed up."""
+    if step is BLOCK:
+        made = list_blocks(database, first, end)
+        missing = sorted(set(range(first, end)) - set(made))
+    else:
+        end = min(end, state.days_through)
+        sql = "SELECT day FROM rollup_day WHERE day >= ? AND day < ? ORDER BY day"
+        missing = [int(day) for (day,) in database.fetch(sql, (first, end))]
+    for number in missing:
+        if first < number:
+            yield first, number
+        first = number + 1
     if first < end:
         yield first, end
 
 
+def _select_all(
+    database: Database, question: RollupQuestion, summed: tuple[str, ...] = (), plain: tuple[str, ...] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Lines of step, dimensions, what else is asked for (where lines are summed up, and where not), and figures."""
+    for run in _runs(database, question):
+        for start in range(0, len(question.owners), OWNERS):
+            yield from _select(database, question, question.owners[start : start + OWNERS], run, summed, plain)
+
+
 def _select(
-    database: Database, question: RollupQuestion, owners: Sequence[bytes], daily: bool, first: int, end: int
-) -> Iterator[Row]:
-    keys = [*BUCKETS[question.bucket], *question.dimensions]
-    if len(owners) == 1 and _is_single(question, daily):
-        # Nothing to sum up: what comes in two parts is added where it arrives.
-        shown, grouped = [*keys, "hour", "updated_at", *question.figures], ""
+    database: Database,
+    question: RollupQuestion,
+    owners: Sequence[bytes],
+    run: Run,
+    summed: tuple[str, ...],
+    plain: tuple[str, ...],
+) -> Iterator[tuple[Any, ...]]:
+    bucket = _bucket_sql(question.bucket, run.minutes)
+    if len(owners) == 1 and run.step is DAY and question.bucket == "day" and _is_apart(question):
+        # One line for each answer already.
+        figures, grouped = ", ".join((bucket, *question.dimensions, *plain, *question.figures)), ""
     else:
-        shown = [*keys, "MAX(hour)", "MAX(updated_at)", *(f"sum({name})" for name in question.figures)]
-        grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+        sums = (f"sum({name})" for name in question.figures)
+        figures = ", ".join((bucket, *question.dimensions, *summed, *sums))
+        # By the series where nothing is told apart: without any group, nothing at all would be summed up in one line.
+        keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
+        grouped = f" GROUP BY {', '.join(keys)}"
     sql = (
-        f"SELECT {', '.join(shown)} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
+        f"SELECT {figures} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
         f"AND hour >= ? AND hour < ?{grouped}"
     )
-    params = (question.series + DAILY * daily, *owners, first, end)
-    start, width = len(keys) - len(question.dimensions), len(keys)
-    names, owned = question.figures, "owner" in question.dimensions
-    for row in run_sums(database, sql, params).fetchall():
-        if row[width] is None:
-            continue  # nothing at all, summed up in one
-        figures = ActivityFigures()
-        vars(figures).update({name: int(value) for name, value in zip(names, row[width + 2 :], strict=False) if value})
-        values = row[start:width]
-        if owned:
-            values = tuple(bytes(cell) if isinstance(cell, memoryview) else cell for cell in values)
-        yield Row(int(row[0]) if start else 0, values, figures, int(row[width]), int(row[width + 1] or 0))
+    return iter(fetch_sums(database, sql, (question.series + run.step.coarse, *owners, run.first, run.end)))
 
 
-def _is_single(question: RollupQuestion, daily: bool) -> bool:
-    """Whether an owner has a row of its own for each answer, but for the two parts of an hour."""
-    apart = set(question.dimensions) >= APART.get(question.series, set())
-    return apart and question.bucket == ("day" if daily else "hour")
+def _bucket_sql(bucket: Bucket, minutes: int | None) -> str:
+    if bucket == "day":
+        return f"hour / {HOURS}" if minutes is None else f"(hour * 60 + {minutes}) / {DAY_MINUTES}"
+    return "hour" if bucket == "hour" else "0"
+
+
+def _is_apart(question: RollupQuestion) -> bool:
+    """Whether an owner has a line of its own for each answer."""
+    return set(question.dimensions) >= APART.get(question.series, set())
+
+
+def _values(question: RollupQuestion, line: tuple[Any, ...]) -> tuple[Any, ...]:
+    values = line[1 : 1 + len(question.dimensions)]
+    if "owner" not in question.dimensions:
+        return tuple(values)
+    return tuple([bytes(cell) if isinstance(cell, memoryview) else cell for cell in values])

@@ -1,16 +1,27 @@
 """Usage rows summed up: what a batch, a range or an hour of them adds to the rollups."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gateway.clock import HOUR_US
-from gateway.metering.figures import COUNTED, FIGURES, last_params, rows_sql, sums_sql
+from gateway.metering.figures import (
+    COLUMNAR,
+    COUNTED,
+    KEPT,
+    column_sums_sql,
+    kept_sums_sql,
+    last_params,
+    rows_sql,
+    sums_sql,
+)
 from gateway.metering.models import SETTLEMENT
-from gateway.metering.rollups.table import VALUES
+from gateway.metering.rollups.table import VALUES, fetch_exact
 from gateway.store.database import Database
 
 HEX = {"sqlite": "lower(hex({0}))", "postgresql": "encode({0}, 'hex')"}
 DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source"
+PLACES = {name: place for place, name in enumerate(VALUES)}
+KEPT_PLACES = tuple(PLACES[name] for name in KEPT)
 # The rows that stood for their requests before a batch brought later attempts.
 OUTRUN = f"""
 (SELECT w.*, -1 AS last FROM usage w WHERE w.kind = {SETTLEMENT} AND w.posted_at < ? AND w.request IN (
@@ -42,15 +53,30 @@ def sum_rows(
     whether there are second attempts among them. Inside a report."""
     ident = HEX[database.kind].format("u.request")
     sql = (
-        f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), MAX(u.attempt), COUNT(*), {sums_sql(database)} "
-        f"FROM {rows_sql(condition)} GROUP BY {DIMENSIONS}"
+        f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), MAX(u.attempt), COUNT(u.extra), COUNT(*), "
+        f"{column_sums_sql()} FROM {rows_sql(condition)} GROUP BY {DIMENSIONS}"
     )
     given = (*last_params(horizon_us, purged), *params)
-    groups, retried = [], False
-    for row in database.execute(database.exact_sums(sql), given).fetchall():
-        groups.append(_group(row[:8], row[9:]))
-        retried = retried or row[8] > 0
-    return groups, retried
+    groups, retried, kept = [], False, False
+    for row in fetch_exact(database, sql, given):
+        groups.append(_group(row[:8], row[10], zip(COLUMNAR, row[11:], strict=True)))
+        retried, kept = retried or row[8] > 0, kept or row[9] > 0
+    return (_add_kept(database, groups, condition, params) if kept else groups), retried
+
+
+def _add_kept(database: Database, groups: list[Group], condition: str, params: Sequence[Any]) -> list[Group]:
+    """With what `extra` tells, which few rows have: reading it for every row would take as long as all the rest."""
+    sql = (
+        f"SELECT {DIMENSIONS}, {kept_sums_sql(database)} FROM usage u WHERE {condition.replace('w.', 'u.')} "
+        f"AND u.extra IS NOT NULL GROUP BY {DIMENSIONS}"
+    )
+    known = {group[:6]: group.values for group in groups}
+    for row in fetch_exact(database, sql, params):
+        hour, project, key, *names = row[:6]
+        values = known[int(hour), bytes(project), bytes(key), *names]
+        for place, value in zip(KEPT_PLACES, row[6:], strict=True):
+            values[place] += int(value)
+    return groups
 
 
 def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) -> list[Group]:
@@ -62,14 +88,14 @@ def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) ->
         f"FROM {OUTRUN} GROUP BY {DIMENSIONS}"
     )
     params = (start_us, start_us, end_us, start_us, purged, start_us)
-    width = len(COUNTED)
-    rest = [0] * (len(FIGURES) - width)
-    found = database.execute(database.exact_sums(sql), params).fetchall()
-    return [_group(row[:8], [0, *row[8 : 8 + width], *rest]) for row in found]
+    found = fetch_exact(database, sql, params)
+    return [_group(row[:8], 0, zip(COUNTED, row[8:], strict=True)) for row in found]
 
 
-def _group(dimensions: Sequence[Any], values: Sequence[Any]) -> Group:
+def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, Any]]) -> Group:
     hour, project, key, provider, model, source, low, high = dimensions
-    assert len(values) == len(VALUES)
-    sums = [int(value) for value in values]
-    return Group(int(hour), bytes(project), bytes(key), provider, model, source, low, high, sums)
+    values = [0] * len(VALUES)
+    values[0] = rows
+    for name, value in figures:
+        values[PLACES[name]] = int(value)
+    return Group(int(hour), bytes(project), bytes(key), provider, model, source, low, high, values)

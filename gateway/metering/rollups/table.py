@@ -1,25 +1,27 @@
 """The table of rollups: which series it has, how sums are added, replaced and moved in it, and how far it is."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 import peewee
 
 from gateway import errors
 from gateway.clock import DAY_US, HOUR_US
-from gateway.metering.figures import FIGURES
+from gateway.metering.figures import FIGURES, RARE
 from gateway.store.database import Database
 from gateway.threads import pause
+
+T = TypeVar("T")
 
 HOURS = 24  # of a day
 
 
 class Series(IntEnum):
-    """Sums of an owner by hour; those of days have the same number plus DAILY."""
+    """Sums of an owner by hour; those of days have the same number plus DAILY, those of blocks of days plus BLOCKS."""
 
     PROJECT = 0
     PROJECT_MODEL = 1
@@ -30,34 +32,58 @@ class Series(IntEnum):
 
 
 DAILY = 8
+BLOCKS = 16
+BLOCK_DAYS = 32
+BLOCK_HOURS = BLOCK_DAYS * HOURS
 PIECE_ROWS = 200
-HELD, REMOVED = 0, 1  # part
 # Names of sources that a project has in an hour at most: callers choose them. What comes under more names counts
 # everywhere but in the series of sources.
 MOST_SOURCES = 100
 
 # Of a row: how many usage rows it sums up, and the figures.
 VALUES = ("rows", *FIGURES)
+COMMON = VALUES[: -len(RARE)]  # of the others most rows have nothing
+COMMON_END = len(COMMON)
+LEAST_BEYOND = 2**63  # is no whole number of the store any more: it keeps the nearest double
 KEY_COLUMNS = ("series", "owner", "hour", "part", "name", "provider")
 COLUMNS = (*KEY_COLUMNS, "updated_at", *VALUES)
-ADDED = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in VALUES)
-PLACES = f"VALUES ({', '.join('?' * len(COLUMNS))})"
-INSERT = f"INSERT INTO rollup ({', '.join(COLUMNS)}) {PLACES}"
 TYPES = ("smallint", "bytea", "integer", "smallint", "text", "text", "bigint")
-# Of PostgreSQL; a sum of amounts may leave 64 bits.
-ARRAYS = ", ".join(
-    f"CAST(? AS {kind}[])" for kind in (*TYPES, *("numeric" if name.endswith("_nusd") else "bigint" for name in VALUES))
-)
-ADD = (
-    f"{INSERT} ON CONFLICT ({', '.join(KEY_COLUMNS)}) DO UPDATE SET "
-    f"updated_at = COALESCE(excluded.updated_at, rollup.updated_at), {ADDED}"
-)
+
+
+class Insertion(NamedTuple):
+    """The statements that write rows of the table with so many of VALUES: `plain` where nothing is, `adding` else.
+    `places` is what PostgreSQL has other words for: many rows at once, as `arrays` of the columns."""
+
+    values: tuple[str, ...]
+    plain: str
+    adding: str
+    places: str
+    arrays: str
+
+
+def _insertion(values: tuple[str, ...]) -> Insertion:
+    columns = (*KEY_COLUMNS, "updated_at", *values)
+    places = f"VALUES ({', '.join('?' * len(columns))})"
+    plain = f"INSERT INTO rollup ({', '.join(columns)}) {places}"
+    added = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in values)
+    adding = (
+        f"{plain} ON CONFLICT ({', '.join(KEY_COLUMNS)}) DO UPDATE SET "
+        f"updated_at = COALESCE(excluded.updated_at, rollup.updated_at), {added}"
+    )
+    # Of PostgreSQL a sum of amounts may leave 64 bits.
+    types = (*TYPES, *("numeric" if name.endswith("_nusd") else "bigint" for name in values))
+    arrays = ", ".join(f"CAST(? AS {kind}[])" for kind in types)
+    return Insertion(values, plain, adding, places, f"SELECT * FROM unnest({arrays})")
+
+
+WHOLE, NARROW = _insertion(VALUES), _insertion(COMMON)
 WIDEN = """
 INSERT INTO rollup_hour (hour, low, high, dirty) VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET
     low = CASE WHEN excluded.low < rollup_hour.low THEN excluded.low ELSE rollup_hour.low END,
     high = CASE WHEN excluded.high > rollup_hour.high THEN excluded.high ELSE rollup_hour.high END,
     dirty = CASE WHEN excluded.dirty > rollup_hour.dirty THEN excluded.dirty ELSE rollup_hour.dirty END
 """
+FORGET_BLOCK = "DELETE FROM rollup_block WHERE block = ?"
 TOUCH_DAY = "INSERT INTO rollup_day (day, stamp) VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET stamp = excluded.stamp"
 
 Key = tuple[int, bytes, int, str, str]  # series, owner, hour, name, provider
@@ -129,29 +155,45 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
     return after
 
 
-def add_sums(database: Database, sums: Mapping[Key, Sequence[int]], part: int, updated: Updated) -> None:
-    """Add to what is there, within a transaction in hand. `updated` is the moment, of all or by hour; without one what
-    is there keeps its own."""
-    _run_rows(database, ADD, _table_rows(sums, part, updated))
+def read_held(database: Database, hours: Iterable[int]) -> dict[int, int]:
+    """Which part of hours is the one HELD; inside a read or write. What is not told is 0."""
+    wanted = sorted(set(hours))
+    found: dict[int, int] = {}
+    for start in range(0, len(wanted), PIECE_ROWS):
+        some = wanted[start : start + PIECE_ROWS]
+        sql = f"SELECT hour, held FROM rollup_hour WHERE held <> 0 AND hour IN ({', '.join('?' * len(some))})"
+        found.update((int(hour), int(held)) for hour, held in database.execute(sql, some).fetchall())
+    return found
 
 
-def insert_sums(database: Database, sums: Mapping[Key, Sequence[int]], part: int, updated: Updated) -> None:
+def add_sums(database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated: Updated) -> None:
+    """Add to what is there, within a transaction in hand: to the part that `parts` names for an hour, else 0.
+    `updated` is the moment, of all or by hour; without one what is there keeps its own."""
+    for form, rows in _table_rows(sums, parts, updated):
+        _run_rows(database, form.adding, form, rows)
+
+
+def insert_sums(
+    database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated: Updated
+) -> None:
     """Write where nothing is, within a transaction in hand."""
-    _run_rows(database, INSERT, _table_rows(sums, part, updated))
+    for form, rows in _table_rows(sums, parts, updated):
+        _run_rows(database, form.plain, form, rows)
 
 
-def _run_rows(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+def _run_rows(database: Database, sql: str, form: Insertion, rows: Sequence[Sequence[Any]]) -> None:
     """Rows of the table: on PostgreSQL many in a statement, as arrays of its columns."""
     if database.kind == "sqlite":
-        _run_many(database, sql, rows)
+        run_many(database, sql, rows)
         return
-    many = sql.replace(PLACES, f"SELECT * FROM unnest({ARRAYS})", 1)
+    many = sql.replace(form.places, form.arrays, 1)
     for start in range(0, len(rows), PIECE_ROWS):
         database.execute(many, [list(column) for column in zip(*rows[start : start + PIECE_ROWS], strict=True)])
         pause(0)
 
 
-def _run_many(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+def run_many(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    """A statement for each of `rows`, within a transaction in hand."""
     if database.kind == "sqlite":
         if rows:
             database.execute_many(sql, rows)
@@ -162,49 +204,75 @@ def _run_many(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> No
         pause(0)
 
 
-def _table_rows(sums: Mapping[Key, Sequence[int]], part: int, updated: Updated) -> list[tuple[Any, ...]]:
+def _table_rows(
+    sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated: Updated
+) -> list[tuple[Insertion, list[tuple[Any, ...]]]]:
     # In the order of the key, so that writers lock alike and pages are visited once.
     moment = updated.get if isinstance(updated, dict) else lambda hour: updated
-    return [
-        (series, owner, hour, part, name, provider, moment(hour), *[_stored(value) for value in sums[key]])
-        for key in sorted(sums)
-        for series, owner, hour, name, provider in (key,)
-    ]
+    whole: list[tuple[Any, ...]] = []
+    narrow: list[tuple[Any, ...]] = []
+    for key in sorted(sums):
+        series, owner, hour, name, provider = key
+        values: Sequence[int | float] = sums[key]
+        rows = narrow
+        if any(values[COMMON_END:]):
+            rows = whole
+        else:
+            values = values[:COMMON_END]
+        if max(values) >= LEAST_BEYOND or min(values) <= -LEAST_BEYOND:
+            values = [float(value) if abs(value) >= LEAST_BEYOND else value for value in values]
+        # Zero takes no room.
+        row = (series, owner, hour, parts.get(hour, 0), name, provider, moment(hour))
+        rows.append((*row, *[value or None for value in values]))
+    return [(form, rows) for form, rows in ((WHOLE, whole), (NARROW, narrow)) if rows]
 
 
-def _stored(value: int) -> int | float | None:
-    """Zero takes no room; beyond 64 bits is the nearest double, as in SQLite's own sums."""
-    if not value:
-        return None
-    return value if -(2**63) <= value < 2**63 else float(value)
-
-
-def delete_empty(database: Database, hours: Iterable[int]) -> None:
-    """Rows of the part HELD that sum up nothing any more, within a transaction in hand."""
-    sql = f"DELETE FROM rollup WHERE hour = ? AND series < {DAILY} AND part = {HELD} AND rows IS NULL"
-    _run_many(database, sql, [(hour,) for hour in hours])
+def delete_empty(database: Database, keys: Iterable[Key], parts: Mapping[int, int]) -> None:
+    """Those of the rows that sum up nothing any more, within a transaction in hand."""
+    sql = (
+        "DELETE FROM rollup WHERE series = ? AND owner = ? AND hour = ? AND name = ? AND provider = ? AND part = ? "
+        "AND rows IS NULL"
+    )
+    run_many(database, sql, [(*key, parts.get(key[2], 0)) for key in sorted(keys)])
 
 
 def widen_hours(database: Database, ranges: Mapping[int, tuple[str, str]], dirty: bool = False) -> None:
     """Remember in which range of request ids (hex) the rows of hours lie, within a transaction in hand."""
     rows = [(hour, low, high, int(dirty)) for hour, (low, high) in sorted(ranges.items())]
-    _run_many(database, WIDEN, rows)
+    run_many(database, WIDEN, rows)
 
 
 def touch_days(database: Database, hours: Iterable[int], stamp: int) -> None:
-    """Days that must be summed up again, within a transaction in hand."""
-    _run_many(database, TOUCH_DAY, [(day, stamp) for day in sorted({hour // HOURS for hour in hours})])
+    """Days that must be summed up again, and blocks of days with them, within a transaction in hand."""
+    days = sorted({hour // HOURS for hour in hours})
+    run_many(database, TOUCH_DAY, [(day, stamp) for day in days])
+    run_many(database, FORGET_BLOCK, [(block,) for block in sorted({day // BLOCK_DAYS for day in days})])
 
 
-def run_sums(database: Database, sql: str, params: Sequence[Any]) -> Any:
-    """A statement whose every sum(…) is of what lies in the table; the driver's cursor. Beyond 64 bits, where SQLite's
-    own ends in an error, it is the nearest double."""
+def fetch_sums(database: Database, sql: str, params: Sequence[Any]) -> list[Any]:
+    """The rows of a statement whose every sum(…) is of what lies in the table; beyond 64 bits, where SQLite's own ends
+    in an error, it is the nearest double."""
+    return _with_room(database.fetch, sql, params, lambda: sql.replace("sum(", "total("))
+
+
+def run_sums(database: Database, sql: str, params: Sequence[Any]) -> None:
+    """The same of a statement that has no rows."""
+    _with_room(database.execute, sql, params, lambda: sql.replace("sum(", "total("))
+
+
+def fetch_exact(database: Database, sql: str, params: Sequence[Any]) -> list[Any]:
+    """The rows of a statement whose every SUM(…) is of usage rows: see `Database.exact_sums`, which costs twice as much
+    and is done only where it must be."""
+    return _with_room(database.fetch, sql, params, lambda: database.exact_sums(sql))
+
+
+def _with_room(run: Callable[[str, Sequence[Any]], T], sql: str, params: Sequence[Any], wider: Callable[[], str]) -> T:
     try:
-        return database.execute(sql, params)
+        return run(sql, params)
     except peewee.OperationalError as error:
         if "overflow" not in str(error):
             raise
-        return database.execute(sql.replace("sum(", "total("), params)
+        return run(wider(), params)
 
 
 def hour_of(at_us: int) -> int:

@@ -7,24 +7,30 @@ from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_iso
-from gateway.metering.activity import ActivityScope, Dimension, Owners, Span, last_hours, measure, merge
+from gateway.metering.activity import ActivityScope, Dimension, Owners, Span, last_hours, measure, measure_plain, merge
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.reading import Row, at_once
-from gateway.money import usd_number
+from gateway.money import NANO, usd_number
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes
 from gateway.surfaces.management.described import managed
 from gateway.surfaces.management.windows import HOUR_US, LONGEST_DAYS, RANGES, ReportRange, read_window
 from gateway.surfaces.schemas import Body, Counted, OneOf, TextField, read_query
 from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.threads import compute_if
 
 TAG = "Activity"
 UNKNOWN = "unknown"  # the source of requests that recorded none
 DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
 # What breakdowns show.
 SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
+# With more parts than that an answer takes milliseconds to write.
+MANY = 1_000
+WIDTH = len(SHORT)
+COST = SHORT.index("cost_nusd") - WIDTH  # the figures are the last of a part
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 
+Part = tuple[Any, ...]
 Describe = Callable[[tuple[Any, ...]], dict[str, Any]]
 
 
@@ -59,14 +65,18 @@ def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     apart = owners if group == "model" or key_id else Owners(key_ids=tuple(keys))
     database = visitor.services.store.database
 
-    def read() -> tuple[list[Row], list[Row]]:
+    def read() -> tuple[list[Row], list[Part]]:
         totals = measure(database, owners, window.span, "total")
-        return totals, measure(database, apart, window.span, DIMENSIONS[group], SHORT)
+        return totals, measure_plain(database, apart, window.span, DIMENSIONS[group], SHORT)
 
-    totals, rows = at_once(database, read)
+    totals, parts = at_once(database, read)
+    describe = _describer(visitor, group, keys)
     if group == "user":
-        rows = merge(rows, [(keys[f"key_{row.value[0].hex()}"].member_id,) for row in rows])
-    body: dict[str, Any] = {"activity": write_rows(totals, rows, window, group, _describer(visitor, group, keys))}
+        users = {key: describe((info.member_id,))["id"] for key, info in keys.items()}
+        parts = [(step, users[f"key_{bytes(owner).hex()}"], *figures) for step, owner, *figures in parts]
+    body: dict[str, Any] = {
+        "activity": compute_if(len(parts) > MANY, write_rows, totals, parts, window, group, describe)
+    }
     if "timeRange" in given:
         body["granularity"] = window.granularity
     return body
@@ -102,25 +112,53 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def write_rows(
-    totals: list[Row], rows: list[Row], window: ReportRange, group: str, describe: Describe
+    totals: list[Row], parts: list[Part], window: ReportRange, group: str, describe: Describe
 ) -> list[dict[str, Any]]:
-    """One object for each hour or day that has rows, and for each of the window's own when it is padded."""
+    """One object for each hour or day that has rows, and for each of the window's own when it is padded. `parts` tell
+    step, value and SHORT of whatever they are broken down by; there may be tens of thousands."""
     days: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
     labels = {step: window.label(step) for step in {row.step for row in totals}}
     for row in totals:
         days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
-    parts: dict[str, dict[tuple[Any, ...], ActivityFigures]] = {label: {} for label in days}
-    for row in rows:
-        known = parts[labels[row.step]].setdefault(row.value, row.figures)
-        if known is not row.figures:
-            known.add(row.figures)
+    told: dict[str, list[Part]] = {label: [] for label in days}
+    for part in parts:
+        told[labels[part[0]]].append(part)
+    described = {value: describe(value) for value in {part[1:-WIDTH] for part in parts}}
     written = []
     for label in sorted(days):
-        breakdown = [{**describe(value), **_write_short(f)} for value, f in parts[label].items()]
-        breakdown.sort(key=lambda item: (-item["cost"], item["id"]))
         empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
+        breakdown = _write_parts(_merge_parts(told[label]), described)
         written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdown})
     return written
+
+
+def _merge_parts(parts: list[Part]) -> list[Part]:
+    """One part for each value, in their order, dearest first."""
+    if len({part[1:-WIDTH] for part in parts}) < len(parts):
+        merged: dict[tuple[Any, ...], list[int]] = {}
+        for part in parts:
+            known = merged.setdefault(part[1:-WIDTH], [0] * WIDTH)
+            known[:] = [told + int(value or 0) for told, value in zip(known, part[-WIDTH:], strict=True)]
+        parts = [(0, *value, *figures) for value, figures in merged.items()]
+    # The first sorting is nearly done: the store tells them in that order.
+    parts.sort(key=lambda part: part[1:-WIDTH])
+    parts.sort(key=lambda part: part[COST] or 0, reverse=True)
+    return parts
+
+
+def _write_parts(parts: list[Part], described: Mapping[tuple[Any, ...], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            **described[part[1:-WIDTH]],
+            "requestCount": int(part[-5] or 0),
+            "inputTokens": (tokens_in := int(part[-4] or 0)),
+            "outputTokens": (tokens_out := int(part[-3] or 0)),
+            "totalTokens": tokens_in + tokens_out,
+            "cost": int(part[COST] or 0) / NANO,
+            "discountSavings": int(part[-1] or 0) / NANO,
+        }
+        for part in parts
+    ]
 
 
 def write_figures(figures: ActivityFigures) -> dict[str, Any]:
@@ -148,6 +186,17 @@ def write_figures(figures: ActivityFigures) -> dict[str, Any]:
         "audioInputCost": usd(figures.audio_input_nusd),
         "audioOutputCost": usd(figures.audio_output_nusd),
         "videoOutputCost": usd(figures.video_output_nusd),
+        "searchCost": usd(figures.search_nusd),
+        "pageCost": usd(figures.page_nusd),
+        "characterCost": usd(figures.character_nusd),
+        "codeCost": usd(figures.code_nusd),
+        "searchCount": figures.searches,
+        "pageCount": figures.pages,
+        "imageCount": figures.images,
+        "characterCount": figures.characters,
+        "audioSeconds": figures.audio_ms / 1000,
+        "videoSeconds": figures.video_ms / 1000,
+        "codeSessionCount": figures.code_sessions,
         "dataStorageCost": usd(figures.storage_nusd),
         "creditsDataStorageCost": usd(figures.storage_nusd - figures.byok_storage_nusd),
         "apiKeysDataStorageCost": usd(figures.byok_storage_nusd),

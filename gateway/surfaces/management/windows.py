@@ -6,13 +6,16 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime
+from gateway.clock import HOUR_US, from_datetime, to_datetime
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Span
+from gateway.metering.rollups.reading import Shifts
+from gateway.metering.rollups.table import HOURS
 
 RANGES = {"1h": 1, "4h": 4, "24h": 24, "7d": 7, "30d": 30, "365d": 365}
 DEFAULT_DAYS = 7
 LONGEST_DAYS = 366
+EPOCH = date(1970, 1, 1)
 EARLIEST = date(2000, 1, 1)
 LATEST = date(2999, 12, 31)
 
@@ -32,7 +35,9 @@ class ReportRange:
 
     def label(self, step: int) -> str:
         """`YYYY-MM-DD`, or `YYYY-MM-DDTHH:00:00` of hours, of the step with this number."""
-        return _label(step * (DAY_US if self.span.step == "day" else HOUR_US), self.granularity, self.zone)
+        if self.span.step == "day":
+            return (EPOCH + timedelta(days=step)).isoformat()
+        return _label(step * HOUR_US, self.zone)
 
 
 def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
@@ -55,7 +60,7 @@ def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:
 def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
     """From the clock hour in which `count` hours ago lies to the one of now."""
     span = Span((now_us - count * HOUR_US) // HOUR_US, now_us // HOUR_US + 1, "hour")
-    padding = dict.fromkeys(_label(hour * HOUR_US, "hourly", zone) for hour in range(span.first, span.end))
+    padding = dict.fromkeys(_label(hour * HOUR_US, zone) for hour in range(span.first, span.end))
     return ReportRange(span, "hourly", zone, tuple(padding))
 
 
@@ -65,12 +70,31 @@ def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange
         raise InvalidRequest(f"from must not lie after to, and both at most {LONGEST_DAYS} days apart.", param="from")
     begin, end = (-(-_midnight(day, zone) // HOUR_US) for day in (first, last + timedelta(days=1)))
     padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
-    return ReportRange(Span(begin, end, "day" if zone is UTC else "hour"), "daily", zone, padding)
+    shifts = () if zone is UTC else _shifts(begin, end, zone)
+    return ReportRange(Span(begin, end, "day", shifts), "daily", zone, padding)
 
 
-def _label(at_us: int, granularity: str, zone: tzinfo) -> str:
-    moment = to_datetime(at_us).astimezone(zone)
-    return moment.strftime("%Y-%m-%dT%H:00:00" if granularity == "hourly" else "%Y-%m-%d")
+def _shifts(first: int, end: int, zone: tzinfo) -> Shifts:
+    """From which of the hours [first, end) on the zone's clock is ahead of UTC by how many minutes."""
+    found = [(first, _minutes_ahead(first, zone))]
+    for day in range(first, end, HOURS):
+        last = min(day + HOURS, end) - 1
+        # Looked at hour by hour only where the clock changes within a day.
+        if last > first and _minutes_ahead(last, zone) != found[-1][1]:
+            for hour in range(day, last + 1):
+                minutes = _minutes_ahead(hour, zone)
+                if minutes != found[-1][1]:
+                    found.append((hour, minutes))
+    return tuple(found)
+
+
+def _minutes_ahead(hour: int, zone: tzinfo) -> int:
+    ahead = to_datetime(hour * HOUR_US).astimezone(zone).utcoffset() or timedelta()
+    return ahead // timedelta(minutes=1)
+
+
+def _label(at_us: int, zone: tzinfo) -> str:
+    return to_datetime(at_us).astimezone(zone).strftime("%Y-%m-%dT%H:00:00")
 
 
 def _midnight(day: date, zone: tzinfo) -> int:

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.clock import FakeClock
-from support.usage import INSERT, by_day, count_removed, request_at, stored_days, stored_sums, sum_up, usage_row
+from support.usage import (
+    INSERT,
+    by_day,
+    by_steps,
+    count_removed,
+    made_blocks,
+    request_at,
+    stored_blocks,
+    stored_days,
+    stored_sums,
+    sum_up,
+    usage_row,
+)
 
 from gateway.clock import DAY_US, HOUR_US, SECOND_US
 from gateway.errors import Unavailable
@@ -16,12 +28,14 @@ from gateway.metering.models import BYOK, CACHED, CREDITS, LATE
 from gateway.metering.rollups import job, late
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.metering.rollups.table import MOST_SOURCES, Series
+from gateway.metering.rollups.table import BLOCK_DAYS, BLOCK_HOURS, MOST_SOURCES, Series
 from gateway.store.database import Database
 
 PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]
 KEYS = [bytes([n]) * 16 for n in range(10, 15)]
-EXTRA = orjson.dumps({"units": {"input_audio": 5, "output_image": 7}, "nusd": {"images": 11, "request": 2}}).decode()
+EXTRA = orjson.dumps(
+    {"units": {"input_audio": 5, "output_image": 7, "searches": 3}, "nusd": {"images": 11, "request": 2, "ocr": 9}}
+).decode()
 
 
 def some_row(dice: random.Random, at_us: int, **given):
@@ -112,6 +126,12 @@ class World:
         }
         made = {day for day in days if day < state.days_through and day not in open_days}
         assert stored_days(self.database) == by_day(wanted, made)
+        blocks = made_blocks(self.database)
+        assert stored_blocks(self.database) == by_steps(wanted, blocks, BLOCK_HOURS)
+        whole = {
+            block for block in {day // BLOCK_DAYS for day in days} if (block + 1) * BLOCK_DAYS <= state.days_through
+        }
+        assert blocks == {block for block in whole if not any(day // BLOCK_DAYS == block for day in open_days)}
 
 
 @pytest.fixture
@@ -130,7 +150,15 @@ def world(sqlite_url, open_store, clock, monkeypatch):
         database.__dict__.pop("write", None)
 
         def clear() -> None:
-            for name in ("usage", "rollup", "rollup_hour", "rollup_day", "rollup_state", "removed_spend"):
+            for name in (
+                "usage",
+                "rollup",
+                "rollup_hour",
+                "rollup_day",
+                "rollup_block",
+                "rollup_state",
+                "removed_spend",
+            ):
                 database.execute(f"DELETE FROM {name}")
 
         database.write(clear)
@@ -325,7 +353,7 @@ def act(one: World, step: str) -> None:
         "advance": one.rollups.advance,
         "purge": one.purge.run,
         "rebuild": lambda: one.rollups.rebuild(hour - one.dice.randrange(100), hour),
-        "days": lambda: one.clock.advance(86_400 * one.dice.randrange(1, 4)),
+        "days": lambda: one.clock.advance(86_400 * one.dice.randrange(1, 40)),
     }
     acts[step]()
 
