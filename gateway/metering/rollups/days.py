@@ -39,7 +39,7 @@ WHERE series = ? AND owner IN ({{marks}}) AND hour >= ? AND hour < ? GROUP BY se
 """
 
 
-class Step(NamedTuple):
+class SumStep(NamedTuple):
     """How sums of some hours are made: `coarse` is added to a series' number for them, `fine` for what they are made
     of."""
 
@@ -48,7 +48,7 @@ class Step(NamedTuple):
     hours: int
 
 
-DAY, BLOCK = Step(DAILY, 0, HOURS), Step(BLOCKS, DAILY, BLOCK_HOURS)
+DAY, BLOCK = SumStep(DAILY, 0, HOURS), SumStep(BLOCKS, DAILY, BLOCK_HOURS)
 
 
 def sum_up(database: Database, state: State, now_hour: int, go_on: Callable[[], bool]) -> None:
@@ -129,7 +129,7 @@ def _begin_block(database: Database, block: int, stamp: int) -> bool:
     return block not in _list_open(database)
 
 
-def _make(database: Database, step: Step, first: int) -> None:
+def _make(database: Database, step: SumStep, first: int) -> None:
     """The coarse sums of the hours from `first` on, in place of what they were."""
     sql = (
         f"SELECT series & {DAILY - 1}, owner, COUNT(*) FROM rollup WHERE hour >= ? AND hour < ? "
@@ -157,7 +157,7 @@ def _steps(found: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, byte
         yield step
 
 
-def _write(database: Database, step: Step, first: int, owned: list[tuple[int, bytes]]) -> None:
+def _write(database: Database, step: SumStep, first: int, owned: list[tuple[int, bytes]]) -> None:
     for series, group in groupby(owned, key=lambda one: one[0]):
         owners = [owner for _, owner in group]
         marks = ", ".join("?" * len(owners))

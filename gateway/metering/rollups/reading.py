@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from gateway.metering.figures import FIGURES, ActivityFigures
-from gateway.metering.rollups.days import BLOCK, DAY, Step, list_blocks
+from gateway.metering.rollups.days import BLOCK, DAY, SumStep, list_blocks
 from gateway.metering.rollups.table import HOURS, Series, State, fetch_sums, read_state
 from gateway.store.database import Database
 
@@ -16,7 +16,9 @@ AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
 DAY_MINUTES = HOURS * 60
 # What the rows of a bucket are made of, besides hours.
 MADE_OF = {"hour": (), "day": (DAY,), "all": (BLOCK, DAY)}
-HOUR = Step(0, 0, 1)
+HOUR = SumStep(0, 0, 1)
+
+PLAIN = (int, str, bytes)
 
 # What tells the rows of a series apart.
 APART: dict[Series, set[str]] = {
@@ -48,11 +50,11 @@ class RollupQuestion:
     shifts: Shifts = ()
 
 
-class Run(NamedTuple):
+class HourRun(NamedTuple):
     """The hours [first, end), read as sums of `step`s; `minutes` by which a zone's clock is ahead all the time, None:
     it does not matter."""
 
-    step: Step
+    step: SumStep
     first: int
     end: int
     minutes: int | None = None
@@ -104,11 +106,13 @@ def ask(database: Database, question: RollupQuestion) -> list[Row]:
 
 def ask_plain(database: Database, question: RollupQuestion) -> list[tuple[Any, ...]]:
     """The same without moments, for tens of thousands of them: a plain tuple of the step, the values of the dimensions
-    and the figures each, as the store gives them (None is 0). What lies in several runs of hours comes as often."""
+    and the figures each. What lies in several runs of hours comes as often."""
+    width = 1 + len(question.dimensions)
     lines = list(_select_all(database, question))
-    if "owner" in question.dimensions and lines and isinstance(lines[0][1], memoryview):
-        lines = [(line[0], *_values(question, line), *line[2:]) for line in lines]
-    return lines
+    # Whatever a driver makes of a number: it makes the same of all.
+    if all(type(cell) in PLAIN for line in (*lines[:1], *lines[-1:]) for cell in line):
+        return lines
+    return [(int(line[0]), *_values(question, line), *map(int, line[width:])) for line in lines]
 
 
 def is_filled(database: Database) -> bool:
@@ -117,35 +121,35 @@ def is_filled(database: Database) -> bool:
     return state is not None and not state.filling
 
 
-def _runs(database: Database, question: RollupQuestion) -> list[Run]:
+def _runs(database: Database, question: RollupQuestion) -> list[HourRun]:
     """What is read, coarse sums wherever they are made."""
     first, end = question.first, question.end
     if question.bucket == "day" and question.shifts:
         ends = (*(hour for hour, _ in question.shifts[1:]), end)
         shifted = zip(question.shifts, ends, strict=True)
-        return [Run(HOUR, max(first, begin), min(end, stop), minutes) for (begin, minutes), stop in shifted]
+        return [HourRun(HOUR, max(first, begin), min(end, stop), minutes) for (begin, minutes), stop in shifted]
     state = read_state(database)
     if state is None:
         return []
-    runs = [Run(HOUR, first, end)]
+    runs = [HourRun(HOUR, first, end)]
     for step in MADE_OF[question.bucket]:
         runs = [part for run in runs for part in (_split(database, state, run, step) if run.step is HOUR else [run])]
     return runs
 
 
-def _split(database: Database, state: State, run: Run, step: Step) -> Iterator[Run]:
+def _split(database: Database, state: State, run: HourRun, step: SumStep) -> Iterator[HourRun]:
     """A run of hours with the steps in it that are made."""
     begun = run.first
     for start, stop in _ready(database, state, step, -(-run.first // step.hours), run.end // step.hours):
         if begun < start * step.hours:
-            yield Run(HOUR, begun, start * step.hours)
-        yield Run(step, start * step.hours, stop * step.hours)
+            yield HourRun(HOUR, begun, start * step.hours)
+        yield HourRun(step, start * step.hours, stop * step.hours)
         begun = stop * step.hours
     if begun < run.end:
-        yield Run(HOUR, begun, run.end)
+        yield HourRun(HOUR, begun, run.end)
 
 
-def _ready(database: Database, state: State, step: Step, first: int, end: int) -> Iterator[tuple[int, int]]:
+def _ready(database: Database, state: State, step: SumStep, first: int, end: int) -> Iterator[tuple[int, int]]:
     """Runs of days or blocks in [first, end) that are summed up."""
     if step is BLOCK:
         made = list_blocks(database, first, end)
@@ -175,22 +179,23 @@ def _select(
     database: Database,
     question: RollupQuestion,
     owners: Sequence[bytes],
-    run: Run,
+    run: HourRun,
     summed: tuple[str, ...],
     plain: tuple[str, ...],
 ) -> Iterator[tuple[Any, ...]]:
     bucket = _bucket_sql(question.bucket, run.minutes)
     if len(owners) == 1 and run.step is DAY and question.bucket == "day" and _is_apart(question):
         # One line for each answer already.
-        figures, grouped = ", ".join((bucket, *question.dimensions, *plain, *question.figures)), ""
+        told = (f"COALESCE({name}, 0)" for name in question.figures)
+        shown, grouped = ", ".join((bucket, *question.dimensions, *plain, *told)), ""
     else:
-        sums = (f"sum({name})" for name in question.figures)
-        figures = ", ".join((bucket, *question.dimensions, *summed, *sums))
+        told = (f"COALESCE(sum({name}), 0)" for name in question.figures)
+        shown = ", ".join((bucket, *question.dimensions, *summed, *told))
         # By the series where nothing is told apart: without any group, nothing at all would be summed up in one line.
         keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
         grouped = f" GROUP BY {', '.join(keys)}"
     sql = (
-        f"SELECT {figures} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
+        f"SELECT {shown} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
         f"AND hour >= ? AND hour < ?{grouped}"
     )
     return iter(fetch_sums(database, sql, (question.series + run.step.coarse, *owners, run.first, run.end)))

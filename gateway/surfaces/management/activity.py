@@ -1,6 +1,7 @@
 """`GET /activity` and `/activity/sources`: usage by hour or day, as the public client prints it (facts A.5, A.7)."""
 
 from collections.abc import Callable, Mapping
+from operator import add, itemgetter
 from typing import Any
 
 from gateway.accounts.keys import KeyInfo, list_keys
@@ -27,7 +28,9 @@ SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nus
 # With more parts than that an answer takes milliseconds to write.
 MANY = 1_000
 WIDTH = len(SHORT)
-COST = SHORT.index("cost_nusd") - WIDTH  # the figures are the last of a part
+# Of a part: step, value, figures.
+VALUE, FIGURES = itemgetter(slice(1, -WIDTH)), itemgetter(slice(-WIDTH, None))
+COST = itemgetter(SHORT.index("cost_nusd") - WIDTH)
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
 
 Part = tuple[Any, ...]
@@ -123,7 +126,7 @@ def write_rows(
     told: dict[str, list[Part]] = {label: [] for label in days}
     for part in parts:
         told[labels[part[0]]].append(part)
-    described = {value: describe(value) for value in {part[1:-WIDTH] for part in parts}}
+    described = {value: describe(value) for value in set(map(VALUE, parts))}
     written = []
     for label in sorted(days):
         empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
@@ -134,30 +137,32 @@ def write_rows(
 
 def _merge_parts(parts: list[Part]) -> list[Part]:
     """One part for each value, in their order, dearest first."""
-    if len({part[1:-WIDTH] for part in parts}) < len(parts):
-        merged: dict[tuple[Any, ...], list[int]] = {}
+    if len(set(map(VALUE, parts))) < len(parts):
+        merged: dict[tuple[Any, ...], tuple[int, ...]] = {}
         for part in parts:
-            known = merged.setdefault(part[1:-WIDTH], [0] * WIDTH)
-            known[:] = [told + int(value or 0) for told, value in zip(known, part[-WIDTH:], strict=True)]
+            known = merged.get(VALUE(part))
+            merged[VALUE(part)] = part[-WIDTH:] if known is None else tuple(map(add, known, part[-WIDTH:]))
         parts = [(0, *value, *figures) for value, figures in merged.items()]
     # The first sorting is nearly done: the store tells them in that order.
-    parts.sort(key=lambda part: part[1:-WIDTH])
-    parts.sort(key=lambda part: part[COST] or 0, reverse=True)
+    parts.sort(key=VALUE)
+    parts.sort(key=COST, reverse=True)
     return parts
 
 
 def _write_parts(parts: list[Part], described: Mapping[tuple[Any, ...], dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
-            **described[part[1:-WIDTH]],
-            "requestCount": int(part[-5] or 0),
-            "inputTokens": (tokens_in := int(part[-4] or 0)),
-            "outputTokens": (tokens_out := int(part[-3] or 0)),
+            **described[value],
+            "requestCount": requests,
+            "inputTokens": tokens_in,
+            "outputTokens": tokens_out,
             "totalTokens": tokens_in + tokens_out,
-            "cost": int(part[COST] or 0) / NANO,
-            "discountSavings": int(part[-1] or 0) / NANO,
+            "cost": cost / NANO,
+            "discountSavings": saved / NANO,
         }
-        for part in parts
+        for value, (requests, tokens_in, tokens_out, cost, saved) in zip(
+            map(VALUE, parts), map(FIGURES, parts), strict=True
+        )
     ]
 
 
