@@ -26,8 +26,8 @@ def whole(body: bytes | MessageBody) -> bytes:
 class StoredFile:
     """Bytes that are written once, front to back, and read as often as one likes, by several at the same time.
 
-    Up to `in_memory` bytes are held in memory, all of a larger one in a file without a name: it is gone with this
-    object, and with the process however that ends. `folder` "": the system's own for such files. Unavailable when the
+    Up to `in_memory` bytes are held in memory, all of a larger one in a file without a name: it is gone once it is
+    closed, and with the process however that ends. `folder` "": the system's own for such files. Unavailable when the
     disk takes no more.
     """
 
@@ -84,6 +84,13 @@ class StoredFile:
         while piece := self.read(PIECE, at):
             yield piece
             at += len(piece)
+
+    def close(self) -> None:
+        """Give back what it takes; nobody may read it any more. Doing it again changes nothing. Left to the garbage
+        collector a file would stay for as long as that has nothing to do."""
+        self._memory = bytearray()
+        if self._file is not None:
+            self._file.close()
 
     def _open(self) -> IO[bytes]:
         if self._folder:

@@ -66,9 +66,13 @@ def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         sys.setswitchinterval(SWITCH_S)
         pool = _computing[id(hub)] = ThreadPool(COMPUTING, hub=hub)
     result, error = pool.apply(attempt)
-    if error is not None:
+    if error is None:
+        return result
+    try:
         raise error
-    return result
+    finally:
+        # Its traceback has this frame: a circle would keep all that the work looked at until the collector comes by.
+        del error
 
 
 def compute_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

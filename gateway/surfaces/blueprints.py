@@ -34,7 +34,7 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """The handler with every error turned into an answer of its format; nothing escapes."""
-    handler, errors, paid = _until_its_end(operation), operation.errors or replies.OPENAI, operation.paid
+    handler, errors, paid = _made(operation), operation.errors or replies.OPENAI, operation.paid
     end, now = services.telemetry.requests.of(name_of(operation), paid), services.clock.monotonic
 
     def handle(inbound: Inbound, keyed: bool = paid) -> Outbound:
@@ -45,7 +45,8 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         try:
             outbound = handler(services, inbound)
         except GatewayError as error:
-            failure = error
+            # Without its traceback, which has this frame: a circle that keeps the body until the collector comes by.
+            failure = error.with_traceback(None)
         except Exception as error:
             failure = replies.crashed(inbound, error, inbound.shown_id)
         except BaseException:
@@ -83,6 +84,30 @@ def name_of(operation: Operation) -> str:
     return f"{operation.method} {operation.path}"
 
 
+def _made(operation: Operation) -> Handler:
+    """The operation's handler with what is done around it."""
+    handler = _until_its_end(operation)
+    return _with_files(handler) if operation.body == "form" else handler
+
+
+def _with_files(handler: Handler) -> Handler:
+    """`handler` after whose answer nothing of the request is left on the disk."""
+
+    def handle(services: Services, inbound: Inbound) -> Outbound:
+        try:
+            outbound = handler(services, inbound)
+        except BaseException:
+            inbound.close_files()
+            raise
+        if isinstance(outbound.body, bytes):
+            inbound.close_files()
+        else:
+            outbound.body = EndedBody(outbound.body, inbound.close_files)
+        return outbound
+
+    return handle
+
+
 def _until_its_end(operation: Operation) -> Handler:
     """The operation's handler; for one that is deprecated, only until the day of its end, then Gone."""
     deprecated = operation.deprecated
@@ -117,10 +142,12 @@ def _once(
         keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _content(inbound), inbound.request_id)
         reply = services.engine.idempotency.answer(keyed, make, partial(_check_replay, services, caller, inbound))
     except GatewayError as error:
+        inbound.close_files()
         end(inbound, error.status, started, error)
         return replies.error_reply(error, errors, inbound.shown_id)
     if not reply.replayed:
         return Outbound(reply.status, reply.headers, reply.body)
+    inbound.close_files()
     end(inbound, reply.status, started, replayed=True)
     return Outbound(reply.status, _replayed_headers(reply, inbound.shown_id), reply.body)
 

@@ -9,7 +9,7 @@ from multipart import MultipartError, MultipartSegment, ParserLimitReached, Push
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
 from gateway.files import PIECE, StoredFile
 from gateway.surfaces.http import Inbound
-from gateway.threads import compute
+from gateway.threads import compute_if
 
 BOUNDARY_LENGTH = 256  # RFC 2046 allows 70; some clients send more
 HEADERS, HEADER_BYTES = 8, 4224  # of one part
@@ -69,9 +69,10 @@ def read_form(inbound: Inbound, limits: FormLimits, spool_dir: str = "") -> Form
     """
     body = require_form(inbound)
     boundary = _boundary_of(inbound.header("content-type"))
-    if len(body) < LARGE:
-        return _read(body, boundary, limits, spool_dir)
-    return compute(_read, body, boundary, limits, spool_dir)
+    form = compute_if(len(body) >= LARGE, _read, body, boundary, limits, spool_dir)
+    inbound.files += tuple(one.data for one in form.files)
+    body.close()  # its files are copies
+    return form
 
 
 def describe_form(form: Form) -> bytes:
@@ -105,6 +106,15 @@ def _boundary_of(content_type: str) -> str:
 def _read(body: StoredFile, boundary: str, limits: FormLimits, spool_dir: str) -> Form:
     reader = _FormReader(limits, spool_dir)
     try:
+        _parse(body, boundary, limits, reader)
+    except BaseException:
+        reader.close()
+        raise
+    return reader.form
+
+
+def _parse(body: StoredFile, boundary: str, limits: FormLimits, reader: "_FormReader") -> None:
+    try:
         with PushMultipartParser(
             boundary,
             content_length=len(body),
@@ -122,7 +132,6 @@ def _read(body: StoredFile, boundary: str, limits: FormLimits, spool_dir: str) -
         raise _malformed(str(error).lower()) from None
     except (MultipartError, UnicodeError, ValueError) as error:
         raise _malformed(str(error).lower() or "it cannot be read") from None
-    return reader.form
 
 
 class _FormReader:
@@ -147,6 +156,12 @@ class _FormReader:
             self._text += event
             if len(self._text) > self._limits.field_bytes:
                 raise _too_large(self._name, self._limits.field_bytes)
+
+    def close(self) -> None:
+        """Give back the files of a form that was not read to its end."""
+        for one in (self._file, *(part.data for part in self.form.files)):
+            if one is not None:
+                one.close()
 
     @property
     def _name(self) -> str:

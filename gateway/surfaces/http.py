@@ -35,7 +35,8 @@ class Inbound(Struct, eq=False):
     mount point as the caller sees them, `params` the variables of the route. `request_id` is 32 hex digits, always
     ours: what a caller sends is a label only. `sender` is kept by the server together with `headers`, None where it
     keeps nothing. `payload` is set when the caller's project retains what it sends and gets, `caller` once somebody was
-    authenticated, `context` once they were admitted. The body of a multipart form stands in `upload` instead of `body`.
+    authenticated, `context` once they were admitted. The body of a multipart form stands in `upload` instead of `body`;
+    `files` are what was made of it, and go with the request.
     """
 
     method: str
@@ -52,6 +53,7 @@ class Inbound(Struct, eq=False):
     caller: "Caller | None" = None
     context: "RequestContext | None" = None
     upload: StoredFile | None = None
+    files: tuple[StoredFile, ...] = ()
 
     @property
     def shown_id(self) -> str:
@@ -61,6 +63,13 @@ class Inbound(Struct, eq=False):
     def header(self, name: str) -> str:
         """The header `name` (lower case), stripped; "" when absent."""
         return self.headers.get(name, "").strip()
+
+    def close_files(self) -> None:
+        """At the end of the request: what it has on the disk is given back."""
+        if self.upload is not None:
+            self.upload.close()
+        for one in self.files:
+            one.close()
 
     def arguments(self) -> dict[str, str]:
         """Query parameters; of a repeated one the last."""
