@@ -17,8 +17,16 @@ SECOND_MS = 1000
 # A sound whose container does not tell its length is no longer than at six kilobits a second, the least that coders
 # of speech make, and most likely at some thirty.
 LEAST_BYTES_A_SECOND, LIKELY_BYTES_A_SECOND = 750, 4000
-# And one that tells less than its bytes last at four megabits is not believed.
+# One whose container tells less than its bytes last at the highest rate of its format lasts that long: the length is
+# what is reserved, and a container says what its sender likes. MPEG's is layer I's, AAC's two channels at 96 kHz, Ogg's
+# Opus and Vorbis; MP4 and WebM may hold pictures, and PCM is bounded by what its own header says a second takes.
+HIGHEST_BYTES_A_SECOND = {"mp3": 56_000, "aac": 144_000, "ogg": 64_000, "amr": 4_000}
 MOST_BYTES_A_SECOND = 500_000
+TAGS_BYTES = 65_536  # of a file that may be names and a small picture
+RAW = ("wav", "aiff", "flac")
+MOST_RAW_BYTES_A_SECOND = 1_536_000  # 192 kHz, two channels of 32 bits
+# Where a WAVE's first part tells its coding, and which codings are PCM; others take at most what MPEG does.
+WAVE_CODING, PCM = slice(20, 22), (b"\x01\0", b"\x03\0", b"\xfe\xff")
 # Kinds of sound → what they are sent as: containers that may hold moving pictures too are taken for sound.
 KINDS = {
     "audio/wav": ("audio/wav", "wav"),
@@ -54,27 +62,40 @@ def look_at(file: StoredFile, param: str) -> Sound:
             param=param,
             code="unsupported_media",
         )
-    likely, most = _length_of(file)
+    likely, most = _length_of(file, ending)
     return Sound(kind, f"sound.{ending}", likely, most)
 
 
-def _length_of(file: StoredFile) -> tuple[int, int]:
+def _length_of(file: StoredFile, ending: str) -> tuple[int, int]:
     size = len(file)
-    told = compute(_read_length, file)
-    least = size / MOST_BYTES_A_SECOND
-    if told is not None and told >= least:
+    told = compute(_read_length, file, ending)
+    if told is not None:
         length = math.ceil(told * SECOND_MS)
         return length, length
     return math.ceil(size / LIKELY_BYTES_A_SECOND * SECOND_MS), math.ceil(size / LEAST_BYTES_A_SECOND * SECOND_MS)
 
 
-def _read_length(file: StoredFile) -> float | None:
-    """Seconds; None where nobody tells, or it is not to be believed."""
+def _read_length(file: StoredFile, ending: str) -> float | None:
+    """Seconds, at least those that the bytes last; None where nobody tells."""
     try:
-        told = TinyTag.get(file_obj=_CountedReader(_Opened(file)), tags=False).duration
+        found = TinyTag.get(file_obj=_CountedReader(_Opened(file)), tags=False)
+        told = found.duration
     except (TinyTagException, ValueError, LookupError, OSError, ArithmeticError, TypeError, MemoryError):
         return None
-    return float(told) if told and math.isfinite(told) else None
+    if not told or not math.isfinite(told) or told < 0:
+        return None
+    sounding = max(0, len(file) - TAGS_BYTES)
+    return max(float(told), sounding / _highest_rate(ending, found, file.read(WAVE_CODING.stop)))
+
+
+def _highest_rate(ending: str, found: TinyTag, head: bytes) -> float:
+    """The most bytes that a second of this sound takes."""
+    if ending not in RAW:
+        return HIGHEST_BYTES_A_SECOND.get(ending, MOST_BYTES_A_SECOND)
+    if ending == "wav" and head[12:16] == b"fmt " and head[WAVE_CODING] not in PCM:
+        return HIGHEST_BYTES_A_SECOND["mp3"]
+    raw = (found.samplerate or 0) * (found.channels or 0) * (found.bitdepth or 0) / 8
+    return min(raw, MOST_RAW_BYTES_A_SECOND) or MOST_RAW_BYTES_A_SECOND
 
 
 class _CountedReader(io.BufferedReader):
