@@ -36,6 +36,14 @@ class Documents:
         found = self._database.read(lambda: self._database.execute(sql, (kind, len(prefix), prefix)).fetchone())
         return int(found[0])
 
+    def keys(self, kind: str, before: str, most: int = 1_000) -> list[str]:
+        """The keys of a kind that sort before `before`, the first ones first."""
+        now = self._database.moment_sql()
+        sql = f"SELECT key FROM document WHERE kind = ? AND key < ? AND expires_at > {now} ORDER BY key LIMIT ?"
+        return [
+            key for (key,) in self._database.read(lambda: self._database.execute(sql, (kind, before, most)).fetchall())
+        ]
+
     def put_if_absent(self, kind: str, key: str, value: bytes, ttl_s: float) -> bool:
         """Store unless a live document is there; whether this call stored it. Safe against every other worker."""
         sql = (

@@ -22,7 +22,11 @@ from gateway.threads import Job
 from gateway.transport import Transport
 from gateway.webhooks import sign
 
-KIND = "alert"
+# What became of each alert at each address; and when it is to be looked at, by keys that sort by that time, so that who
+# delivers reads nothing while nothing is due.
+KIND, DUE = "alert", "alert_due"
+MOST_DUE = 5_000
+LOOK_S = 300.0  # between two looks at all of them, for those whose time nobody noted
 KEPT_S, TOLD_S = 3 * 86_400.0, 2 * 3600.0
 MOST_WAITING, AT_ONCE, EACH_AT_ONCE = 1_000, 20, 4
 MOST_HOURLY = 100  # alerts that one organization causes, at one worker
@@ -41,6 +45,7 @@ class Alerts:
         self._states, self._clock = states, clock
         self._noted: deque[tuple[StateChange, int]] = deque(maxlen=MOST_WAITING)
         self._hour, self._caused = 0, dict[str, int]()
+        self._looked = 0
         states.listen(self.note)
 
     def note(self, change: StateChange) -> None:
@@ -56,7 +61,9 @@ class Alerts:
             for hook in self._hooks.concerned(change.event, owner) if self._has_room(owner, at_us) else ():
                 waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
                 waiting |= {"attempts": 0, "due": at_us}
-                self._documents.put_if_absent(KIND, f"{hook.id}:{event['id']}", orjson.dumps(waiting), KEPT_S)
+                key = f"{hook.id}:{event['id']}"
+                self._note_due(key, waiting)
+                self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), KEPT_S)
             self._noted.popleft()
 
     def _has_room(self, owner: str, at_us: int) -> bool:
@@ -70,14 +77,35 @@ class Alerts:
     def deliver(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Send what is due. Unavailable when the store is away."""
         now = self._clock.now_us()
-        entries = [(key, orjson.loads(value)) for key, value in self._documents.entries(KIND)]
-        due = [one for one in entries if 0 < one[1].get("due", 0) <= now]
+        if now - self._looked >= LOOK_S * SECOND_US:
+            self._note_lost(now)
+        due = [(hint, read_hint(hint)) for hint in self._documents.keys(DUE, f"{now + 1:016x}", MOST_DUE)]
         if not go_on():
             return
         # At the same time, so that an address which says nothing keeps no other waiting.
-        jobs = [Job(self._try, key, waiting) for key, waiting in choose(due)]
+        jobs = [Job(self._follow, hint, now) for hint, _ in choose(due)]
         for job in jobs:
             job.result(2 * TIMEOUT_S)
+
+    def _note_due(self, key: str, waiting: dict[str, Any]) -> None:
+        self._documents.put(DUE, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", KEPT_S)
+
+    def _note_lost(self, now: int) -> None:
+        """Note the time of alerts that another release wrote, or a worker that died in between."""
+        for key, value in self._documents.entries(KIND, MOST_DUE):
+            waiting = orjson.loads(value)
+            if 0 < waiting.get("due", 0) <= now:
+                self._note_due(key, waiting)
+        self._looked = now
+
+    def _follow(self, hint: str, now: int) -> None:
+        """Deliver what a hint names, if it is due; the hint goes."""
+        key = hint.split(":", 2)[2]
+        kept = self._documents.get(KIND, key)
+        waiting = orjson.loads(kept) if kept else {}
+        if 0 < waiting.get("due", 0) <= now:
+            self._try(key, waiting)
+        self._documents.delete(DUE, hint)
 
     def test(self, organization_id: str, hook_id: str) -> tuple[bool, str]:
         """Send a test to one address now: whether it was taken, and what came back. NotFound."""
@@ -107,6 +135,7 @@ class Alerts:
             return
         wait_s = min(FIRST_S * 2 ** (waiting["attempts"] - 1), LONGEST_S)
         waiting["due"] = self._clock.now_us() + round(wait_s * SECOND_US)
+        self._note_due(key, waiting)
         self._documents.put(KIND, key, orjson.dumps(waiting), KEPT_S)
 
     def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
@@ -121,6 +150,12 @@ class Alerts:
         except GatewayError as error:
             return error.message
         return "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
+
+
+def read_hint(hint: str) -> dict[str, Any]:
+    """When and of whom the alert is that a hint names."""
+    due, organization, _ = hint.split(":", 2)
+    return {"due": int(due, 16), "organization": organization}
 
 
 def choose(due: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:

@@ -19,7 +19,7 @@ from gateway.settings import load
 from gateway.states import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.telemetry.alerts import AT_ONCE, ATTEMPTS, EACH_AT_ONCE, KIND, MOST_HOURLY, Alerts, choose
+from gateway.telemetry.alerts import AT_ONCE, ATTEMPTS, DUE, EACH_AT_ONCE, KIND, MOST_HOURLY, Alerts, choose
 from gateway.transport import Transport
 
 REFUSED = StateChange("credential.refused", "provider openai#k", "openai refused", remedy="check the key")
@@ -174,6 +174,41 @@ def test_addresses_of_one_organization_keep_no_other_waiting() -> None:
     chosen = [waiting["organization"] for _, waiting in choose(due)]
     assert len(chosen) == AT_ONCE and chosen.count("org_a") == EACH_AT_ONCE
     assert choose([]) == [] and len(choose(due[:3])) == 3
+
+
+def test_nothing_is_read_of_what_is_not_due(workers, hooks, first, receiver, address, clock, monkeypatch) -> None:
+    """Who delivers looks every two seconds: what waits for hours must cost nothing meanwhile."""
+    receiver.secret, receiver.status = hooks.add(first, address, actor="test").secret, "503 Busy"
+    alerts = workers()
+    for number in range(30):
+        alerts.note(StateChange("credential.refused", f"key {number}", "refused"))
+    alerts.spread()
+    for _ in range(30):
+        alerts.deliver()
+    assert len(receiver.ids) == 30
+    read: list[int] = []
+    keys, get, entries = Documents.keys, Documents.get, Documents.entries
+    monkeypatch.setattr(Documents, "keys", lambda *given: read.append(len(found := keys(*given))) or found)
+    monkeypatch.setattr(Documents, "get", lambda *given: read.append(1) or get(*given))
+    monkeypatch.setattr(Documents, "entries", lambda *given: read.append(100) or entries(*given))
+    for _ in range(5):
+        alerts.deliver()
+    assert read == [0] * 5
+    clock.advance(31)
+    alerts.deliver()
+    assert sum(read) == 30 + EACH_AT_ONCE and len(receiver.ids) == 30 + EACH_AT_ONCE
+
+
+def test_alerts_of_a_release_that_noted_no_time_are_sent(workers, hooks, first, receiver, address, database) -> None:
+    receiver.secret = hooks.add(first, address, actor="test").secret
+    worker = workers()
+    worker.note(REFUSED)
+    worker.spread()
+    documents = Documents(database)
+    for hint in documents.keys(DUE, "g"):
+        documents.delete(DUE, hint)
+    worker.deliver()
+    assert len(receiver.ids) == 1 and documents.keys(DUE, "g") == []
 
 
 def test_what_is_due_is_sent_at_the_same_time(workers, hooks, first, receiver, address, monkeypatch) -> None:
