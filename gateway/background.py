@@ -324,6 +324,7 @@ TABLE = (
     RecurringJob("payload_room", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.payload_room.keep(go_on)),
     RecurringJob("sessions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_sessions(go_on)),
     RecurringJob("devices", 60.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_devices(go_on)),
+    RecurringJob("oauth", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.oauth.endings.forget(go_on)),
     RecurringJob(
         "invitations", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.endings.forget_invitations(go_on)
     ),

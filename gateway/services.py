@@ -44,8 +44,7 @@ from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import Sources
 from gateway.neutral.request import Request
-from gateway.oauth.grants import Grants
-from gateway.oauth.tokens import TokenCallers
+from gateway.oauth.service import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.upstream import Upstreams
@@ -108,14 +107,7 @@ class AccountServices:
     funding: Funding
     endings: Endings
     deleted_keys: DeletedKeys
-
-
-@dataclass(slots=True)
-class OAuthServices:
-    """Applications that people let act for them: what they were allowed, and who calls with it."""
-
-    grants: Grants
-    tokens: TokenCallers
+    oauth: OAuth
 
 
 @dataclass(slots=True)
@@ -205,7 +197,6 @@ class Services:
     background: BackgroundServices
     telemetry: TelemetryServices
     management: Management
-    oauth: OAuthServices
     leaving: bool = False
     # What the server under the application knows, in the same form as `gauges`.
     server_gauges: Callable[[], dict[str, tuple[str, float]]] = field(default=dict, repr=False)

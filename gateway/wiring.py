@@ -51,9 +51,8 @@ from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import read_clients
 from gateway.money import NANO
-from gateway.oauth.grants import Grants
 from gateway.oauth.models import MODELS as OAUTH_MODELS
-from gateway.oauth.tokens import TokenCallers
+from gateway.oauth.service import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.local.discovery import Discovery
 from gateway.providers.registry import make_protocols, make_upstreams
@@ -66,7 +65,6 @@ from gateway.services import (
     BackgroundServices,
     BillingServices,
     EngineServices,
-    OAuthServices,
     RoutingServices,
     Services,
     StoreServices,
@@ -143,7 +141,6 @@ def _assemble(base: WorkerBase) -> Services:
         background=base.background,
         telemetry=base.telemetry,
         management=_open_management(base, accounts, routing),
-        oauth=_open_oauth(base, accounts),
     )
 
 
@@ -236,8 +233,9 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
     funding = Funding(database, control)
     provider_keys = ProviderKeys(database, control, base.store.vault, funding.budgets.write_bound)
     custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
+    authentication = Authentication(database, control, base.store.secrets, base.clock)
     return AccountServices(
-        authentication=Authentication(database, control, base.store.secrets, base.clock),
+        authentication=authentication,
         sources=read_clients(loader.FOLDER / "clients.toml"),
         provider_keys=provider_keys,
         custom_providers=custom_providers,
@@ -246,6 +244,15 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
         funding=funding,
         endings=Endings(database, base.settings.retention),
         deleted_keys=DeletedKeys(database, base.settings.retention.deleted_key_days),
+        oauth=OAuth(
+            database,
+            control,
+            base.store.documents,
+            base.store.secrets,
+            base.transport,
+            authentication,
+            base.clock,
+        ),
     )
 
 
@@ -366,12 +373,4 @@ def _open_management(base: WorkerBase, accounts: AccountServices, routing: Routi
         base.settings.limits,
         base.store.documents,
         base.settings.organizations,
-    )
-
-
-def _open_oauth(base: WorkerBase, accounts: AccountServices) -> OAuthServices:
-    store = base.store
-    return OAuthServices(
-        grants=Grants(store.database, store.control, store.secrets),
-        tokens=TokenCallers(accounts.authentication, store.control, store.secrets, base.clock),
     )

@@ -141,6 +141,7 @@ LIBRARIES = {
     "psycopg": ("gateway.store",),
     "redis": ("gateway.store.redis",),
     "multipart": ("gateway.surfaces.forms", "gateway.providers.sandbox"),
+    "authlib": ("gateway.oauth",),
     "tinytag": ("gateway.surfaces.sounds",),
     "httptools": ("gateway.transport", "gateway.server"),
     "cryptography": ("gateway.accounts", "gateway.providers"),

@@ -1,5 +1,6 @@
-"""What grants are made of and found as, without the store."""
+"""What grants are made of and found as, and what asks for tokens, without the store."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.oauth.models import TokenKind
@@ -31,6 +32,10 @@ class FoundCode:
     audience: str
     redirect_uri: str
     challenge: str
+
+    def get_redirect_uri(self) -> str:
+        """As Authlib asks for it."""
+        return self.redirect_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +76,12 @@ class GrantInfo:
     created_at_us: int
     used_at_us: int
     expires_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenQuestion:
+    """What came: the fields of the body, the header Authorization ("": none), and who answers."""
+
+    fields: Mapping[str, str] = field(repr=False)
+    authorization: str = field(repr=False, default="")
+    issuer: str = ""

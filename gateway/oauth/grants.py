@@ -1,6 +1,7 @@
 """What people allowed applications: codes and tokens of a grant, each used as often as it may be, and their end."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gateway import ids
 from gateway.accounts import audit, tokens
@@ -111,16 +112,22 @@ class Grants:
 
         return self._issue(token.grant_id, scope, use, "refresh token used twice", True)
 
-    def hold(self, consent: Consent) -> IssuedTokens:
+    def generation_of(self, key_id: str) -> int:
+        """The generation of a key that is there."""
+        row = self._database.read(lambda: ApiKey.get_or_none(ApiKey.id == key_id))
+        return row.generation if row is not None else -1
+
+    def hold(self, consent: Consent, generation: int | None = None) -> IssuedTokens:
         """An access token for who has the key itself, or a client that stands for it; without refreshing. There is one
-        grant for each of them. NotFound: the key is not in force."""
+        grant for each of them, whose person is the key's. NotFound: the key is not in force, or not of that generation
+        any more."""
         new_id, now_s = ids.new("grant"), ACCESS_S * SECOND_US
         issued = IssuedTokens(ids.token(ACCESS), "", consent.scope)
 
         def work() -> None:
             now = self._database.now_us()
-            key = rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
-            if key is None:
+            key = rows.usable_keys(now, ApiKey.id == consent.key_id).first()
+            if key is None or generation not in (None, key.generation):
                 raise NotFound("The API key is not in force.")
             same = (
                 (OAuthGrant.api_key == consent.key_id)
@@ -131,7 +138,7 @@ class Grants:
             )
             row = OAuthGrant.select().where(same).first()
             if row is None:
-                rows.insert_grant(new_id, consent, key, now, now + now_s)
+                rows.insert_grant(new_id, replace(consent, user_id=key.holder), key, now, now + now_s)
             grant_id = new_id if row is None else row.id
             self._insert_tokens(grant_id, issued, now)
             OAuthGrant.update(used_at=now, expires_at=now + now_s).where(OAuthGrant.id == grant_id).execute()

@@ -10,10 +10,12 @@ from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
 
 
 def usable_keys(now: int, *wanted: Any) -> Any:
-    """Keys in force that stand for a person, narrowed by `wanted`; each with the name of its project and its
-    organization."""
+    """Keys in force that stand for a person, narrowed by `wanted`; each with its person, the name of its project and
+    its organization."""
     return (
-        ApiKey.select(ApiKey, Project.name.alias("project_name"), Project.organization.alias("owner"))
+        ApiKey.select(
+            ApiKey, User.id.alias("holder"), Project.name.alias("project_name"), Project.organization.alias("owner")
+        )
         .join(Project)
         .join(Organization)
         .switch(ApiKey)

@@ -15,6 +15,7 @@ from gateway.surfaces.replies import error_reply
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 ID_HEADER = "x-request-id"
+EVERYWHERE = Browsers(("*",))
 
 
 def _nothing(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
@@ -48,10 +49,11 @@ class Front:
         more: browsers.Headers = []
         if "HTTP_ORIGIN" in environ and browsers.takes_keys(path):
             asked = wsgi.read_headers(environ)
+            pages = EVERYWHERE if browsers.is_document(path) else self._pages
             if browsers.is_preflight(environ["REQUEST_METHOD"], asked):
-                headers = [(ID_HEADER, shown_id), *self._pages.preflight(asked)]
+                headers = [(ID_HEADER, shown_id), *pages.preflight(asked)]
                 return wsgi.start(Outbound(204, headers), start_response)
-            more = self._pages.headers(environ["HTTP_ORIGIN"])
+            more = pages.headers(environ["HTTP_ORIGIN"])
 
         def begin(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
             if not any(name.lower() == ID_HEADER for name, _ in headers):

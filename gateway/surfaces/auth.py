@@ -36,7 +36,7 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     if not token:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer <key>' or in the header 'x-api-key'.")
     if is_access_token(token) and inbound.path == scopes.PATH:
-        caller = services.oauth.tokens.caller(token, scopes.resource_of(inbound.base_url))
+        caller = services.accounts.oauth.callers.caller(token, scopes.resource_of(inbound.base_url))
     else:
         caller = services.accounts.authentication.caller(token)
     inbound.caller = caller

@@ -10,6 +10,9 @@ Headers = list[tuple[str, str]]
 
 KEY_ROUTES = ("/v1/", "/v3/ai/", "/v4/ai/")
 TOOLS = "/mcp"
+# Applications in a page ask for these without any credential of a browser: their codes and secrets are in the body.
+APPLICATIONS = ("/oauth/register", "/oauth/token", "/oauth/revoke")
+DOCUMENTS = ("/.well-known/", f"{TOOLS}/.well-known/")
 ANY = "*"
 VARY = ("Vary", "Origin")
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -47,8 +50,13 @@ class Browsers:
 
 
 def takes_keys(path: str) -> bool:
-    """Whether API keys are what a path is called with."""
-    return path.startswith(KEY_ROUTES) or path == TOOLS
+    """Whether API keys, or what stands for one, are what a path is called with; or nothing at all."""
+    return path.startswith(KEY_ROUTES) or path == TOOLS or path in APPLICATIONS or is_document(path)
+
+
+def is_document(path: str) -> bool:
+    """Whether it is one that anybody reads to find their way."""
+    return path.startswith(DOCUMENTS)
 
 
 def is_preflight(method: str, headers: Mapping[str, str]) -> bool:

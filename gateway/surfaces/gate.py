@@ -41,5 +41,5 @@ class Gate:
         if token.startswith(PREFIX):
             return visit(services, token).user_id
         if is_access_token(token):  # whether it is good for this path is the handler's question
-            return services.oauth.tokens.caller(token).organization_id
+            return services.accounts.oauth.callers.caller(token).organization_id
         return caller_of(services, inbound).organization_id

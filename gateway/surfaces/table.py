@@ -10,6 +10,7 @@ from gateway.surfaces.console import table as console
 from gateway.surfaces.http import ErrorFormat, Operation, Surface
 from gateway.surfaces.management import table as management
 from gateway.surfaces.mcp import routes as mcp
+from gateway.surfaces.oauth import routes as oauth
 from gateway.surfaces.openai import chat
 from gateway.surfaces.openai import table as openai
 from gateway.surfaces.replies import OPENAI
@@ -23,6 +24,7 @@ SURFACES: tuple[Surface, ...] = (
     responses.SURFACE,
     aisdk.surface(chat.read_here),
     mcp.surface(chat.read_here),
+    oauth.SURFACE,
     management.SURFACE,
     console.SURFACE,
     openapi.surface(lambda: described()),

@@ -149,14 +149,20 @@ class Transport:
         return Answer(reply.status, reply.headers, reply.read_all(max_bytes))
 
     def fetch(
-        self, url: str, max_bytes: int, *, timeout_s: float = 30.0, headers: Mapping[str, str] = NOTHING
+        self,
+        url: str,
+        max_bytes: int,
+        *,
+        timeout_s: float = 30.0,
+        headers: Mapping[str, str] = NOTHING,
+        redirects: int = REDIRECTS,
     ) -> Answer:
-        """GET what a request's URL names; each of at most five redirects passes the address guard anew.
+        """GET what a request's URL names; each of at most `redirects` passes the address guard anew.
 
         Raises as `open`; UpstreamFailed for too many redirects (too_many_redirects) or bytes (response_too_large).
         """
         deadline = self._now() + timeout_s
-        for _ in range(REDIRECTS + 1):
+        for _ in range(redirects + 1):
             head = write_head("GET", self._place(url, False, True), headers)
             reply = self._answer(self.transmit(head, b"", False, deadline))
             if reply.status not in REDIRECT_STATUSES or "location" not in reply.headers:

@@ -22,7 +22,7 @@ def issue(gateway: LocalGateway, **more: str) -> IssuedTokens:
         "client_x", "An editor", "http://localhost/cb", "localhost", "c" * 43, key_id=caller.key_id,
         user_id=caller.user_id, **given,
     )  # fmt: skip
-    grants = gateway.services.oauth.grants
+    grants = gateway.services.accounts.oauth.grants
     code = grants.find_code(grants.allow(consent))
     assert code is not None
     return grants.exchange(code, refreshable=True)

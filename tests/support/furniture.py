@@ -2,7 +2,9 @@
 
 import re
 
-VARIABLE = re.compile(r"<(\w+)>")
+from gateway.oauth.forms import Consent
+
+VARIABLE = re.compile(r"<(?:path:)?(\w+)>")
 BODIES = {
     "NewKey": lambda p: {"description": "x", "projectId": p.project_id},
     "KeyChange": lambda p: {"status": "inactive"},
@@ -48,7 +50,10 @@ def furnish(house, name: str) -> dict[str, str]:
     rule = house.ok("POST", f"/keys/api/{owner.key.info.id}/iam", owner, {**RULE, "status": "inactive"})
     invited = house.ok("POST", f"{org}/invitations", owner, {"email": f"guest@{name}.example"})
     house.ok("POST", f"{org}/custom-providers", owner, BODIES["NewCustomProvider"](owner))
+    grant = allow(house, owner)
     return {
+        "application_id": grant,
+        "place": "mcp",
         "organization_id": owner.organization_id,
         "project_id": owner.project_id,
         "key_id": owner.key.info.id,
@@ -64,6 +69,16 @@ def furnish(house, name: str) -> dict[str, str]:
         "session_id": house.services.management.sessions.list_sessions(owner.user_id)[0].id,
         "provider_key": house.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }
+
+
+def allow(house, person) -> str:
+    """The id of an application that acts for a person."""
+    asked = Consent(
+        "client_x", "An editor", "http://localhost/", "localhost", "c" * 43, "mcp:tools", "http://localhost/mcp",
+        person.key.info.id, person.user_id,
+    )  # fmt: skip
+    house.services.accounts.oauth.grants.allow(asked)
+    return house.services.accounts.oauth.grants.list_grants(user_id=person.user_id)[0].id
 
 
 def retain(house, owner) -> str:

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GATEWAY = ROOT / "gateway"
 # The sandbox speaks as a provider, the command line reads answers; what they name is none of the gateway's own.
 ELSEWHERE = ("cli", "providers/sandbox")
-# Calls that take a `code` and make no error of it: what a provider said, and a note of what a check found.
-NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict", "page"}
+# Calls that take a `code` and make no error of it: what a provider said, what a check found, a code of OAuth.
+NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict", "page", "request.answer"}
 LIMITS = {*cost_bound.CODES.values(), cost_bound.MID_STREAM, "key_period_limit_reached", "key_limit_reached"}
 # (file, expression) of codes that stand in a variable → what it may be. None: what a caller passed, who is seen too.
 VARIABLE = {

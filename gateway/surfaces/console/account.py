@@ -1,4 +1,4 @@
-"""`/connect/account`: one's own sessions, and the second factor."""
+"""`/connect/account`: one's own sessions, applications with access, and the second factor."""
 
 from markupsafe import Markup
 
@@ -33,7 +33,14 @@ def act(services: Services, inbound: Inbound) -> Outbound:
         return redirect(inbound, LOGIN)
     given = read_form(inbound)
     check_csrf(services, visitor, "account", given)
-    steps = {"everywhere": _end_all, "end": _end_one, "begin": _begin, "confirm": _confirm, "remove": _remove}
+    steps = {
+        "everywhere": _end_all,
+        "end": _end_one,
+        "begin": _begin,
+        "confirm": _confirm,
+        "remove": _remove,
+        "leave": _leave,
+    }
     step = steps.get(given.get("action", ""))
     if step is None:
         raise InvalidRequest("Choose one of the buttons of this page.")
@@ -52,6 +59,13 @@ def _end_all(services: Services, inbound: Inbound, visitor: Visitor, given: dict
 
 def _end_one(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
     services.management.sessions.close_one(visitor.user_id, given.get("session", "")[:80])
+    return redirect(inbound, PATH)
+
+
+def _leave(services: Services, inbound: Inbound, visitor: Visitor, given: dict[str, str]) -> Outbound:
+    grants, wanted = services.accounts.oauth.grants, given.get("application", "")[:80]
+    if wanted in {one.id for one in grants.list_grants(user_id=visitor.user_id)}:
+        grants.end(wanted, "revoked", actor=visitor.user_id)
     return redirect(inbound, PATH)
 
 
@@ -94,6 +108,15 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         }
         for one in management.sessions.list_sessions(visitor.user_id)
     ]
+    applications = [
+        {
+            "id": one.id,
+            "name": one.client_name,
+            "key": one.key_name,
+            "since": to_datetime(one.created_at_us).strftime("%d %B %Y"),
+        }
+        for one in services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
+    ]
     return page(
         inbound,
         "account.html",
@@ -104,6 +127,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         csrf=make_csrf(services, visitor, "logout"),
         own_csrf=make_csrf(services, visitor, "account"),
         sessions=sessions,
+        applications=applications,
         factor=management.second_factors.find(visitor.user_id),
     )
 

@@ -1,6 +1,7 @@
 """`/connect/…`: sign in, sign out, approve or deny a device (facts A.4)."""
 
 import hmac
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from gateway.accounts.tokens import hash_token
@@ -38,7 +39,7 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
     except GatewayError as error:
         if error.blame != "caller":
             raise
-        shown = {"problem": error.message, "redirect": target}
+        shown: dict[str, Any] = {"problem": error.message, "redirect": target}
         if error.code == "second_factor_wrong":
             return page(inbound, "factor.html", "Second factor", error.status, ticket=ticket, **shown)
         return page(inbound, "login.html", "Sign in", error.status, email=email, **shown)
@@ -143,7 +144,10 @@ def as_page(view: Handler) -> Handler:
         try:
             return view(services, inbound)
         except GatewayError as error:
-            return page(inbound, "done.html", "That did not work", error.status, text=error.message)
+            told = page(inbound, "done.html", "That did not work", error.status, text=error.message)
+            if error.retry_after is not None:
+                told.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
+            return told
 
     handle.__doc__ = view.__doc__
     return handle

@@ -27,14 +27,22 @@ def templates() -> Environment:
     return Environment(loader=PackageLoader("gateway.surfaces.console"), autoescape=True, undefined=StrictUndefined)
 
 
-def page(inbound: Inbound, template: str, title: str, status: int = 200, problem: str = "", **values: Any) -> Outbound:
-    """A page made from `template`; `problem` stands above its content."""
+def page(
+    inbound: Inbound,
+    template: str,
+    title: str,
+    status: int = 200,
+    problem: str = "",
+    leads_away: bool = False,
+    **values: Any,
+) -> Outbound:
+    """A page made from `template`; `problem` stands above its content. `leads_away`: the answer to its form may go on
+    at another site, which browsers hold against `form-action` without a word (each redirect of it is looked at)."""
     nonce = secrets.token_urlsafe(16)
     values = {"wide": False, "title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}
     text = templates().get_template(template).render(values)
-    policy = (
-        f"default-src 'none'; style-src 'nonce-{nonce}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    )
+    forms = "" if leads_away else "form-action 'self'; "
+    policy = f"default-src 'none'; style-src 'nonce-{nonce}'; {forms}frame-ancestors 'none'; base-uri 'none'"
     return Outbound(status, [HTML, *SAFE, ("Content-Security-Policy", policy)], text.encode())
 
 

@@ -4,6 +4,7 @@ from gateway.surfaces.http import Operation, Surface
 from gateway.surfaces.management import (
     activity,
     alerts,
+    applications,
     credits,
     devices,
     discounts,
@@ -37,6 +38,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *credits.OPERATIONS,
     *discounts.OPERATIONS,
     *alerts.OPERATIONS,
+    *applications.OPERATIONS,
     *activity.OPERATIONS,
     *logs.OPERATIONS,
     *exports.OPERATIONS,

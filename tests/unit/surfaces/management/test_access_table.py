@@ -110,7 +110,7 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
         body = {**body, "role": "developer"}  # only an owner makes owners, which is another table's matter
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     data: Any = None
-    if operation.path.startswith(("/connect", "/sso")):
+    if operation.path.startswith(("/connect", "/sso", "/oauth/authorize")):
         headers = {"Cookie": f"llmgateway.session_token={token}", "Origin": "http://localhost"} if token else {}
         headers["Origin"] = "http://localhost"
         data = {} if operation.method == "POST" else None

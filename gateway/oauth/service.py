@@ -1,0 +1,49 @@
+"""All of the authorization server that a worker has."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gateway.accounts.authentication import Authentication
+from gateway.clock import Clock
+from gateway.control import Control
+from gateway.lazy_import import LazyImport
+from gateway.oauth.clients import Clients
+from gateway.oauth.documents import ClientDocuments, DocumentFetcher
+from gateway.oauth.endings import OAuthEndings
+from gateway.oauth.grants import Grants
+from gateway.oauth.tokens import TokenCallers
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.store.installation import Secrets
+
+if TYPE_CHECKING:
+    from gateway.oauth.server import OAuthServer
+
+server = LazyImport("gateway.oauth.server")
+
+
+class OAuth:
+    """Applications that people let act for them (`clients`), what they were allowed (`grants`), who calls with it
+    (`callers`), and what goes when it is over (`endings`)."""
+
+    def __init__(
+        self,
+        database: Database,
+        control: Control,
+        documents: Documents,
+        secrets: Secrets,
+        fetcher: DocumentFetcher,
+        authentication: Authentication,
+        clock: Clock,
+    ) -> None:
+        self._authentication = authentication
+        self.clients = Clients(database, secrets, ClientDocuments(documents, fetcher).find)
+        self.grants = Grants(database, control, secrets)
+        self.endings = OAuthEndings(database)
+        self.callers = TokenCallers(authentication, control, secrets, clock)
+
+    @cached_property
+    def server(self) -> "OAuthServer":
+        """What answers requests for tokens; made on first use, since its library serves nobody who has an API key."""
+        made: OAuthServer = server.OAuthServer(self.clients.find, self.grants, self._authentication)
+        return made

@@ -1,0 +1,141 @@
+"""`/oauth/authorize`: the page on which a person lets an application act for them, with one of their API keys."""
+
+from urllib.parse import parse_qsl, urlencode
+
+from gateway.accounts.throttle import ThrottleGate
+from gateway.errors import GatewayError, InvalidRequest, NotFound
+from gateway.oauth import authorization
+from gateway.oauth.authorization import AuthorizationRequest, Parameters, TurnedDown
+from gateway.oauth.forms import Consent
+from gateway.services import Services
+from gateway.surfaces.console.connect import as_page, check_csrf, find_visitor, make_csrf
+from gateway.surfaces.console.pages import SAFE, page, read_form, redirect
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.visitor import Visitor, check_origin
+
+PATH, TITLE = "/oauth/authorize", "Connect an application"
+MINUTE_S, LOOKS = 60, 120  # from one address
+LARGEST_QUERY, MOST_FIELDS = 6_000, 40
+WORDS = {
+    "mcp:tools": "call tools: models that answer and make images, reports on usage",
+    "mcp:resources": "read resources (there are none yet)",
+    "mcp:prompts": "read prompts (there are none yet)",
+}
+
+
+def show(services: Services, inbound: Inbound) -> Outbound:
+    """Ask the person; who is not signed in does that first. What the application got wrong is told to it at once."""
+    _throttle(services, inbound)
+    try:
+        given, request = _read(services, inbound, inbound.query)
+    except TurnedDown as refusal:
+        return _lead(refusal.location)
+    visitor = find_visitor(services, inbound)
+    if visitor is None:
+        return _sign_in(inbound, given)
+    return _page(services, inbound, visitor, given, request)
+
+
+def decide(services: Services, inbound: Inbound) -> Outbound:
+    """Allow or deny, as the buttons of the page say, and go back to the application."""
+    check_origin(services, inbound, required=True)
+    _throttle(services, inbound)
+    form = read_form(inbound)
+    try:
+        given, request = _read(services, inbound, form.get("request", ""))
+    except TurnedDown as refusal:
+        return _lead(refusal.location)
+    visitor = find_visitor(services, inbound)
+    if visitor is None:
+        return _sign_in(inbound, given)
+    check_csrf(services, visitor, _subject(given), form)
+    decision = form.get("decision", "")
+    if decision == "deny":
+        return _lead(request.deny())
+    if decision != "allow":
+        raise InvalidRequest("Choose one of the buttons of this page.")
+    try:
+        code = services.accounts.oauth.grants.allow(_consent(request, visitor, form.get("key", "")[:80]))
+    except NotFound as error:
+        return _page(services, inbound, visitor, given, request, error)
+    return _lead(request.answer(code=code))
+
+
+def _read(services: Services, inbound: Inbound, query: str) -> tuple[Parameters, AuthorizationRequest]:
+    """The parameters and the request they make. InvalidRequest, TurnedDown."""
+    try:
+        pairs = parse_qsl(query[: LARGEST_QUERY + 1], keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        pairs = []
+    if len(query) > LARGEST_QUERY or not pairs or any("\0" in value for pair in pairs for value in pair):
+        raise InvalidRequest("This is no request of an application; connect again in the application.")
+    given: dict[str, list[str]] = {}
+    for name, value in pairs:
+        given.setdefault(name, []).append(value)
+    issuer = inbound.base_url.rstrip("/")
+    return given, authorization.read(given, issuer, services.accounts.oauth.clients.find)
+
+
+def _consent(request: AuthorizationRequest, visitor: Visitor, key_id: str) -> Consent:
+    return Consent(
+        client=request.client.id,
+        client_name=request.client.name,
+        redirect_uri=request.redirect_uri,
+        redirect_host=authorization.shown_host(request)[:255],
+        challenge=request.challenge,
+        scope=request.scope,
+        audience=request.audience,
+        key_id=key_id,
+        user_id=visitor.user_id,
+    )
+
+
+def _page(
+    services: Services,
+    inbound: Inbound,
+    visitor: Visitor,
+    given: Parameters,
+    request: AuthorizationRequest,
+    error: GatewayError | None = None,
+) -> Outbound:
+    described = request.client.id.startswith("https://")
+    return page(
+        inbound,
+        "authorize.html",
+        TITLE,
+        error.status if error else 200,
+        problem=error.message if error else "",
+        leads_away=True,
+        client=request.client.name,
+        described_at=request.client.id if described else "",
+        host=authorization.shown_host(request),
+        email=visitor.session.email,
+        abilities=[WORDS[one] for one in request.scope.split()],
+        keys=services.accounts.oauth.grants.keys_of(visitor.user_id),
+        request=_subject(given),
+        csrf=make_csrf(services, visitor, _subject(given)),
+    )
+
+
+def _sign_in(inbound: Inbound, given: Parameters) -> Outbound:
+    return redirect(inbound, "/connect/login?" + urlencode({"redirect": f"{PATH}?{_subject(given)}"}))
+
+
+def _subject(given: Parameters) -> str:
+    """All that the application asked, in one line."""
+    return urlencode([(name, value) for name, values in given.items() for value in values])
+
+
+def _lead(location: str) -> Outbound:
+    """On to the application."""
+    return Outbound(302, [("Location", location), *SAFE])
+
+
+def _throttle(services: Services, inbound: Inbound) -> None:
+    services.management.throttle.take(ThrottleGate("applications let in", inbound.peer, LOOKS, MINUTE_S))
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", PATH, as_page(show)),
+    Operation("POST", PATH, as_page(decide), body="form"),
+)

@@ -1,0 +1,149 @@
+"""`/oauth/register`, `/oauth/token` and `/oauth/revoke`: what applications ask themselves, without a person."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from gateway.accounts.throttle import ThrottleGate
+from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated
+from gateway.oauth.clients import WrongMetadata
+from gateway.oauth.forms import TokenQuestion
+from gateway.services import Services
+from gateway.surfaces import auth
+from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
+from gateway.surfaces.replies import json_reply
+
+MINUTE_S, DAY_S = 60, 86_400
+# From one address: hosted applications have many people behind one.
+REGISTRATIONS, REGISTRATIONS_A_DAY, TOKENS = 30, 1_000, 300
+LARGEST = 16_384
+MOST_FIELDS = 40
+FORM, JSON = "application/x-www-form-urlencoded", "application/json"
+OLD_HTTP = ("Pragma", "no-cache")
+
+# Kinds of the gateway's own errors in the words of RFC 6749, section 5.2; any other is the caller's request.
+OF_KINDS = {
+    "unauthenticated": "invalid_client",
+    "rate_limited": "temporarily_unavailable",
+    "unavailable": "temporarily_unavailable",
+    "internal": "server_error",
+}
+
+
+def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
+    return {"error": OF_KINDS.get(error.kind, "invalid_request"), "error_description": error.message}
+
+
+ERRORS = ErrorFormat(
+    "oauth",
+    error_body,
+    {
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {"type": "string"}, "error_description": {"type": "string"}},
+    },
+)
+
+
+def register(services: Services, inbound: Inbound) -> Outbound:
+    """Register an application. With an API key it may have tokens of that key by client credentials."""
+    gates = [
+        ThrottleGate("applications registered", inbound.peer, REGISTRATIONS, MINUTE_S),
+        ThrottleGate("applications registered, a day", inbound.peer, REGISTRATIONS_A_DAY, DAY_S),
+    ]
+    services.management.throttle.take(*gates)
+    given = _read_json(inbound)
+    key_id, generation = _key_of(services, inbound, given)
+    try:
+        client, secret, made_at = services.accounts.oauth.clients.register(given, key_id, generation)
+    except WrongMetadata as problem:
+        return _reply(inbound, {"error": problem.error, "error_description": problem.description}, 400)
+    body = {"client_id": client.id, "client_id_issued_at": made_at, **client.metadata}
+    if secret:
+        body |= {"client_secret": secret, "client_secret_expires_at": 0}
+    return _reply(inbound, body, 201)
+
+
+def give_tokens(services: Services, inbound: Inbound) -> Outbound:
+    """Tokens for a code, for a refresh token, or for who has an API key."""
+    return _ask(services, inbound, lambda given: services.accounts.oauth.server.give_tokens(given))
+
+
+def revoke(services: Services, inbound: Inbound) -> Outbound:
+    """End a token."""
+    return _ask(services, inbound, lambda given: services.accounts.oauth.server.revoke(given))
+
+
+def _ask(services: Services, inbound: Inbound, work: Callable[[TokenQuestion], Any]) -> Outbound:
+    services.management.throttle.take(ThrottleGate("tokens", inbound.peer, TOKENS, MINUTE_S))
+    fields = read_fields(inbound)
+    fields.pop("token_type_hint", None)  # every kind is found without
+    authorization = inbound.header("authorization")
+    given = TokenQuestion(fields, authorization, inbound.base_url.rstrip("/"))
+    status, body, headers = work(given)
+    return _reply(inbound, body, status, headers)
+
+
+def read_fields(inbound: Inbound) -> dict[str, str]:
+    """The fields of a form or a JSON object. InvalidRequest; RequestTooLarge."""
+    kind = inbound.header("content-type").lower()
+    if JSON in kind:
+        return {name: value for name, value in _read_json(inbound).items() if isinstance(value, str)}
+    if FORM not in kind:
+        raise InvalidRequest(f"Send the body as {FORM}.")
+    text = _text_of(inbound)
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise InvalidRequest("The body is no form.") from None
+    # RFC 8707 lets a resource be named more than once, RFC 6749 nothing else.
+    names = [name for name, _ in pairs if name != "resource"]
+    if len(names) != len(set(names)):
+        raise InvalidRequest("A parameter stands there more than once.")
+    return dict(pairs)
+
+
+def _read_json(inbound: Inbound) -> dict[str, Any]:
+    if JSON not in inbound.header("content-type").lower():
+        raise InvalidRequest(f"Send the body as {JSON}.")
+    try:
+        given = json.loads(_text_of(inbound))
+    except (ValueError, RecursionError):
+        raise InvalidRequest("The body is no JSON.") from None
+    if not isinstance(given, dict):
+        raise InvalidRequest("The body is a JSON object.")
+    return given
+
+
+def _text_of(inbound: Inbound) -> str:
+    if len(inbound.body) > LARGEST:
+        raise RequestTooLarge(f"A body has at most {LARGEST} bytes.", status=400)
+    try:
+        text = inbound.body.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest("The body is no UTF-8.") from None
+    if "\0" in text or "\\u0000" in text or "%00" in text:
+        raise InvalidRequest("The body has a NUL.")
+    return text
+
+
+def _key_of(services: Services, inbound: Inbound, given: dict[str, Any]) -> tuple[str, int]:
+    """Id and generation of the API key that came along, "" without one. Unauthenticated where it is none of a
+    person."""
+    token = auth.token_of(inbound) or given.get("api_key")
+    if not token:
+        return "", 0
+    if not isinstance(token, str):
+        raise InvalidRequest("api_key is a text.")
+    caller = services.accounts.authentication.caller(token)
+    if caller.key_kind != "user":
+        raise Unauthenticated("A customer key registers no applications; use a project API key.")
+    return caller.key_id, services.accounts.oauth.grants.generation_of(caller.key_id)
+
+
+def _reply(
+    inbound: Inbound, body: dict[str, Any], status: int = 200, headers: list[tuple[str, str]] | None = None
+) -> Outbound:
+    more = [(name, value) for name, value in headers or () if name == "WWW-Authenticate"]
+    return json_reply(body, inbound.shown_id, status, [OLD_HTTP, *more])

@@ -1,0 +1,299 @@
+"""The whole way of an application: registration, consent, code, tokens, refreshing, their end."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from support.oauth import BACK, PASSWORD, SCOPE, App, Person, parameters
+from support.shared import Tenant
+
+from gateway.accounts import audit
+from gateway.accounts.members import find_member, set_password
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+@pytest.fixture
+def person(gateway: Tenant) -> Person:
+    """The owner of the gateway's key, who signs in by password."""
+    services = gateway.services
+    caller = services.accounts.authentication.caller(gateway.key)
+    stores = services.store.database, services.store.control, services.background.threads
+    set_password(*stores, caller.user_id, PASSWORD, actor="test")
+    email = find_member(services.store.database, gateway.organization_id, caller.user_id).email
+    services.store.database.write(lambda: services.store.database.execute("DELETE FROM attempt"))
+    return Person(gateway.address, email)
+
+
+@pytest.fixture
+def app(gateway: Tenant, person: Person) -> App:
+    return App(gateway.address)
+
+
+def ping(base: str, token: str) -> int:
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    with httpx.Client(trust_env=False) as http:
+        return http.post(f"{base}/mcp", json=PING, headers=headers).status_code
+
+
+def test_an_application_gets_in_and_stays_until_it_leaves(gateway: Tenant, app: App, person: Person) -> None:
+    tokens = app.connect(person)
+    assert tokens["token_type"] == "Bearer" and tokens["expires_in"] == 3600 and tokens["scope"] == SCOPE
+    assert ping(gateway.address, tokens["access_token"]) == 200
+    again = app.refresh(tokens["refresh_token"])
+    assert again.status_code == 200 and "no-store" in again.headers["cache-control"]
+    assert again.headers["pragma"] == "no-cache"
+    fresh = again.json()
+    assert ping(gateway.address, fresh["access_token"]) == 200
+    left = app.ask("/oauth/revoke", token=fresh["refresh_token"], token_type_hint="refresh_token")
+    assert left.status_code == 200
+    assert {ping(gateway.address, one["access_token"]) for one in (tokens, fresh)} == {401}
+    assert app.ask("/oauth/revoke", token="llmgrt_nobody").status_code == 200
+    assert app.refresh(fresh["refresh_token"]).json()["error"] == "invalid_grant"
+
+
+def test_registration_tells_what_was_kept_and_leaves_out_what_is_not_there(gateway: Tenant, app: App) -> None:
+    told = app.answer.json()
+    assert app.answer.status_code == 201 and "no-store" in app.answer.headers["cache-control"]
+    assert told["redirect_uris"] == [BACK] and told["token_endpoint_auth_method"] == "none"
+    assert type(told["client_id_issued_at"]) is int and "client_secret" not in told and None not in told.values()
+    confidential = App(gateway.address, token_endpoint_auth_method=None, logo_uri=None, client_name=None).answer.json()
+    assert confidential["token_endpoint_auth_method"] == "client_secret_basic"
+    assert confidential["client_secret"] and confidential["client_secret_expires_at"] == 0
+    assert "logo_uri" not in confidential
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error"),
+    [
+        ({"redirect_uris": ["http://example.com/cb"]}, "invalid_redirect_uri"),
+        ({"redirect_uris": ["javascript:alert(1)"]}, "invalid_redirect_uri"),
+        ({"redirect_uris": []}, "invalid_redirect_uri"),
+        ({"redirect_uris": None}, "invalid_redirect_uri"),
+        ({"redirect_uris": "https://a.example/"}, "invalid_client_metadata"),
+        ({"grant_types": ["implicit"]}, "invalid_client_metadata"),
+        ({"grant_types": ["client_credentials"]}, "invalid_client_metadata"),
+        ({"token_endpoint_auth_method": "private_key_jwt"}, "invalid_client_metadata"),
+    ],
+)
+def test_registration_says_what_is_wrong(gateway: Tenant, app: App, metadata: dict[str, Any], error: str) -> None:
+    answer = App(gateway.address, **metadata).answer
+    assert (answer.status_code, answer.json()["error"]) == (400, error) and answer.json()["error_description"]
+
+
+def test_a_client_with_a_secret_sends_it_in_either_way_and_not_without(gateway: Tenant, person: Person) -> None:
+    for method in ("client_secret_basic", "client_secret_post"):
+        app = App(gateway.address, token_endpoint_auth_method=method)
+        code = parameters(person.decide(app.address()))["code"]
+        wrong = app.exchange(code, client_secret="llmgcs_" + "0" * 40)
+        assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
+        assert app.exchange(code, client_secret=None).status_code == 401
+        if method == "client_secret_post":
+            assert app.exchange(code).status_code == 200
+            continue
+        given = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": app.verifier}
+        tried = app.web.post(f"{app.base}/oauth/token", data=given, auth=(app.id, "wrong"))
+        assert tried.status_code == 401 and tried.headers["www-authenticate"].startswith("Basic")
+        assert app.web.post(f"{app.base}/oauth/token", data=given, auth=(app.id, app.secret)).status_code == 200
+
+
+def test_who_denies_is_told_to_the_application(app: App, person: Person) -> None:
+    location = person.decide(app.address(), "deny")
+    told = parameters(location)
+    assert location.startswith(BACK) and told["error"] == "access_denied" and told["state"] == "the state"
+    assert told["iss"] == app.base and "code" not in told
+
+
+def test_the_page_tells_who_asks_for_what_and_lets_choose_among_ones_own_keys(
+    gateway: Tenant, app: App, person: Person
+) -> None:
+    page = person.open(app.address())
+    policy = page.headers["content-security-policy"]
+    assert "form-action" not in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+    assert page.headers["x-frame-options"] == "DENY" and "no-store" in page.headers["cache-control"]
+    assert "An editor" in page.text and "localhost" in page.text and "<script" not in page.text
+    assert page.text.count("<option") == 1 and gateway.key not in page.text
+    form = person.submit(page, decision="allow", csrf="0" * 64)
+    assert form.status_code == 403 and "location" not in form.headers
+    foreign = person.web.post(str(page.url), data={"decision": "allow"}, headers={"Origin": "https://evil.example"})
+    assert foreign.status_code == 403
+    other = person.submit(page, decision="allow", key="key_of_somebody_else")
+    assert other.status_code == 404 and "location" not in other.headers
+    changed = person.submit(page, decision="allow", request=str(app.address(scope="mcp:tools")).partition("?")[2])
+    assert changed.status_code == 403
+    assert person.submit(page, decision="whatever").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({"client_id": "client_unknown"}, 400),
+        ({"client_id": None}, 400),
+        ({"redirect_uri": "https://evil.example/"}, 400),
+        ({"redirect_uri": "http://localhost:49152/callback/other"}, 400),
+        ({"redirect_uri": "http://127.0.0.1:49152/callback"}, 400),
+        ({"redirect_uri": None}, 400),
+        ({"redirect_uri": [BACK, BACK]}, 400),
+        ({"redirect_uri": "http://localhost:1/callback"}, 303),
+    ],
+)
+def test_nobody_is_led_to_an_address_that_is_not_the_applications(app: App, more: dict, status: int) -> None:
+    answer = app.web.get(app.address(**more))
+    assert answer.status_code == status
+    assert urlsplit(answer.headers.get("location", app.base)).netloc == urlsplit(app.base).netloc
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"response_type": None}, "invalid_request"),
+        ({"code_challenge": None}, "invalid_request"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge_method": None}, "invalid_request"),
+        ({"code_challenge": "short"}, "invalid_request"),
+        ({"scope": "everything"}, "invalid_scope"),
+        ({"scope": ["mcp:tools", "mcp:tools"]}, "invalid_request"),
+        ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
+        ({"state": "s" * 4_100}, "invalid_request"),
+    ],
+)
+def test_what_an_application_gets_wrong_it_is_told_at_its_address(app: App, more: dict, error: str) -> None:
+    answer = app.web.get(app.address(**more))
+    told = parameters(answer.headers["location"])
+    assert answer.status_code == 302 and answer.headers["location"].startswith(BACK + "?")
+    assert told["error"] == error and told["iss"] == app.base and told["error_description"]
+    assert told.get("state") == (None if "state" in more else "the state")
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "error"),
+    [
+        ({"code": "llmgac_" + "0" * 40}, 400, "invalid_grant"),
+        ({"code": None}, 400, "invalid_request"),
+        ({"code_verifier": "v" * 43}, 400, "invalid_grant"),
+        ({"code_verifier": None}, 400, "invalid_request"),
+        ({"code_verifier": "short"}, 400, "invalid_request"),
+        ({"redirect_uri": "http://localhost:1/callback"}, 400, "invalid_grant"),
+        ({"resource": "https://elsewhere.example/mcp"}, 400, "invalid_target"),
+        ({"client_id": "client_unknown"}, 401, "invalid_client"),
+        ({"client_id": None}, 401, "invalid_client"),
+        ({"grant_type": "password"}, 400, "unsupported_grant_type"),
+        ({"grant_type": None}, 400, "invalid_request"),
+    ],
+)
+def test_the_token_endpoint_says_what_is_wrong_and_the_code_stays_good(
+    app: App, person: Person, more: dict, status: int, error: str
+) -> None:
+    code = parameters(person.decide(app.address()))["code"]
+    wrong = app.ask(**{"grant_type": "authorization_code", "code": code, "redirect_uri": BACK,
+                       "code_verifier": app.verifier, **more})  # fmt: skip
+    assert (wrong.status_code, wrong.json()["error"]) == (status, error)
+    assert code not in wrong.text and app.verifier not in wrong.text and "no-store" in wrong.headers["cache-control"]
+    assert app.exchange(code).status_code == 200
+
+
+def test_a_code_of_another_client_and_a_code_used_twice_give_nothing(gateway: Tenant, app: App, person: Person) -> None:
+    code = parameters(person.decide(app.address()))["code"]
+    other = App(gateway.address)
+    other.verifier = app.verifier
+    assert other.exchange(code).json()["error"] == "invalid_grant"
+    tokens = app.exchange(code).json()
+    assert other.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
+    assert ping(gateway.address, tokens["access_token"]) == 200
+    assert app.exchange(code).json()["error"] == "invalid_grant"
+    assert ping(gateway.address, tokens["access_token"]) == 401
+
+
+def test_a_stolen_refresh_token_ends_the_family(gateway: Tenant, app: App, person: Person) -> None:
+    first = app.connect(person)
+    second = app.refresh(first["refresh_token"], scope="mcp:tools").json()
+    assert second["scope"] == "mcp:tools"
+    assert app.refresh(second["refresh_token"], scope="mcp:other").json()["error"] == "invalid_scope"
+    assert app.refresh(first["refresh_token"]).json()["error"] == "invalid_grant"
+    assert app.refresh(second["refresh_token"]).json()["error"] == "invalid_grant"
+    assert {ping(gateway.address, one["access_token"]) for one in (first, second)} == {401}
+
+
+def test_who_has_the_key_gets_tokens_by_client_credentials(gateway: Tenant, person: Person) -> None:
+    asked = {"grant_type": "client_credentials", "client_id": "anything", "client_secret": gateway.key}
+    web = httpx.Client(trust_env=False)
+    given = web.post(f"{gateway.address}/oauth/token", data=asked).json()
+    assert "refresh_token" not in given and ping(gateway.address, given["access_token"]) == 200
+    basic = web.post(f"{gateway.address}/oauth/token", json={"grant_type": "client_credentials"},
+                     auth=("x", gateway.key))  # fmt: skip
+    assert basic.status_code == 200
+    wrong = web.post(f"{gateway.address}/oauth/token", data=asked | {"client_secret": "llmgtwy_" + "0" * 40})
+    assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
+    app = App(gateway.address)
+    assert app.ask(grant_type="client_credentials").json()["error"] == "invalid_client"
+
+
+def test_a_client_that_registers_with_a_key_has_tokens_of_it_until_it_is_rolled(
+    gateway: Tenant, person: Person
+) -> None:
+    web = httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {gateway.key}"})
+    metadata = {"client_name": "A robot", "grant_types": ["client_credentials"]}
+    told = web.post(f"{gateway.address}/oauth/register", json=metadata).json()
+    assert gateway.key not in str(told) and told["client_secret"] and "redirect_uris" not in told
+    asked = {"grant_type": "client_credentials", "scope": "mcp:tools"}
+    who = (told["client_id"], told["client_secret"])
+    given = web.post(f"{gateway.address}/oauth/token", data=asked, auth=who)
+    assert given.status_code == 200 and ping(gateway.address, given.json()["access_token"]) == 200
+    services = gateway.services
+    key_id = services.accounts.authentication.caller(gateway.key).key_id
+    services.management.roll_key(key_id, actor="test")
+    assert ping(gateway.address, given.json()["access_token"]) == 401
+    assert web.post(f"{gateway.address}/oauth/token", data=asked, auth=who).status_code == 400
+    assert web.post(f"{gateway.address}/oauth/register", json=metadata).status_code == 401
+
+
+def test_broken_bodies_are_told_as_such(gateway: Tenant, person: Person) -> None:
+    web, form = httpx.Client(trust_env=False), "application/x-www-form-urlencoded"
+    cases = [
+        ("/oauth/token", b"grant_type=a&grant_type=b", form),
+        ("/oauth/token", b"\xff\xfe", form),
+        ("/oauth/token", b"a=%00", form),
+        ("/oauth/token", b"<a/>", "text/xml"),
+        ("/oauth/token", b"[" * 10_000, "application/json"),
+        ("/oauth/token", b"", form),
+        ("/oauth/register", b"[]", "application/json"),
+        ("/oauth/register", b"{", "application/json"),
+        ("/oauth/register", b"a=b", form),
+        ("/oauth/revoke", b"token=", form),
+    ]
+    for path, body, kind in cases:
+        answer = web.post(gateway.address + path, content=body, headers={"Content-Type": kind})
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request"), (path, body)
+    bad = web.post(f"{gateway.address}/oauth/token", content=b"grant_type=refresh_token",
+                   headers={"Content-Type": form, "Authorization": "Basic /w=="})  # fmt: skip
+    assert (bad.status_code, bad.json()["error"]) == (401, "invalid_client")
+
+
+def test_what_was_allowed_and_ended_is_in_the_audit_log(gateway: Tenant, app: App, person: Person) -> None:
+    tokens = app.connect(person)
+    app.ask("/oauth/revoke", token=tokens["access_token"])
+    app.ask("/oauth/revoke", token=tokens["refresh_token"])
+    told = audit.list_entries(gateway.services.store.database, gateway.organization_id)
+    actions = [one.action for one in told if one.action.startswith("oauth.")]
+    assert actions == ["oauth.revoke", "oauth.revoke_token", "oauth.grant"]
+    assert not any(secret in str(told) for secret in tokens.values() if str(secret).startswith("llmg"))
+
+
+def test_too_many_registrations_looks_and_asks_from_one_address_wait(
+    gateway: Tenant, app: App, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gateway.surfaces.console import authorize
+    from gateway.surfaces.oauth import endpoints
+
+    monkeypatch.setattr(endpoints, "REGISTRATIONS", 2)
+    monkeypatch.setattr(endpoints, "TOKENS", 2)
+    monkeypatch.setattr(authorize, "LOOKS", 2)
+    registered = [App(gateway.address).answer for _ in range(2)]
+    asked = [app.refresh("llmgrt_x") for _ in range(3)]
+    looked = [app.web.get(app.address()) for _ in range(3)]
+    for answers in (registered, asked, looked):
+        assert answers[-1].status_code == 429 and int(answers[-1].headers["retry-after"]) > 0
+    assert registered[-1].json()["error"] == asked[-1].json()["error"] == "temporarily_unavailable"
+    person.web.close()

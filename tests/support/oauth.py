@@ -1,0 +1,118 @@
+"""An application that connects by OAuth, and the person who lets it in, over plain HTTP."""
+
+import base64
+import hashlib
+import html
+import re
+import secrets
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import httpx
+
+PASSWORD = "correct horse battery"
+BACK = "http://localhost:49152/callback"
+SCOPE = "mcp:tools mcp:resources mcp:prompts"
+Json = dict[str, Any]
+
+
+class Person:
+    """Somebody with a browser: cookies, and forms that are sent as they stand on the page."""
+
+    def __init__(self, base: str, email: str, password: str = PASSWORD, verify: Any = True) -> None:
+        self.base, self.email, self.password = base, email, password
+        self.web = httpx.Client(trust_env=False, timeout=20, verify=verify)
+        own = urlsplit(base)
+        self.origin = f"{own.scheme}://{own.netloc}"
+
+    def open(self, address: str) -> httpx.Response:
+        """A page at an address; who has to sign in first does so and comes back."""
+        answer = self.web.get(address)
+        if "/connect/login" not in answer.headers.get("location", ""):
+            return answer
+        form = self.web.get(answer.headers["location"])
+        back = self.submit(form, email=self.email, password=self.password)
+        assert back.status_code == 303, back.text
+        return self.web.get(back.headers["location"])
+
+    def submit(self, page: httpx.Response, **given: str) -> httpx.Response:
+        """The page's form with its hidden fields, the first choice of each list, and what is given."""
+        action = html.unescape(re.search(r'<form method="post" action="([^"]+)"', page.text).group(1))
+        hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text)
+        chosen = re.findall(r'<select [^>]*name="(\w+)">\s*<option value="([^"]*)"', page.text)
+        fields = {name: html.unescape(value) for name, value in (*hidden, *chosen)} | given
+        return self.web.post(action, data=fields, headers={"Origin": self.origin})
+
+    def decide(self, address: str, decision: str = "allow", **more: str) -> str:
+        """Where the browser is led after the decision on the page at `address`."""
+        page = self.open(address)
+        if page.status_code == 302:
+            return page.headers["location"]
+        assert page.status_code == 200, page.text
+        answer = self.submit(page, decision=decision, **more)
+        assert answer.status_code == 302, answer.text
+        return answer.headers["location"]
+
+
+class App:
+    """An application at `base`, registered as `metadata` says."""
+
+    def __init__(self, base: str, verify: Any = True, **metadata: Any) -> None:
+        self.base = base
+        self.web = httpx.Client(trust_env=False, timeout=20, verify=verify)
+        given = {
+            "client_name": "An editor",
+            "redirect_uris": [BACK],
+            "token_endpoint_auth_method": "none",
+            "grant_types": ["authorization_code", "refresh_token"],
+            **metadata,
+        }
+        self.answer = self.web.post(f"{base}/oauth/register", json=given)
+        told = self.answer.json()
+        self.id, self.secret = told.get("client_id", ""), told.get("client_secret", "")
+        self.verifier = secrets.token_urlsafe(48)
+
+    def address(self, **more: Any) -> str:
+        """The address that it opens in the browser; what is None is left out."""
+        digest = hashlib.sha256(self.verifier.encode()).digest()
+        given = {
+            "response_type": "code",
+            "client_id": self.id,
+            "redirect_uri": BACK,
+            "state": "the state",
+            "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+            "resource": f"{self.base}/mcp",
+            **more,
+        }
+        return f"{self.base}/oauth/authorize?" + urlencode(
+            {k: v for k, v in given.items() if v is not None}, doseq=True
+        )
+
+    def ask(self, path: str = "/oauth/token", **fields: Any) -> httpx.Response:
+        """A form to an endpoint, from this client."""
+        given = {"client_id": self.id, **({"client_secret": self.secret} if self.secret else {}), **fields}
+        return self.web.post(self.base + path, data={k: v for k, v in given.items() if v is not None})
+
+    def exchange(self, code: str, **more: Any) -> httpx.Response:
+        given = {"code": code, "redirect_uri": BACK, "code_verifier": self.verifier, **more}
+        return self.ask(grant_type="authorization_code", **given)
+
+    def refresh(self, token: str, **more: Any) -> httpx.Response:
+        return self.ask(grant_type="refresh_token", refresh_token=token, **more)
+
+    def connect(self, person: Person) -> Json:
+        """The tokens of the whole way."""
+        told = parameters(person.decide(self.address()))
+        assert told["state"] == "the state" and told["iss"] == self.base
+        answer = self.exchange(told["code"])
+        assert answer.status_code == 200, answer.text
+        tokens: Json = answer.json()
+        return tokens
+
+
+def parameters(location: str) -> dict[str, str]:
+    """What the query of an address says, each once."""
+    query = urlsplit(location).query
+    assert all(len(values) == 1 for values in parse_qs(query).values())
+    return dict(parse_qsl(query))

@@ -1,0 +1,135 @@
+"""Registration keeps what it knows, in bounds; redirects are those of the application, to the letter."""
+
+import pytest
+
+from gateway.errors import RateLimited
+from gateway.oauth import clients as module
+from gateway.oauth.clients import ROOM_S, Clients, WrongMetadata, read_metadata
+from gateway.oauth.models import OAuthClient
+from gateway.oauth.redirects import LONGEST, host_of, matches, problem_of
+from gateway.store.installation import Secrets
+
+SECRETS = Secrets((b"newest-hash-key-of-tests", b"older-hash-key-of-tests"), ("newest-encryption-key", "older-one"))
+WEB = {"redirect_uris": ["https://a.example/cb"]}
+
+# Observed ways back of the clients that people use.
+KNOWN = [
+    "http://localhost:49152/callback",
+    "https://claude.ai/api/mcp/auth_callback",
+    "https://claude.com/api/mcp/auth_callback",
+    "https://chatgpt.com/connector_platform_oauth_redirect",
+    "https://chatgpt.com/connector/oauth/abc123",
+    "cursor://anysphere.cursor-mcp/oauth/callback",
+    "https://www.cursor.com/agents/mcp/oauth/callback",
+    "http://127.0.0.1:33418/",
+    "https://vscode.dev/redirect",
+    "http://localhost:6274/oauth/callback/debug",
+    "http://[::1]:8080/cb",
+    "com.example.app:/callback",
+]
+
+
+@pytest.fixture
+def clients(small_office) -> Clients:
+    return Clients(small_office.database, SECRETS, lambda address: None)
+
+
+@pytest.mark.parametrize("uri", KNOWN)
+def test_the_ways_back_of_real_clients_are_taken(uri: str) -> None:
+    assert problem_of(uri) == "" and matches(uri, uri) and host_of(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *(
+            "",
+            "callback",
+            "//a.example/",
+            "https:///x",
+            "https://",
+            "http://a.example/",
+            "http://localhost.evil.example/",
+        ),
+        *(
+            "https://a.example/#x",
+            "https://u:p@a.example/",
+            "https://a.example/ x",
+            "https://a.example/\n",
+            "https://ä/",
+        ),
+        *("javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "vbscript:x", "blob:x", "about:blank"),
+        *(
+            "https://a.example/\\@evil",
+            "https://[::1",
+            "https://a.example:99999/",
+            "https://a.example/" + "x" * LONGEST,
+        ),
+    ],
+)
+def test_other_addresses_are_not(uri: str) -> None:
+    assert problem_of(uri)
+
+
+@pytest.mark.parametrize(
+    ("registered", "given", "good"),
+    [
+        ("http://localhost/callback", "http://localhost:1234/callback", True),
+        ("http://127.0.0.1:1/cb", "http://127.0.0.1:65535/cb", True),
+        ("http://127.0.0.1", "http://127.0.0.1:9/", True),
+        ("http://localhost/callback", "http://127.0.0.1/callback", False),
+        ("http://localhost/callback", "http://localhost:1/callback/x", False),
+        ("http://localhost/callback", "http://localhost:1/callback?x=1", False),
+        ("http://localhost/callback", "http://localhost:1@evil.example/callback", False),
+        ("https://a.example/cb", "https://a.example:444/cb", False),
+        ("https://a.example/cb", "https://a.example/cb/", False),
+        ("https://a.example/cb", "https://a.example/CB", False),
+        ("cursor://x/cb", "cursor://x/cb2", False),
+    ],
+)
+def test_a_redirect_is_the_registered_one_with_any_port_on_loopback(registered, given, good) -> None:
+    assert matches(registered, given) is good
+
+
+def test_a_client_is_found_as_it_registered_and_its_secret_is_kept_nowhere(clients, small_office) -> None:
+    made, secret, at = clients.register({**WEB, "client_name": "An editor\u202e", "software_id": "x", "jwks": {}})
+    found = clients.find(made.id)
+    assert found == made and found.name == "An editor" and "jwks" not in found.metadata
+    assert found.check_client_secret(secret) and not found.check_client_secret(secret + "x")
+    assert found.grant_types == ("authorization_code", "refresh_token") and at > 1_700_000_000
+    rows = small_office.database.read(lambda: list(OAuthClient.select().dicts()))
+    assert secret not in str(rows) and secret not in repr(found)
+    older = Clients(
+        small_office.database, Secrets(SECRETS.hash_keys[1:], SECRETS.encryption_keys), lambda address: None
+    )
+    by_older, secret, _ = older.register(WEB)
+    assert clients.find(by_older.id).check_client_secret(secret)
+
+
+def test_unknown_ids_are_of_nobody(clients) -> None:
+    assert [clients.find(one) for one in ("", "client_x", "ä", "x" * 500, "a\0", "https://a.example/c")] == [None] * 6
+
+
+def test_grants_that_are_not_served_are_left_out() -> None:
+    asked = ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"]
+    kept = read_metadata({**WEB, "grant_types": asked, "scope": "openid", "client_uri": None, "contacts": ["x"]})
+    assert kept["grant_types"] == asked[:2] and "client_uri" not in kept and "contacts" not in kept
+
+
+@pytest.mark.parametrize(
+    "more", [{"redirect_uris": ["https://a.example/"] * 99}, {"redirect_uris": [1]}, {"grant_types": "code"},
+             {"token_endpoint_auth_method": 7}, {"grant_types": [None]}]
+)  # fmt: skip
+def test_wrong_metadata_is_refused(more) -> None:
+    with pytest.raises(WrongMetadata):
+        read_metadata({**WEB, **more})
+
+
+def test_the_oldest_unused_gives_way_where_there_is_no_room(clients, clock, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MOST_CLIENTS", 2)
+    first, second = (clients.register(WEB)[0] for _ in range(2))
+    with pytest.raises(RateLimited):
+        clients.register(WEB)
+    clock.advance(ROOM_S + 1)
+    third = clients.register(WEB)[0]
+    assert [clients.find(one.id) is not None for one in (first, second, third)] == [False, True, True]

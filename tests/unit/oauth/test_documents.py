@@ -1,0 +1,102 @@
+"""Applications described at an address: fetched guarded and short, kept an hour, right to the letter."""
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.errors import UpstreamUnreachable
+from gateway.oauth.documents import KEPT_S, MOST_BYTES, ClientDocuments, may_be_client
+from gateway.settings import Security, Timeouts
+from gateway.store.documents import Documents
+from gateway.transport import Transport
+
+ADDRESS = "https://app.example/client.json"
+RIGHT = {"client_id": ADDRESS, "client_name": "An app", "redirect_uris": ["http://localhost/cb"]}
+
+
+@dataclass
+class Web:
+    """Answers every address with one document, and counts."""
+
+    body: bytes = json.dumps(RIGHT).encode()
+    status: int = 200
+    asked: int = 0
+
+    def fetch(self, url, max_bytes, *, timeout_s, headers, redirects):
+        assert max_bytes == MOST_BYTES and redirects == 0 and timeout_s <= 5
+        self.asked += 1
+        if not self.body:
+            raise UpstreamUnreachable("Nothing answers.")
+        return SimpleNamespace(status=self.status, body=self.body)
+
+
+@pytest.fixture
+def web() -> Web:
+    return Web()
+
+
+@pytest.fixture
+def found(small_office, web) -> ClientDocuments:
+    return ClientDocuments(Documents(small_office.database), web)
+
+
+def test_a_document_is_fetched_once_an_hour_for_all_workers(small_office, found, web, clock) -> None:
+    client = found.find(ADDRESS)
+    assert (client.id, client.name, client.method) == (ADDRESS, "An app", "none")
+    assert client.allows_redirect("http://localhost:7777/cb") and not client.allows_redirect("https://evil.example/")
+    assert ClientDocuments(Documents(small_office.database), web).find(ADDRESS) == client and web.asked == 1
+    clock.advance(KEPT_S + 1)
+    assert found.find(ADDRESS) == client and web.asked == 2
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {**RIGHT, "client_id": ADDRESS + "/"},
+        {**RIGHT, "client_id": None},
+        {**RIGHT, "client_secret": "s"},
+        {**RIGHT, "redirect_uris": []},
+        {**RIGHT, "redirect_uris": ["javascript:x"]},
+        {**RIGHT, "grant_types": ["client_credentials"]},
+        [RIGHT],
+        "",
+        None,
+    ],
+)
+def test_a_wrong_document_is_no_client_and_is_asked_again(found, web, document) -> None:
+    web.body = json.dumps(document).encode()
+    assert found.find(ADDRESS) is None
+    web.body = json.dumps(RIGHT).encode()
+    assert found.find(ADDRESS) is not None
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, b"{}"), (302, b""), (200, b"<html>"), (200, b"[" * 9000)])
+def test_what_is_no_document_is_no_client(found, web, status, body) -> None:
+    web.status, web.body = status, body
+    assert found.find(ADDRESS) is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("http://app.example/c", "https://app.example", "https://app.example/", "https://u@app.example/c"),
+        *("https://app.example/a/../c", "https://app.example/c#f", "https://app.example/" + "x" * 500, "https:///c"),
+    ],
+)
+def test_other_addresses_are_not_asked(found, web, address) -> None:
+    assert not may_be_client(address) and found.find(address) is None and web.asked == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "10.0.0.1", "[::1]", "localhost"])
+def test_no_address_inside_the_network_is_asked(small_office, host) -> None:
+    # The gateway's own client, which connects nowhere: the guard stands before.
+    timeouts = Timeouts(plain_s=5, stream_s=5, request_s=5, connect_s=1, silence_s=5, heartbeat_s=5)
+    security = Security(allow_private_upstreams=False, trusted_origins=(), cors_origins=())
+    transport = Transport(timeouts, security)
+    dialled = []
+    transport._dial = lambda *given: dialled.append(given) or 1 / 0
+    assert ClientDocuments(Documents(small_office.database), transport).find(f"https://{host}/client.json") is None
+    assert dialled == []
+    transport.close()

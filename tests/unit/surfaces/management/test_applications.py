@@ -1,0 +1,48 @@
+"""People see the applications that hold tokens of their keys, and end their access; others' are not theirs to see."""
+
+import re
+
+from support.furniture import allow
+from support.management import House
+
+
+def names(answer) -> list[str]:
+    return [one["id"] for one in answer["applications"]]
+
+
+def test_people_see_their_own_and_managers_those_of_a_key(house: House) -> None:
+    developer, colleague, owner = (house[f"acme {role}"] for role in ("developer", "colleague", "owner"))
+    application = allow(house, developer)
+    [shown] = house.ok("GET", "/auth/applications", developer)["applications"]
+    assert shown["name"] == "An editor" and shown["apiKeyId"] == developer.key.info.id and shown["scopes"]
+    assert names(house.ok("GET", "/auth/applications", colleague)) == []
+    path = f"/keys/api/{developer.key.info.id}/applications"
+    assert names(house.ok("GET", path, owner)) == names(house.ok("GET", path, developer)) == [application]
+    assert house.refused("GET", path, colleague).startswith("403")
+    assert house.refused("GET", path, house["rival owner"]).startswith("403")
+
+
+def test_who_may_change_the_key_may_end_an_application(house: House) -> None:
+    developer = house["acme developer"]
+    application = allow(house, developer)
+    path = f"/auth/applications/{application}"
+    assert house.refused("DELETE", path, house["acme colleague"]).startswith("403")
+    assert house.refused("DELETE", path, house["rival owner"]).startswith("403")
+    house.ok("DELETE", path, house["acme owner"])
+    assert names(house.ok("GET", "/auth/applications", developer)) == []
+    assert house.refused("DELETE", path, developer).startswith("404")
+
+
+def test_the_page_of_the_account_ends_an_application(house: House) -> None:
+    developer = house["acme developer"]
+    own, other = allow(house, developer), allow(house, house["acme colleague"])
+    browser = house.gateway.app.flask.test_client()
+    browser.set_cookie("llmgateway.session_token", developer.token)
+    page = browser.get("/connect").text
+    assert "An editor" in page and own in page and other not in page
+    csrf = re.findall(r'name="csrf" value="([^"]+)">\s*<input type="hidden" name="action" value="leave"', page)[0]
+    for wanted in (other, own):
+        form = {"csrf": csrf, "action": "leave", "application": wanted}
+        assert browser.post("/connect", data=form, headers={"Origin": "http://localhost"}).status_code == 303
+    assert names(house.ok("GET", "/auth/applications", developer)) == []
+    assert names(house.ok("GET", "/auth/applications", house["acme colleague"])) == [other]
