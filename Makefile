@@ -36,6 +36,7 @@ architecture: .venv/test.stamp
 bench: .venv/test.stamp
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.lanes
+	$(BIN)/python -m bench.uploads
 
 # The steps of deploy/Dockerfile in an empty environment, with what they leave started as its last lines say.
 container: .venv/test.stamp

@@ -47,6 +47,10 @@ def _event(name: str, **members: object) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **members}))
 
 
+EMBEDDING = {
+    "object": "list", "model": "text-embedding-3-small", "usage": {"prompt_tokens": 8, "total_tokens": 8},
+    "data": [{"object": "embedding", "index": 0, "embedding": "AACAPwAAgD8AAIA/" * 16}],
+}  # fmt: skip
 STREAM = b"".join(
     (
         _event("message_start", message={**ANTHROPIC, "content": [], "stop_reason": None}),
@@ -61,9 +65,24 @@ STREAM = b"".join(
     )
 )
 # What a path ends in → the answer to it.
-ANSWERS = {b"/chat/completions": OPENAI, b"/messages": ANTHROPIC, b":generateContent": GOOGLE}
+ANSWERS = {
+    b"/chat/completions": OPENAI,
+    b"/embeddings": EMBEDDING,
+    b"/messages": ANTHROPIC,
+    b":generateContent": GOOGLE,
+}
 PROVIDERS = ("OPENAI", "ANTHROPIC", "GOOGLE_AI_STUDIO")
 AIM, AI_AIM = 1.30, 1.20
+
+
+def write_embeddings_request(port: int, prompt: str, stream: bool, model: str) -> bytes:
+    """A small one, as the official client sends it."""
+    body = f'{{"input":["Say hello. {prompt}"],"model":"{model}","encoding_format":"base64"}}'
+    head = (
+        f"POST /v1/embeddings HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {KEY}\r\n"
+        f"accept: application/json\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return (head + body).encode()
 
 
 def write_config_request(port: int, prompt: str, stream: bool, model: str) -> bytes:
@@ -92,6 +111,7 @@ LANES = (
     Lane("AI SDK", CLAUDE, "to Anthropic", AI_AIM, write=write_ai_request),
     Lane("stream", CLAUDE, stream=True),
     Lane("AI SDK stream", CLAUDE, "stream", AI_AIM, stream=True, write=write_ai_request),
+    Lane("embeddings", "openai/text-embedding-3-small", "relay to OpenAI", 1.20, write=write_embeddings_request),
     Lane("AI SDK config", CLAUDE, write=write_config_request),
 )
 
