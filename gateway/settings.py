@@ -162,6 +162,7 @@ class LimitSettings:
     max_schema_nodes: int
     max_enum: int
     max_json_nodes: int
+    max_json_containers: int
 
 
 @dataclass(frozen=True, slots=True)

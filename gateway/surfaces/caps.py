@@ -13,8 +13,13 @@ from gateway.threads import compute, pause
 
 LARGE = 1 << 17  # from so many bytes a body is read in a thread; what is smaller can hold little
 SLICE = 1 << 21  # bytes that are counted between two turns of the event loop
-# Strings as a whole, so that what stands in them is no structure. Possessive: a string without end is read once.
-TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{\[,]', re.DOTALL)
+PIECE = 1 << 18  # bytes of one match at most: it holds the interpreter, some 10 ms a megabyte
+# Strings as a whole, so that what stands in them is no structure. Possessive: a string without end is read once. The
+# group is its end, empty where the piece ends before it.
+INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
+TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{\[,]', re.DOTALL)
+BACKSLASH = 0x5C
+OPENING, STRUCTURE = (b"{", b"["), (b"{", b"[", b",")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -23,26 +28,35 @@ def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args,
     """What `work` makes of the body `raw`. InvalidRequest `request_too_complex` for a body of too many parts."""
     if len(raw) < LARGE:
         return work(*args, **kwargs)
-    check_nodes(raw, limits.max_json_nodes)
+    _check_parts(limits, raw)
     return compute(work, *args, **kwargs)
-
-
-def check_nodes(raw: bytes, most: int) -> None:
-    """InvalidRequest for a JSON text of more than `most` parts, before it is decoded: each takes memory."""
-    if most and has_more_parts(raw, most):
-        raise _too_many("The body", "parts (values, objects and lists)", most, "max_json_nodes", "")
 
 
 def has_more_parts(raw: bytes, most: int) -> bool:
     """Whether a JSON text has more than `most` parts."""
-    if len(raw) <= most:
-        return False
-    found = 0
+    return len(raw) > most and sum(_count(raw)) > most and compute(_has_more, raw, most)
+
+
+def _check_parts(limits: LimitSettings, raw: bytes) -> None:
+    """InvalidRequest for a JSON text of too many parts, before it is decoded: each takes memory, and time of one call
+    that nobody else gets."""
+    opening, commas = _count(raw)
+    most = limits.max_json_nodes
+    if 0 < most < opening + commas and compute(_has_more, raw, most):
+        raise _too_many("The body", "parts (values, objects and lists)", most, "max_json_nodes", "")
+    most = limits.max_json_containers
+    if 0 < most < opening and compute(_has_more, raw, most, OPENING):
+        raise _too_many("The body", "objects and lists", most, "max_json_containers", "")
+
+
+def _count(raw: bytes) -> tuple[int, int]:
+    """Marks that open something, and commas; most of them may stand in texts."""
+    opening = commas = 0
     for start in range(0, len(raw), SLICE):
-        found += sum(raw.count(mark, start, start + SLICE) for mark in (b"{", b"[", b","))
+        opening += sum(raw.count(mark, start, start + SLICE) for mark in OPENING)
+        commas += raw.count(b",", start, start + SLICE)
         pause(0)
-    # Most of them may stand in texts.
-    return found > most and compute(_has_more, raw, most)
+    return opening, commas
 
 
 def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:
@@ -90,14 +104,31 @@ def _measure(root: Any) -> tuple[int, int]:
     return nodes, longest
 
 
-def _has_more(raw: bytes, most: int) -> bool:
-    """Whether there are more marks of structure outside of strings."""
-    found = 0
-    for token in TOKENS.finditer(raw):
-        found += token.end() - token.start() == 1
-        if found > most:
-            return True
+def _has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
+    """Whether there are more marks of structure outside of strings; in pieces, so that others have their turn."""
+    found, at, inside = 0, 0, False
+    while at < len(raw):
+        end = _end_of_piece(raw, at + PIECE)
+        piece, start = raw[at:end], 0
+        if inside and (rest := INSIDE.match(piece)) is not None:
+            start, inside = rest.end(), not rest[1]
+        for token in TOKENS.finditer(piece, start):
+            closing = token[1]
+            if closing is None:
+                found += token[0] in marks
+                if found > most:
+                    return True
+            else:
+                inside = not closing
+        at = end
     return False
+
+
+def _end_of_piece(raw: bytes, end: int) -> int:
+    """Where a piece ends that is to end at `end`: behind no backslash, since what follows belongs to it."""
+    while end < len(raw) and raw[end - 1] == BACKSLASH:
+        end += 1
+    return end
 
 
 def _too_many(what: str, parts: str, most: int, name: str, param: str) -> InvalidRequest:

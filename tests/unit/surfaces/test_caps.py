@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import gevent
 import orjson
@@ -33,7 +34,8 @@ TOO_MUCH = {
     "max_tools": body(tools=[tool(f"t{n}", {}) for n in range(2049)]),
     "max_schema_nodes": body(tools=[tool("t", {"anyOf": [{}] * 50_001})]),
     "max_enum": body(tools=[tool("t", {"properties": {"a": {"enum": list(range(10_001))}}})]),
-    "max_json_nodes": body(messages=[[]] * 500_001),
+    "max_json_nodes": body(metadata=[0] * 500_001),
+    "max_json_containers": body(metadata=[{"a": 1}] * 100_000),
 }
 
 
@@ -72,6 +74,41 @@ def test_what_real_clients_send_passes() -> None:
     messages = [{"role": "user", "content": code}] * 4_000
     _, request = chat.read(LIMITS, body(messages=messages, tools=[tool(f"t{n}", schema) for n in range(500)]))
     assert request.requirements.messages == 4_000 and request.large
+
+
+def test_the_longest_batch_of_embeddings_passes() -> None:
+    """2,048 texts as 300,000 numbers of tokens, as many as the largest vendor takes at once."""
+    inputs = [[7] * 146] * 2_048
+    raw = orjson.dumps({"model": "m", "input": inputs})
+    assert sum(map(len, inputs)) > 299_000 and caps.read(LIMITS, raw, orjson.loads, raw)["input"] == inputs
+
+
+@pytest.mark.parametrize("text", ["1,2,abc,", 'a\n",', "\\,", "é,"], ids=["plain", "escaped", "backslashes", "utf-8"])
+def test_a_long_text_full_of_commas_is_counted_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One match over 28 MB held the interpreter for half a second, and with it every caller of the worker."""
+    longest: list[int] = []
+
+    class Watched:
+        def __init__(self, pattern: Any) -> None:
+            self.pattern = pattern
+
+        def finditer(self, piece: bytes, start: int) -> Any:
+            longest.append(len(piece))
+            return self.pattern.finditer(piece, start)
+
+    monkeypatch.setattr(caps, "TOKENS", Watched(caps.TOKENS))
+    raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": text * 400_000}], "more": [1, 2, 3]})
+    assert not caps._has_more(raw, 9) and caps._has_more(raw, 8)
+    assert max(longest) < caps.PIECE + 16 and len(longest) > 5
+
+
+@given(VALUES, st.integers(1, 9))
+def test_where_a_piece_ends_changes_nothing(value: object, size: int) -> None:
+    raw = orjson.dumps(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(caps, "PIECE", size)
+        assert not caps._has_more(raw, _structure(value))
+        assert not _structure(value) or caps._has_more(raw, _structure(value) - 1)
 
 
 @given(VALUES)
