@@ -1,8 +1,6 @@
 """An installation as an operator runs it: nodes behind nginx, PostgreSQL and Redis, and callers that never stop."""
 
 import re
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,8 +10,8 @@ from typing import Any
 
 import gevent
 import httpx
-from support.gateways import ROOT, GatewayProcess, free_port
-from support.programs import find_program
+from support.gateways import GatewayProcess
+from support.proxy import Nginx
 
 HELLO = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}
 WAIT_S = 40.0
@@ -113,41 +111,6 @@ def log_line(node: GatewayProcess, pattern: str) -> str:
     return ""
 
 
-class Nginx:
-    """The nginx of deploy/, in front of these nodes."""
-
-    def __init__(self, folder: Path, nodes: list[GatewayProcess]) -> None:
-        binary = find_program("nginx", "nginx-light")
-        self.port = free_port()
-        self.address = f"http://127.0.0.1:{self.port}"
-        servers = "\n".join(f"server 127.0.0.1:{node.port} max_fails=2 fail_timeout=1s;" for node in nodes)
-        text = (ROOT / "deploy" / "nginx.conf").read_text()
-        text = re.sub(r"server 127\.0\.0\.1:4001[^\n]*", servers, text)
-        text = text.replace("listen 8080;", f"listen 127.0.0.1:{self.port};").replace("/var/log/nginx", str(folder))
-        text = text.replace("worker_processes auto;", "worker_processes 1;\ndaemon off;\nuser root;")
-        temporary = "".join(
-            f"    {name}_temp_path {folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        (folder / "nginx.conf").write_text(text.replace("http {\n", "http {\n" + temporary, 1))
-        command = [
-            binary,
-            "-c",
-            str(folder / "nginx.conf"),
-            "-g",
-            f"pid {folder}/nginx.pid;",
-            "-e",
-            f"{folder}/error.log",
-        ]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGQUIT)
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-
-
 class Fleet:
     """Nodes of one installation behind nginx; `key` is its API key."""
 
@@ -159,7 +122,7 @@ class Fleet:
                 node = GatewayProcess(folder / f"node{number}", workers, **environment)
                 self.nodes.append(node.start())
                 environment["GATEWAY_BOOTSTRAP_API_KEY"] = self.key = node.key
-            self.nginx = Nginx(folder, self.nodes)
+            self.nginx = Nginx(folder, [node.port for node in self.nodes], secure=False)
             wait_until(lambda: all(probe(node)[0] == 200 for node in self.nodes))
             with httpx.Client(trust_env=False) as http:
                 wait_until(lambda: not ask(self.address, self.key, http))
