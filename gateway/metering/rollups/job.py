@@ -11,16 +11,18 @@ from gateway.metering.rollups import days, late
 from gateway.metering.rollups.fold import Names, admit_names, fold, ranges_of
 from gateway.metering.rollups.rows import Group, sum_outrun, sum_rows
 from gateway.metering.rollups.table import (
-    DAILY,
     Series,
     State,
     add_sums,
     advance_state,
+    compare_sums,
+    delete_sums,
     hour_of,
     insert_state,
     insert_sums,
     read_held,
     read_state,
+    read_sums,
     touch_days,
     widen_hours,
 )
@@ -29,7 +31,8 @@ from gateway.threads import compute, pause
 
 # A commit takes less from the moment that its rows have; what takes longer is noticed by counting.
 LAG_US = 2 * SECOND_US
-BATCH_ROWS = 2_000
+# A step takes so many new rows as make about SUMS rows of the table, whose writing others wait for: some 15 ms.
+BATCH_ROWS, LEAST_ROWS, SUMS = 2_000, 100, 1_500
 REST_S = 0.02  # between two steps, so that no other writer waits for many of them
 # So long the last batches are counted again in each round.
 COUNTED_US = 3 * MINUTE_US
@@ -50,13 +53,14 @@ class Rollups:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._rows = LEAST_ROWS
 
-    def advance(self, go_on: GoOn = forever, lag_us: int = LAG_US) -> None:
+    def advance(self, go_on: GoOn = forever, lag_us: int = LAG_US, rest_s: float = REST_S) -> None:
         """One round: everything that was posted until `lag_us` ago; asks `go_on` between its steps."""
         state = self._state()
         now_us = self._database.now_us()
-        state = self._count_new(state, now_us - lag_us, go_on)
-        state = self._fill(state, now_us - lag_us, go_on)
+        state = self._count_new(state, now_us - lag_us, go_on, rest_s)
+        state = self._fill(state, now_us - lag_us, go_on, rest_s)
         if state.filling or not go_on():
             return
         state = late.look_again(self._database, state)
@@ -64,14 +68,14 @@ class Rollups:
             if not go_on():
                 return
             state = self._compute_hour(state, hour, low, high)
-            pause(REST_S)
+            pause(rest_s)
         days.sum_up(self._database, state, hour_of(now_us), go_on)
 
     def catch_up(self) -> None:
         """Everything that is in the store, however long it takes (commands, and whoever compares)."""
         for attempt in range(ATTEMPTS):
             try:
-                self.advance(lag_us=0)
+                self.advance(lag_us=0, rest_s=0)
                 return
             except Unavailable:
                 if attempt == ATTEMPTS - 1:
@@ -106,7 +110,7 @@ class Rollups:
         assert made is not None
         return made
 
-    def _count_new(self, state: State, until_us: int, go_on: GoOn) -> State:
+    def _count_new(self, state: State, until_us: int, go_on: GoOn, rest_s: float) -> State:
         """Rows posted since the watermark, batch by batch."""
         while state.watermark < until_us and go_on():
             start_us = state.watermark
@@ -118,15 +122,12 @@ class Rollups:
             after = {"watermark": end_us, "counted": (*counted, (start_us, end_us, count))}
             state = self._add(state, [*groups, *outrun], after)
             if groups:
-                pause(REST_S)
+                pause(rest_s)
         return state
 
     def _end_of_batch(self, start_us: int, until_us: int) -> int:
-        sql = (
-            "SELECT posted_at FROM usage WHERE posted_at >= ? AND posted_at < ? "
-            f"ORDER BY posted_at LIMIT 1 OFFSET {BATCH_ROWS}"
-        )
-        found = self._database.execute(sql, (start_us, until_us)).fetchone()
+        sql = "SELECT posted_at FROM usage WHERE posted_at >= ? AND posted_at < ? ORDER BY posted_at LIMIT 1 OFFSET ?"
+        found = self._database.execute(sql, (start_us, until_us, self._rows)).fetchone()
         return max(start_us + 1, found[0]) if found else until_us
 
     def _sum_batch(self, start_us: int, end_us: int, purged: bytes) -> tuple[list[Group], list[Group]]:
@@ -134,7 +135,7 @@ class Rollups:
         groups, retried = sum_rows(self._database, "w.posted_at >= ? AND w.posted_at < ?", params, end_us, purged)
         return groups, sum_outrun(self._database, start_us, end_us, purged) if retried else []
 
-    def _fill(self, state: State, until_us: int, go_on: GoOn) -> State:
+    def _fill(self, state: State, until_us: int, go_on: GoOn, rest_s: float) -> State:
         """One pass over the rows that were there when rollups began, in the order of request ids. What is posted
         meanwhile is counted in between."""
         while state.filling and go_on():
@@ -147,14 +148,14 @@ class Rollups:
                 partial(sum_rows, self._database, condition, params, state.fill_until, bytes.fromhex(state.purged))
             )
             state = self._add(state, groups, {"filled": None if end is None else end.hex()})
-            state = self._count_new(state, until_us, go_on)
-            pause(REST_S)
+            state = self._count_new(state, until_us, go_on, rest_s)
+            pause(rest_s)
         return state
 
     def _end_of_range(self, last: bytes) -> bytes | None:
         """All attempts of a request come together."""
-        sql = f"SELECT request FROM usage WHERE request > ? ORDER BY request LIMIT 1 OFFSET {BATCH_ROWS}"
-        found = self._database.execute(sql, (last,)).fetchone()
+        sql = "SELECT request FROM usage WHERE request > ? ORDER BY request LIMIT 1 OFFSET ?"
+        found = self._database.execute(sql, (last, self._rows)).fetchone()
         return bytes(found[0]) if found else None
 
     def _add(self, state: State, groups: Sequence[Group], after: dict[str, Any]) -> State:
@@ -163,6 +164,7 @@ class Rollups:
         sums = compute(fold, groups, admit_names(groups, known))
         ranges = ranges_of(groups)
         now_us = self._database.now_us()
+        self._rows = max(min(LEAST_ROWS, BATCH_ROWS), min(BATCH_ROWS, self._rows * SUMS // (len(sums) or 1)))
 
         def write() -> State:
             moved = advance_state(self._database, state, **after)
@@ -185,14 +187,16 @@ class Rollups:
         part = held.get(hour, 0)
         known = self._database.report(partial(self._known_names, places_of(groups), f"AND part <> {part}"))
         sums = compute(fold, groups, admit_names(groups, known))
+        stored = self._database.report(partial(read_sums, self._database, hour, part))
+        # Of most rows nothing has changed, and others wait for what is written.
+        wrong, sums = compute(compare_sums, stored, sums)
         now_us = self._database.now_us()
 
         def write() -> State:
-            run = self._database.execute
             moved = advance_state(self._database, state)
-            run(f"DELETE FROM rollup WHERE hour = ? AND series < {DAILY} AND part = ?", (hour, part))
+            delete_sums(self._database, wrong, part)
             insert_sums(self._database, sums, held, now_us)
-            run("UPDATE rollup_hour SET dirty = 0 WHERE hour = ?", (hour,))
+            self._database.execute("UPDATE rollup_hour SET dirty = 0 WHERE hour = ?", (hour,))
             touch_days(self._database, [hour], moved.version)
             return moved
 

@@ -181,6 +181,30 @@ def insert_sums(
         _run_rows(database, form.plain, form, rows)
 
 
+def read_sums(database: Database, hour: int, part: int) -> dict[Key, list[int]]:
+    """What a part of an hour has. Inside a report."""
+    sql = (
+        f"SELECT series, owner, name, provider, {', '.join(VALUES)} FROM rollup "
+        f"WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?"
+    )
+    return {
+        (int(series), bytes(owner), hour, str(name), str(provider)): [int(value or 0) for value in values]
+        for series, owner, name, provider, *values in database.fetch(sql, (hour, part))
+    }
+
+
+def compare_sums(stored: Sums, wanted: Sums) -> tuple[list[Key], Sums]:
+    """The keys of what is stored otherwise than wanted, and what is to be written in its place."""
+    wrong = [key for key, values in stored.items() if wanted.get(key) != values]
+    return wrong, {key: values for key, values in wanted.items() if stored.get(key) != values}
+
+
+def delete_sums(database: Database, keys: Iterable[Key], part: int) -> None:
+    """Rows of one part, within a transaction in hand."""
+    sql = "DELETE FROM rollup WHERE series = ? AND owner = ? AND hour = ? AND name = ? AND provider = ? AND part = ?"
+    run_many(database, sql, [(*key, part) for key in sorted(keys)])
+
+
 def _run_rows(database: Database, sql: str, form: Insertion, rows: Sequence[Sequence[Any]]) -> None:
     """Rows of the table: on PostgreSQL many in a statement, as arrays of its columns."""
     if database.kind == "sqlite":
