@@ -1,7 +1,12 @@
-"""A test call with an organization's own provider key: one short question, not recorded and not billed here."""
+"""A test call with an organization's own provider key: one short question, not recorded and not billed here.
+
+A provider is asked for the first of QUESTIONS that it has a model for: those at the end cost more.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from msgspec import structs
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
@@ -15,15 +20,34 @@ from gateway.clock import Clock
 from gateway.engine.custom_models import CustomModels
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.neutral.chat import ChatRequest, Conversation, Requirements, Sampling
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
+from gateway.neutral.events import Failed
+from gateway.neutral.images import ImagesInput, ImagesRequest
 from gateway.neutral.parts import Message, Text
+from gateway.neutral.request import Request
+from gateway.neutral.rerank import RerankInput, RerankRequest
+from gateway.neutral.speech import SpeechInput, SpeechRequest
+from gateway.neutral.structured import DecisionRequest, ModerationRequest
 from gateway.providers.credentials import BYOK, Credentials
-from gateway.providers.protocol import Credential
+from gateway.providers.protocol import Credential, Target
 from gateway.providers.upstream import Upstreams
 
 PATIENCE_S = 20.0
 # Enough for every provider's lower bound of an output limit.
 OUTPUT_TOKENS = 16
-QUESTION = Conversation((Message("user", (Text("ping"),)),), sampling=Sampling(max_tokens=OUTPUT_TOKENS))
+PING = "ping"
+TALK = Conversation((Message("user", (Text(PING),)),), sampling=Sampling(max_tokens=OUTPUT_TOKENS))
+NOUL = {"state": PING, "questions": {PING: {"type": "noul", "instructions": "Is it a ping?"}}}
+NEEDS = Requirements(max_tokens=0, prompt_bytes=len(PING), messages=1)
+QUESTIONS: dict[str, Callable[[str], Request]] = {
+    "chat": lambda model: ChatRequest(model, Requirements(max_tokens=OUTPUT_TOKENS, messages=1), lambda: TALK),
+    "embeddings": lambda model: EmbeddingsRequest(model, NEEDS, lambda: EmbeddingsInput((PING,))),
+    "moderations": lambda model: ModerationRequest(model, NEEDS, lambda: {"input": PING}),
+    "rerank": lambda model: RerankRequest(model, NEEDS, lambda: RerankInput(PING, (PING,))),
+    "decisions": lambda model: DecisionRequest(model, NEEDS, lambda: NOUL),
+    "speech": lambda model: SpeechRequest(model, structs.replace(NEEDS, stream=True), lambda: SpeechInput(PING)),
+    "images": lambda model: ImagesRequest(model, NEEDS, lambda: ImagesInput(PING)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +88,28 @@ class ProviderCheck:
         info = key.info
         credential = Credential(key.secret, BYOK, info.id, info.label, info.base_url)
         target = self._credentials.target(mapping, provider, credential)
-        request = ChatRequest(mapping.model, Requirements(max_tokens=OUTPUT_TOKENS, messages=1), lambda: QUESTION)
+        asked = next(name for name in QUESTIONS if name in mapping.operations)
+        request = QUESTIONS[asked](mapping.model)
         started = self._clock.monotonic()
         try:
-            self._upstreams.send(request, target, started + PATIENCE_S)
+            self._ask(request, target, started + PATIENCE_S)
         except GatewayError as error:
             return CheckResult(
                 False, mapping.model, self._ms(started), error.code, error.message, error.upstream_status
             )
         return CheckResult(True, mapping.model, self._ms(started))
+
+    def _ask(self, request: Request, target: Target, deadline: float) -> None:
+        if not request.requirements.stream:
+            self._upstreams.send(request, target, deadline)
+            return
+        answering = self._upstreams.stream(request, target, deadline)
+        try:
+            for batch in answering.batches:
+                if type(batch[-1]) is Failed:
+                    raise batch[-1].error
+        finally:
+            answering.close()
 
     def _choose(self, organization_id: str, key: StoredKey, model: str) -> tuple[Mapping, Provider]:
         provider_id = key.info.provider
@@ -85,12 +122,13 @@ class ProviderCheck:
         found = self._candidates(catalogue, key, model)
         if not found:
             raise InvalidRequest(
-                f"{provider_id} has no {'model ' + model if model else 'chat model'} to test with.", param="model"
+                f"{provider_id} has no {'model ' + model if model else 'model'} to test with.", param="model"
             )
-        return min(found, key=self._price), provider
+        return min(found, key=lambda one: (_place_of(one), *self._price(one))), provider
 
     def _candidates(self, catalogue: Catalogue, key: StoredKey, model: str) -> list[Mapping]:
-        """Chat mappings of the key's provider in service today, only allowed ones, and of `model` when it is given."""
+        """Mappings of the key's provider that there is a question for, in service today, only allowed ones, and of
+        `model` when it is given."""
         day, info = day_of(self._clock.now_us()), key.info
         wanted = catalogue.find(model) if model else None
         if model and wanted is None:
@@ -101,8 +139,8 @@ class ProviderCheck:
             for one in models
             for mapping in one.mappings
             if mapping.provider == info.provider
-            and "chat" in mapping.operations
-            and "text" in one.output_modalities
+            and not QUESTIONS.keys().isdisjoint(mapping.operations)
+            and ("chat" not in mapping.operations or "text" in one.output_modalities)
             and state_on(mapping, day) != "deactivated"
             and (not info.allowed_models or mapping.model in info.allowed_models)
             and (not info.region or not mapping.region or mapping.region == info.region)
@@ -125,3 +163,8 @@ class ProviderCheck:
 
     def _ms(self, started: float) -> int:
         return round((self._clock.monotonic() - started) * 1000)
+
+
+def _place_of(mapping: Mapping) -> int:
+    """Which question it would be asked."""
+    return next(place for place, name in enumerate(QUESTIONS) if name in mapping.operations)

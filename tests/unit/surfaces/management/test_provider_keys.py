@@ -1,5 +1,9 @@
 import pytest
+from fakes.embedders import FakeEmbedders
+from fakes.judges import FakeJudges
 from fakes.openai import FakeOpenAI
+from fakes.painters import FakePainters
+from fakes.speakers import FakeSpeakers
 
 SECRET = "sk-very-secret-provider-key-0123456789"
 
@@ -71,6 +75,28 @@ def test_trying_a_key_calls_the_provider_with_it(shared_house) -> None:
         sent = [call.headers["authorization"] for call in upstream.calls]
     assert result["ok"] is True and result["model"] == "gpt-4o-mini" and result["error"] is None
     assert sent == [f"Bearer {SECRET}"]
+
+
+@pytest.mark.parametrize(
+    ("provider", "kind", "path"),
+    [
+        ("elevenlabs", FakeSpeakers, "/eleven/v1"),
+        ("voyage", FakeEmbedders, "/voyage/v1"),
+        ("jina", FakeEmbedders, "/jina/v1"),
+        ("typesafe", FakeJudges, "/v1"),
+        ("bytedance", FakePainters, "/ark/v3"),
+    ],
+)
+def test_a_key_of_a_provider_without_a_chat_model_is_tried_too(shared_house, provider, kind, path) -> None:
+    owner = shared_house["acme owner"]
+    with kind() as upstream:
+        made = add(shared_house, owner, provider=provider, baseUrl=upstream.address + path)
+        result = shared_house.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
+        assert result["ok"] is True and len(upstream.calls) == 1, result
+        if provider == "elevenlabs":
+            upstream.script(401)
+            refused = shared_house.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})
+            assert refused["ok"] is False and refused["error"]["upstreamStatus"] == 401
 
 
 def test_a_provider_that_does_not_answer_is_told_without_the_secret(shared_house) -> None:
