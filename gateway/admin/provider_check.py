@@ -6,8 +6,6 @@ A provider is asked for the first of QUESTIONS that it has a model for: those at
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from msgspec import structs
-
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviders
@@ -39,13 +37,14 @@ PING = "ping"
 TALK = Conversation((Message("user", (Text(PING),)),), sampling=Sampling(max_tokens=OUTPUT_TOKENS))
 NOUL = {"state": PING, "questions": {PING: {"type": "noul", "instructions": "Is it a ping?"}}}
 NEEDS = Requirements(max_tokens=0, prompt_bytes=len(PING), messages=1)
+SPOKEN = Requirements(stream=True, max_tokens=0, prompt_bytes=len(PING), messages=1)
 QUESTIONS: dict[str, Callable[[str], Request]] = {
     "chat": lambda model: ChatRequest(model, Requirements(max_tokens=OUTPUT_TOKENS, messages=1), lambda: TALK),
     "embeddings": lambda model: EmbeddingsRequest(model, NEEDS, lambda: EmbeddingsInput((PING,))),
     "moderations": lambda model: ModerationRequest(model, NEEDS, lambda: {"input": PING}),
     "rerank": lambda model: RerankRequest(model, NEEDS, lambda: RerankInput(PING, (PING,))),
     "decisions": lambda model: DecisionRequest(model, NEEDS, lambda: NOUL),
-    "speech": lambda model: SpeechRequest(model, structs.replace(NEEDS, stream=True), lambda: SpeechInput(PING)),
+    "speech": lambda model: SpeechRequest(model, SPOKEN, lambda: SpeechInput(PING)),
     "images": lambda model: ImagesRequest(model, NEEDS, lambda: ImagesInput(PING)),
 }
 

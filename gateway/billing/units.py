@@ -22,7 +22,7 @@ def units_at(mapping: Mapping, usage: Usage) -> Usage:
         return usage
     table = mapping.image_tokens
     tokens = table.get(usage.price_key) or max(table.values(), default=MADE_TOKENS)
-    return structs.replace(usage, output_image=usage.images * tokens)
+    return structs.replace(usage, output=0, output_image=usage.images * tokens + usage.output)
 
 
 def estimate(units: Units | None, mapping: Mapping, prompt_bytes: int, output_length: int = 0) -> Usage:

@@ -22,6 +22,7 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
     "bedrock": ProtocolEntry("sigv4"),
     "cohere": ProtocolEntry(max_inputs=96),
     "prediction": ProtocolEntry(),
+    "dashscope": ProtocolEntry(version_path="/api/v1"),
     "deepinfra": ProtocolEntry(version_path="/v1"),
     "elevenlabs": ProtocolEntry("xi-api-key"),
     "sandbox": ProtocolEntry("none", max_inputs=2048),

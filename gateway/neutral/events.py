@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gateway.errors import GatewayError, StreamTruncated
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
-from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
+from gateway.neutral.parts import Image, Media, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.parts import text_length as text_length
 from gateway.neutral.usage import Usage
 
@@ -30,6 +30,22 @@ class MediaPiece(Struct):
     """The next bytes of an answer that is a file: sound."""
 
     data: bytes
+    size: int = 0  # of its text
+    block: int = 0
+    choice: int = 0
+
+
+@final
+class ImageMade(Struct):
+    """An image of an answer that is images; `partial` counts those that show it on its way from 0 on, -1: it is done.
+    What is "" was not told."""
+
+    media: Media
+    partial: int = -1
+    edges: str = ""  # widthxheight
+    quality: str = ""
+    background: str = ""
+    output_format: str = ""
     size: int = 0  # of its text
     block: int = 0
     choice: int = 0
@@ -161,13 +177,21 @@ class Failed(Struct):
 
 
 BlockEvent = (
-    TextDelta | RefusalDelta | ReasoningDelta | ToolCallDelta | BlockDone | SourceFound | PartFound | MediaPiece
+    TextDelta
+    | RefusalDelta
+    | ReasoningDelta
+    | ToolCallDelta
+    | BlockDone
+    | SourceFound
+    | PartFound
+    | MediaPiece
+    | ImageMade
 )
 Event = Started | BlockEvent | Notice | NativeChunk | Heartbeat | Progress | Finished | Failed
 Delta = TypeVar("Delta", bound=BlockEvent)
 Batch = list[Event]
 
-CONTENT = (MediaPiece, TextDelta, RefusalDelta, ReasoningDelta, ToolCallDelta, SourceFound, PartFound)
+CONTENT = (TextDelta, RefusalDelta, ReasoningDelta, ToolCallDelta, SourceFound, PartFound, MediaPiece, ImageMade)
 
 
 def has_content(event: Event) -> bool:

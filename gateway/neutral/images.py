@@ -10,6 +10,7 @@ from gateway.neutral.usage import Units, Usage
 
 # The most that one image that is read was seen to count as, and one that is made where its mapping tells no number.
 READ_TOKENS, MADE_TOKENS = 8192, 16_384
+PARTIAL_TOKENS = 100  # that an image on its way counts as (Image generation guide, "Partial images cost")
 LIKELY_READ, BYTES_A_TOKEN = 1024, 4
 AUTO = "auto"
 ENDINGS = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
@@ -26,7 +27,7 @@ class Picture:
 @dataclass(frozen=True, slots=True)
 class ImagesInput:
     """What is to be made. `pictures` are changed or taken as models, `mask` tells where; fields of "" and None were not
-    named."""
+    named. `stream`: it is wanted in events, with so many `partial_images` on its way where the provider shows them."""
 
     prompt: str
     n: int = 1
@@ -41,6 +42,8 @@ class ImagesInput:
     input_fidelity: str = ""
     pictures: tuple[Picture, ...] = ()
     mask: Picture | None = None
+    stream: bool = False
+    partial_images: int = 0
 
     @property
     def price_key(self) -> str:
@@ -76,9 +79,11 @@ class ImagesResult(WholeResult):
 
 
 def units_of(wanted: ImagesInput) -> Units:
-    """What it may count as, whether its model is billed by images or by tokens."""
+    """What it may count as, whether its model is billed by images or by tokens; `output` is what its images on their
+    way count as beside the images themselves."""
     size, read = len(wanted.prompt.encode("utf-8", "replace")), len(wanted.pictures) + (wanted.mask is not None)
-    most = Usage(input=size, input_image=read * READ_TOKENS, images=wanted.n, price_key=wanted.price_key)
+    shown = wanted.partial_images * wanted.n * PARTIAL_TOKENS if wanted.stream else 0
+    most = Usage(input=size, input_image=read * READ_TOKENS, output=shown, images=wanted.n, price_key=wanted.price_key)
     likely = Usage(
         input=-(-size // BYTES_A_TOKEN), input_image=read * LIKELY_READ, images=wanted.n, price_key=wanted.price_key
     )

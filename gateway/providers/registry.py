@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.clock import Clock
+from gateway.providers.alibaba.images import AlibabaImages
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.cohere.chat import CohereChat
@@ -56,6 +57,7 @@ MAKERS: dict[str, Callable[[Resources], Wire]] = {
     "google": lambda given: _google(GoogleGenerate(given.token)),
     "bedrock": lambda given: chat_wire("bedrock", BedrockConverse(given.clock)),
     "cohere": lambda given: chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings(), rerank=CohereRerank()),
+    "dashscope": lambda given: _dashscope(AlibabaImages(given.transport)),
     "deepinfra": lambda given: Wire("deepinfra", deepinfra.NAME, upstream_failure, {"rerank": DeepInfraRerank()}),
     "elevenlabs": lambda given: Wire("elevenlabs", elevenlabs.NAME, upstream_failure, {"speech": ElevenLabsSpeech()}),
 }
@@ -76,6 +78,10 @@ def _openai(name: str, token: Tokens | None) -> Wire:
         transcriptions=OpenAITranscriptions("/audio/transcriptions", token),
         translations=OpenAITranscriptions("/audio/translations", token),
     )
+
+
+def _dashscope(images: AlibabaImages) -> Wire:
+    return Wire("dashscope", images.dialect, upstream_failure, {"images": images, "image_edits": images})
 
 
 def _google(chat: GoogleGenerate) -> Wire:

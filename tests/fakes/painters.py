@@ -1,4 +1,4 @@
-"""A strict stand-in for the images of OpenAI, the Gemini API, Vertex AI's Imagen, xAI and ByteDance.
+"""A strict stand-in for the images of OpenAI, the Gemini API, Vertex AI's Imagen, xAI, ByteDance and Alibaba.
 
 Requests are held to the members that the `openai` and `google-genai` packages publish and the others' references name.
 Every image is `PIXEL`. `silent`: answers tell no usage; `blocked`: a filter lets nothing pass.
@@ -6,6 +6,7 @@ Every image is `PIXEL`. `silent`: answers tell no usage; `blocked`: a filter let
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -14,7 +15,7 @@ from typing import Any
 from fakes.server import FakeServer, send_json
 from google.genai import types
 from multipart import MultipartParser, parse_options_header
-from openai.types import ImagesResponse
+from openai.types import ImageGenCompletedEvent, ImageGenPartialImageEvent, ImagesResponse
 from openai.types.image_edit_params import ImageEditParamsBase
 from openai.types.image_generate_params import ImageGenerateParamsBase
 
@@ -41,6 +42,9 @@ class FakePainters(FakeServer):
     blocked = False
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        if environ["PATH_INFO"].startswith("/album/"):
+            start("200 OK", [("Content-Type", "application/octet-stream")])
+            return iter([base64.b64decode(PIXEL)])
         call, raw = Recorded(environ["PATH_INFO"]), environ["wsgi.input"].read()
         self.calls.append(call)
         kind, options = parse_options_header(environ["CONTENT_TYPE"])
@@ -56,6 +60,8 @@ class FakePainters(FakeServer):
         if status != 200:
             return send_json(start, status, {"error": {"message": "no", "status": "X", "code": status}})
         try:
+            if call.body.get("stream") in (True, "true"):
+                return self._events(call, start)
             return send_json(start, 200, self._answer(call))
         except AssertionError as error:
             call.problem = str(error)
@@ -68,12 +74,14 @@ class FakePainters(FakeServer):
             known = {"model", "prompt", "response_format", "image", "n", "aspect_ratio", "size"}
             assert call.body.keys() <= known and call.body["response_format"] == "b64_json", "members"
             return {"data": [{"b64_json": PIXEL}] * int(call.body.get("n", 1))}
+        if call.path.startswith("/qwen/"):
+            return self._alibaba(call)
         return self._imagen(call.body) if call.path.endswith(":predict") else self._gemini(call.body)
 
     def _openai(self, call: Recorded) -> dict[str, Any]:
         edits = call.path.endswith("/edits")
         known = (ImageEditParamsBase if edits else ImageGenerateParamsBase).__annotations__.keys()
-        assert call.body.keys() <= known, f"unknown member {call.body.keys() - known}"
+        assert call.body.keys() <= known | {"stream"}, f"unknown member {call.body.keys() - known}"
         assert "response_format" not in call.body and bool(call.files) is edits, "not for this model"
         count = int(call.body.get("n", 1))
         read = READ_TOKENS * len(call.files)
@@ -89,6 +97,37 @@ class FakePainters(FakeServer):
             answer["usage"] = usage
         ImagesResponse.model_validate(answer)
         return answer
+
+    def _events(self, call: Recorded, start: Any) -> Iterator[bytes]:
+        """As OpenAI streams: each image on its way, then the image with the usage."""
+        whole, kind = self._openai(call), "image_edit" if call.files else "image_generation"
+        assert int(call.body.get("n", 1)) == 1, "one image"
+        shared = {name: whole[name] for name in ("quality", "size", "output_format")}
+        shared |= {"b64_json": PIXEL, "created_at": 1, "background": "opaque"}
+        events: list[dict[str, Any]] = [
+            {"type": f"{kind}.partial_image", "partial_image_index": n, **shared}
+            for n in range(int(call.body.get("partial_images", 0)))
+        ]
+        events.append({"type": f"{kind}.completed", "usage": whole.get("usage"), **shared})
+        models = {"partial_image": ImageGenPartialImageEvent, "completed": ImageGenCompletedEvent}
+        for event in events:
+            if not call.files and not self.silent:
+                models[event["type"].partition(".")[2]].model_validate(event)
+        start("200 OK", [("Content-Type", "text/event-stream")])
+        return iter([f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events])
+
+    def _alibaba(self, call: Recorded) -> dict[str, Any]:
+        assert call.path == "/qwen/api/v1/services/aigc/multimodal-generation/generation", "no such path"
+        assert call.body.keys() == {"model", "input", "parameters"} and call.body["input"].keys() == {"messages"}
+        (message,) = call.body["input"]["messages"]
+        assert message["role"] == "user" and [one for one in message["content"] if "text" in one], "no text"
+        given = call.body["parameters"]
+        assert given.keys() <= {"n", "size", "watermark", "prompt_extend", "negative_prompt", "seed"}, "members"
+        assert "size" not in given or re.fullmatch(r"\d+\*\d+", given["size"]), "size"
+        content = [{"image": f"{self.address}/album/{n}.png"} for n in range(given.get("n", 1))]
+        choices = [{"finish_reason": "stop", "message": {"role": "assistant", "content": [one]}} for one in content]
+        usage = {"image_count": len(content), "width": 2048, "height": 2048}
+        return {"output": {"choices": choices}, "usage": usage, "request_id": "r-1"}
 
     def _gemini(self, body: dict[str, Any]) -> dict[str, Any]:
         given = body["generationConfig"]

@@ -24,8 +24,10 @@ COSTS = {
     "google-ai-studio/gemini-3-pro-image": 7 * 2_000 + 1290 * 120_000,
     "xai/grok-imagine-image": 20_000_000,
     "bytedance/seedream-4-0": 30_000_000,
+    "alibaba/qwen-image-2.0": 35_000_000,
+    "google-vertex/imagen-4.0-fast-generate-001": 20_000_000,
 }
-OPENAI, _, GOOGLE, XAI, ARK = COSTS
+OPENAI, _, GOOGLE, XAI, ARK, QWEN, IMAGEN = COSTS
 
 
 @pytest.fixture
@@ -36,7 +38,10 @@ def upstream(share: Share) -> FakePainters:
 @pytest.fixture
 def house(share: Share, upstream: FakePainters) -> LocalGateway:
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "XAI": "/xai/v1", "BYTEDANCE": "/ark/v3"}
-    return share.gateway(providers_at(upstream, paths))
+    paths |= {"ALIBABA": "/qwen/compatible-mode/v1", "GOOGLE_VERTEX": "/vertex/v1"}
+    # The stand-in that names images by address is on this machine.
+    more = {"GATEWAY_ALLOW_PRIVATE_MEDIA": "true", "LLM_GOOGLE_CLOUD_PROJECT": "acme"}
+    return share.gateway(providers_at(upstream, paths) | more)
 
 
 @pytest.fixture
@@ -59,7 +64,7 @@ def test_every_maker_draws_and_is_billed_to_the_nano_dollar(house, sdk, model):
     assert answer.usage.cost * 10**9 == pytest.approx(COSTS[model])
 
 
-@pytest.mark.parametrize("model", [OPENAI, GOOGLE, XAI, ARK])
+@pytest.mark.parametrize("model", [OPENAI, GOOGLE, XAI, ARK, QWEN])
 def test_every_maker_changes_pictures(house, sdk, upstream, model):
     answer = sdk.images.edit(model=model, prompt="Make it blue", image=("x.txt", PNG))
     assert [one.b64_json for one in answer.data] == [PIXEL]
@@ -110,6 +115,53 @@ def test_who_asks_for_a_stream_gets_events(sdk):
     events = list(sdk.images.generate(model=SANDBOX, prompt="A fox", stream=True, size="64x64"))
     assert [event.type for event in events] == ["image_generation.completed"]
     assert events[0].usage.total_tokens > 0 and events[0].b64_json
+
+
+@pytest.mark.parametrize("shown", [0, 2])
+def test_images_on_their_way_are_shown_as_the_maker_shows_them(house, sdk, shown):
+    stream = sdk.images.generate(model=OPENAI, prompt="A fox", stream=True, partial_images=shown)
+    events = list(stream)
+    kinds = ["image_generation.partial_image"] * shown + ["image_generation.completed"]
+    assert [event.type for event in events] == kinds
+    assert [event.partial_image_index for event in events[:-1]] == list(range(shown))
+    assert all(event.b64_json == PIXEL and event.quality == "medium" for event in events)
+    usage = events[-1].usage
+    assert (usage.input_tokens, usage.output_tokens) == (9, 1056)
+    row = row_of(house, stream.response.headers["x-request-id"])
+    assert row.cost_nusd == COSTS[OPENAI]
+
+
+def test_pictures_that_are_changed_stream_too(sdk):
+    stream = sdk.images.edit(model=OPENAI, prompt="x", image=("a.png", PNG), stream=True, partial_images=1)
+    assert [event.type for event in stream] == ["image_edit.partial_image", "image_edit.completed"]
+
+
+@pytest.mark.parametrize(("model", "n"), [(OPENAI, 2), (XAI, 2), (QWEN, 2), (GOOGLE, 1)])
+def test_a_maker_that_does_not_stream_gives_the_completed_events_alone(sdk, upstream, model, n):
+    events = list(sdk.images.generate(model=model, prompt="A fox", n=n, stream=True, partial_images=3))
+    assert [event.type for event in events] == ["image_generation.completed"] * n
+    assert "stream" not in upstream.calls[-1].body
+
+
+def test_a_failure_before_the_first_event_is_an_answer_of_its_own(sdk, upstream):
+    upstream.script(500)
+    with pytest.raises(openai.InternalServerError):
+        sdk.images.generate(model=OPENAI, prompt="A fox", stream=True)
+
+
+def test_ratios_sizes_and_numbers_reach_alibaba_in_its_words(house, upstream):
+    answer = post(house, model=QWEN, aspect_ratio="16:9", n=3, quality="high").json()
+    assert upstream.calls[-1].body["parameters"] == {"n": 3, "watermark": False, "size": "2688*1536"}
+    assert len(answer["data"]) == 3 and "quality" in answer["metadata"]["warnings"][0]
+    post(house, model=QWEN, size="1024x1536")
+    assert upstream.calls[-1].body["parameters"]["size"] == "1024*1536"
+    refused = post(house, model=QWEN, n=7).json()["error"]
+    assert (refused["param"], refused["code"]) == ("n", "unsupported_n")
+
+
+def test_a_size_that_a_model_does_not_make_is_refused_by_name(house, upstream):
+    error = post(house, size="100x100").json()["error"]
+    assert (error["param"], error["code"]) == ("size", "unsupported_size") and upstream.calls == []
 
 
 def test_what_a_filter_stops_is_an_empty_answer(house, upstream, monkeypatch):

@@ -16,6 +16,7 @@ from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
+from gateway.providers.image_pieces import WholeImages
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
@@ -36,7 +37,7 @@ LARGE_EDGE, HUGE_EDGE = 1536, 3072
 BLOCKED = ("IMAGE_SAFETY", "PROHIBITED_CONTENT", "SAFETY", "BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "RECITATION")
 
 
-class GoogleImages(WrittenCodec):
+class GoogleImages(WrittenCodec, WholeImages):
     """POST {address}/models/{model}:generateContent, or :predict. `authorize` puts the credential into headers."""
 
     dialect = dialect.NAME
@@ -69,7 +70,7 @@ class GoogleImages(WrittenCodec):
         return _ImageReader(f"{AUTO}/{AUTO}").read(reply, relayed)
 
 
-class _ImageReader:
+class _ImageReader(WholeImages):
     """`counts`: images are what is billed, so their number is the usage where nothing else is told."""
 
     def __init__(self, key: str, counts: bool = False) -> None:

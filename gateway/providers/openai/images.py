@@ -2,27 +2,33 @@
 
 Facts: Images API reference, "Create image", "Create image edit". Models take different fields: what a mapping does not
 name among its `supported_parameters` (where it names any) is left out. `image_field` in `extra`: pictures go in JSON
-under that name (ByteDance's reference).
+under that name (ByteDance's reference). `image_stream`: it streams ("Image streaming").
 """
 
-from base64 import b64encode
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import json
 
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
+from gateway.neutral.events import Batch, Event, Finished, ImageMade
 from gateway.neutral.images import AUTO, ENDINGS, ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
+from gateway.providers.image_pieces import WholeImages, data_url
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, way_of
+from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.sse import read_batches
 from gateway.providers.written import WrittenCodec
 
 MAKE, EDIT = "/images/generations", "/images/edits"
 IN_JSON = "image_field"
+STREAMS = "image_stream"
+EVENT_STREAM = "text/event-stream"
 ASKS_BASE64 = "response_format"  # models that give addresses unless asked take this field; the others refuse it
 FIELDS = ("size", "quality", "background", "output_format", "moderation", "style", "input_fidelity", "aspect_ratio")
 EDITS_ONLY, MAKES_ONLY = ("input_fidelity",), ("moderation", "style")
@@ -30,7 +36,7 @@ EDITS_ONLY, MAKES_ONLY = ("input_fidelity",), ("moderation", "style")
 USUAL = ("size", "quality", "background", "output_format", "output_compression", "moderation", "input_fidelity", "n")
 
 
-class OpenAIImages(WrittenCodec):
+class OpenAIImages(WrittenCodec, WholeImages):
     """`tokens` as for OpenAIChat. One object serves both operations."""
 
     dialect = dialect.NAME
@@ -50,10 +56,11 @@ class OpenAIImages(WrittenCodec):
         if wanted.pictures:
             if wanted.mask is not None:
                 raise NotSupported(f"{target.mapping.key} takes no mask.", param="mask", code="unsupported_input")
-            found = [_data_url(one) for one in wanted.pictures]
+            found = [data_url(one) for one in wanted.pictures]
             body[inline] = found[0] if len(found) == 1 else found
-        way = way_of(target, MAKE, False, self._tokens)
-        return Call("POST", way.url, way.headers, json.encode(body), False, tuple(warnings), way=way, reader=reader)
+        streams = _streams(wanted, target)
+        way = way_of(target, MAKE, streams, self._tokens)
+        return Call("POST", way.url, way.headers, json.encode(body), streams, tuple(warnings), way=way, reader=reader)
 
     def _form(
         self, body: dict[str, Any], wanted: ImagesInput, target: Target, warnings: tuple[str, ...], reader: Any
@@ -62,21 +69,28 @@ class OpenAIImages(WrittenCodec):
         files = [_upload(name, one, number) for number, one in enumerate(wanted.pictures)]
         if wanted.mask is not None:
             files.append(_upload("mask", wanted.mask, 0))
-        form = FormBody([(field, str(value)) for field, value in body.items()], files)
+        form = FormBody([(field, _form_text(value)) for field, value in body.items()], files)
         url, headers = address_of(target, EDIT, self._tokens)
-        headers["content-type"], headers["accept"] = form.content_type, "application/json"
-        return Call("POST", url, headers, form, False, warnings, reader=reader)
+        streams = _streams(wanted, target)
+        headers["content-type"] = form.content_type
+        headers["accept"] = EVENT_STREAM if streams else "application/json"
+        return Call("POST", url, headers, form, streams, warnings, reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         """As of a request that named nothing; a call brings its own reader."""
         return _ImageReader(ImagesInput("")).read(reply, relayed)
 
 
-class _ImageReader:
+class _ImageReader(WholeImages):
     """Reads the answer to what was wanted, of which it may not tell the quality and size."""
 
     def __init__(self, wanted: ImagesInput, counts: bool = False) -> None:
         self._wanted, self._counts = wanted, counts
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+        if EVENT_STREAM in reply.headers.get("content-type", "").lower():
+            return read_batches(reply, TypedEvents(_ImageEvents(self._wanted).read))
+        return super().read_stream(reply, relayed)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         wire = read_object(reply.read_all())
@@ -94,6 +108,36 @@ class _ImageReader:
         if not images or not all(isinstance(one.media.data, str) and one.media.data for one in images):
             raise UpstreamFailed(EMPTY, upstream_status=200)
         return result
+
+
+class _ImageEvents:
+    """….partial_image brings an image on its way, ….completed the image and the usage."""
+
+    def __init__(self, wanted: ImagesInput) -> None:
+        self._wanted = wanted
+
+    def read(self, wire: dict[str, Any]) -> Batch | Event | None:
+        _, _, what = wire["type"].partition(".")
+        if what not in ("partial_image", "completed"):
+            return None
+        made = wire.get("output_format") or self._wanted.output_format or "png"
+        image = ImageMade(
+            Media(media_type=f"image/{made}", data=wire["b64_json"]),
+            wire["partial_image_index"] if what == "partial_image" else -1,
+            edges=wire.get("size") or self._wanted.size,
+            quality=wire.get("quality") or self._wanted.quality,
+            background=wire.get("background") or "",
+            output_format=made,
+        )
+        if what == "partial_image":
+            return image
+        key = f"{image.quality or AUTO}/{image.edges or AUTO}"
+        return [image, Finished("stop", _usage_of(wire.get("usage"), 1, key, False))]
+
+
+def _streams(wanted: ImagesInput, target: Target) -> bool:
+    """Whether it is asked for in events: those of several images cannot be told apart."""
+    return wanted.stream and wanted.n == 1 and bool(target.mapping.extra.get(STREAMS))
 
 
 def _body(wanted: ImagesInput, target: Target, edits: bool, warnings: list[str]) -> dict[str, Any]:
@@ -117,17 +161,19 @@ def _body(wanted: ImagesInput, target: Target, edits: bool, warnings: list[str])
             raise NotSupported(f"{target.mapping.key} makes one image at a time.", param="n", code="unsupported_n")
         else:
             warnings.append(f"{name} is not supported by {target.mapping.key} and was left out.")
+    if _streams(wanted, target):
+        body |= {"stream": True} | ({"partial_images": wanted.partial_images} if wanted.partial_images else {})
     if ASKS_BASE64 in taken:
         body[ASKS_BASE64] = "b64_json"
     return body
 
 
+def _form_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _upload(name: str, picture: Picture, number: int) -> UploadPart:
     return UploadPart(name, f"image-{number}.{ENDINGS[picture.media_type]}", picture.media_type, picture.file)
-
-
-def _data_url(picture: Picture) -> str:
-    return f"data:{picture.media_type};base64,{b64encode(picture.file.read_all()).decode()}"
 
 
 def _usage_of(told: dict[str, Any] | None, count: int, key: str, counts: bool) -> Usage | None:

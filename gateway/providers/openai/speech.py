@@ -17,7 +17,7 @@ from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY
 from gateway.providers.openai.address import Tokens, address_of
-from gateway.providers.openai.audio_events import AudioEvents
+from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.speech_pieces import format_of, read_binary, voice_of
 from gateway.providers.sse import read_batches
@@ -65,7 +65,7 @@ class OpenAISpeech(PiecesCodec):
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """The sound as it comes, and its usage where it came as events."""
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
-            return read_batches(reply, AudioEvents(_SoundEvents().read))
+            return read_batches(reply, TypedEvents(_SoundEvents().read))
         return read_binary(reply)
 
 

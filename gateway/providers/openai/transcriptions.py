@@ -24,7 +24,7 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import ODD, SHAPE_ERRORS, read_object
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of
-from gateway.providers.openai.audio_events import AudioEvents
+from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.sse import read_batches
 from gateway.providers.written import WrittenCodec
@@ -73,7 +73,7 @@ class OpenAITranscriptions(WrittenCodec):
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """The text as it comes; of a model that does not stream all at once."""
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
-            return read_batches(reply, AudioEvents(_read_event))
+            return read_batches(reply, TypedEvents(_read_event))
         return _all_at_once(self, reply, relayed)
 
 

@@ -1,6 +1,6 @@
 """POST /v1/images/generations and /v1/images/edits (HTTP reference, sections 3.4 and 3.5)."""
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -8,7 +8,8 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.billing.context import RequestContext
-from gateway.errors import GatewayError
+from gateway.errors import ContentRefused
+from gateway.neutral.events import Batch, Failed, Finished, ImageMade
 from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture, units_of
 from gateway.neutral.request import Options, Requirements
 from gateway.services import Services
@@ -19,14 +20,12 @@ from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.validation_errors import explain, invalid
-from gateway.threads import Job
 
 ID_PREFIX = "img-"
 OLD_QUALITIES = {"standard": "medium", "hd": "high"}
 MOST_PICTURES = 16
 LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 1, field_bytes=128 << 10, file_bytes=pictures.MOST_BYTES)
 NUMBERS = ("n", "output_compression", "partial_images")
-WAIT_S = 5.0
 Word = Annotated[str, Meta(max_length=64)]
 Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "hd"]
 
@@ -49,6 +48,7 @@ class ImagesBody(Struct, kw_only=True, gc=False):
     images: list[dict[str, Any]] | None = None
     mask: dict[str, Any] | None = None
     stream: bool = False
+    partial_images: Annotated[int, Meta(ge=0, le=3)] | None = None
     service_tier: Word | None = None
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
 
@@ -146,6 +146,8 @@ def _request(
         body.input_fidelity or "",
         found,
         mask,
+        body.stream,
+        body.partial_images or 0,
     )
     needs = Requirements(
         max_tokens=0,
@@ -166,38 +168,45 @@ def _request(
 
 def _answer(services: Services, context: RequestContext, request: ImagesRequest, streamed: bool) -> Outbound:
     if streamed:
-        return replies.stream_reply(_frames(services, context, request), context.shown_id)
+        return _stream(services, context, request)
     answer = services.engine.executor.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     return replies.json_reply(write(answer.result, facts), context.shown_id, headers=headers)
 
 
-def _frames(services: Services, context: RequestContext, request: ImagesRequest) -> Iterator[bytes]:
-    """A completed event for each image; the provider's answer comes whole, and comments keep the line warm."""
-    job = Job(services.engine.executor.generate, context, request)
-    try:
-        while True:
-            try:
-                answer = job.result(WAIT_S)
-                break
-            except TimeoutError:
-                yield KEEP_ALIVE
-        facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
-        yield from _events(answer.result, facts, request.operation)
-    except GatewayError as error:
-        yield error_frame(error)
-    finally:
-        job.stop()
+def _stream(services: Services, context: RequestContext, request: ImagesRequest) -> Outbound:
+    """An event for each image on its way and each that is done; comments keep the line warm."""
+    stream = services.engine.executor.stream(context, request)
+    facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=True)
+    kind = "image_generation" if request.operation == ImagesRequest.operation else "image_edit"
+    frames = replies.write_frames(stream, partial(_write_events, facts, kind, []), error_frame)
+    return replies.stream_reply(frames, context.shown_id, headers)
 
 
-def _events(result: ImagesResult, facts: Facts, operation: str) -> Iterator[bytes]:
-    kind = "image_generation.completed" if operation == ImagesRequest.operation else "image_edit.completed"
-    shared = {"created_at": facts.created, "size": result.size, "quality": result.quality}
-    shared |= {"background": result.background, "output_format": result.output_format}
-    for image in result.images:
-        body = {"type": kind, "b64_json": image.media.data, **shared, "usage": _usage(facts)}
-        yield replies.write_event(body, kind)
+def _write_events(facts: Facts, kind: str, done: list[ImageMade], batch: Batch) -> bytes:
+    """Images that are done wait in `done` for the settlement: their events tell the usage."""
+    sent = []
+    for event in batch:
+        if type(event) is ImageMade and event.partial < 0:
+            done.append(event)
+        elif type(event) is ImageMade:
+            shown = {"partial_image_index": event.partial}
+            sent.append(_event(facts, f"{kind}.partial_image", event, shown))
+        elif type(event) is Failed:
+            sent.append(error_frame(event.error))
+        elif type(event) is Finished:
+            sent += [_event(facts, f"{kind}.completed", one, {"usage": _usage(facts)}) for one in done]
+            if not done:
+                sent.append(error_frame(ContentRefused("The provider's filter let no image pass.")))
+    return b"".join(sent) or KEEP_ALIVE
+
+
+def _event(facts: Facts, kind: str, image: ImageMade, more: dict[str, Any]) -> bytes:
+    body = {"type": kind, "b64_json": image.media.data, "created_at": facts.created, "size": image.edges}
+    body |= {"quality": image.quality, "background": image.background, "output_format": image.output_format}
+    return replies.write_event(body | more, kind)
 
 
 def write(result: ImagesResult, facts: Facts) -> dict[str, Any]:

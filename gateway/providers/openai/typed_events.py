@@ -1,4 +1,5 @@
-"""A stream of sound's events as batches: what each says is the operation's, how they begin, end and break is not."""
+"""A stream of events that are told apart by their `type`, as batches: sound and images. What each says is the
+operation's, how they begin, end and break is not."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,22 +14,22 @@ from gateway.providers.failures import stream_failure, truncated
 DONE_MARK = b"[DONE]"
 
 
-class AudioEvents:
-    """`read` gives the event that an object stands for, None for one that is skipped; a Finished or Failed is the
-    end, and nothing else is."""
+class TypedEvents:
+    """`read` gives the event or the events that an object stands for, None for one that is skipped; a Finished or
+    Failed is the end, and nothing else is."""
 
-    def __init__(self, read: Callable[[dict[str, Any]], Event | None]) -> None:
+    def __init__(self, read: Callable[[dict[str, Any]], Batch | Event | None]) -> None:
         self._read_event = read
         self._started = False
 
     def take(self, pieces: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
         batch: Batch = []
         for _, data in pieces:
-            event = None if data == DONE_MARK else self._read(data)
-            if event is not None:
-                batch.append(event)
-            if isinstance(event, Finished | Failed):
-                return self._opened(batch), True
+            found = None if data == DONE_MARK else self._read(data)
+            if found is not None:
+                batch += found if isinstance(found, list) else [found]
+                if isinstance(batch[-1], Finished | Failed):
+                    return self._opened(batch), True
         return self._opened(batch), False
 
     def finish(self, pieces: list[tuple[str, bytes]]) -> Batch:
@@ -44,7 +45,7 @@ class AudioEvents:
             return [Started(), *batch]
         return batch
 
-    def _read(self, data: bytes) -> Event | None:
+    def _read(self, data: bytes) -> Batch | Event | None:
         try:
             wire = orjson.loads(data)
             if wire.get("error") or wire.get("type") == "error":

@@ -1,0 +1,109 @@
+"""Images of Alibaba's Qwen-Image and Wan: POST {address}/services/aigc/multimodal-generation/generation.
+
+Facts: Model Studio's references of Qwen-Image, Qwen-Image editing and Wan text-to-image: a message with pictures and a
+text in, choices with an image's address each out. Addresses live for a day, so the images are loaded at once. Which
+size an aspect ratio has stands in the mapping (`ratio_sizes` in `extra`), how many images one call makes in `max_n`.
+"""
+
+import dataclasses
+from typing import Any
+
+from msgspec import json
+
+from gateway.errors import NotSupported, UpstreamFailed
+from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult
+from gateway.neutral.usage import Usage, read_count
+from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
+from gateway.providers.image_pieces import WholeImages, data_url, load_images
+from gateway.providers.inline import Fetcher
+from gateway.providers.openai.address import way_of
+from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.written import WrittenCodec
+
+NAME = "dashscope"
+PATH = "/services/aigc/multimodal-generation/generation"
+COMPATIBLE, OWN = "/compatible-mode/v1", "/api/v1"
+RATIO_SIZES = "ratio_sizes"
+MOST_READ = 3  # pictures that one call takes
+LEFT_OUT = ("quality", "background", "output_format", "moderation", "style", "input_fidelity")
+
+
+class AlibabaImages(WrittenCodec, WholeImages):
+    """`fetcher` loads the images of an answer. One object serves both operations."""
+
+    dialect = NAME
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+
+    def write(self, request: ImagesRequest, target: Target) -> Call:
+        """The call. NotSupported for a mask, and for more images than it reads or makes at once."""
+        wanted: ImagesInput = request.content()
+        _check(wanted, target)
+        parts: list[dict[str, str]] = [{"image": data_url(one)} for one in wanted.pictures]
+        parts.append({"text": wanted.prompt})
+        parameters: dict[str, Any] = {"n": wanted.n, "watermark": False}
+        warnings = [f"{name} is not supported by {target.mapping.key} and was left out." for name in _strange(wanted)]
+        if size := _size_of(wanted, target, warnings):
+            parameters["size"] = size
+        body = {
+            "model": target.mapping.external_id,
+            "input": {"messages": [{"role": "user", "content": parts}]},
+            "parameters": parameters,
+        }
+        # An operator's base URL is that of the provider's other format, which lies beside this one's.
+        if target.address.endswith(COMPATIBLE):
+            target = dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + OWN)
+        way = way_of(target, PATH, False)
+        reader = _ImageReader(self._fetcher, wanted.price_key)
+        return Call("POST", way.url, way.headers, json.encode(body), False, tuple(warnings), way=way, reader=reader)
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
+        """As of a request that named no size; a call brings its own reader."""
+        return _ImageReader(self._fetcher, "").read(reply, relayed)
+
+
+class _ImageReader(WholeImages):
+    def __init__(self, fetcher: Fetcher, key: str) -> None:
+        self._fetcher, self._key = fetcher, key
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
+        wire = read_object(reply.read_all())
+        try:
+            parts = [part for one in wire["output"]["choices"] for part in one["message"]["content"]]
+            urls = [part["image"] for part in parts if part.get("image")]
+            told = wire.get("usage") or {}
+            count = read_count(told.get("image_count")) or len(urls)
+            edges = f"{told['width']}x{told['height']}" if "width" in told and "height" in told else ""
+            ident = str(wire.get("request_id") or "")
+        except SHAPE_ERRORS:
+            raise UpstreamFailed(ODD, upstream_status=200) from None
+        if not urls:
+            raise UpstreamFailed(EMPTY, upstream_status=200)
+        used = Usage(images=count, price_key=self._key)
+        return ImagesResult(load_images(self._fetcher, urls), size=edges, usage=used, upstream_id=ident)
+
+
+def _check(wanted: ImagesInput, target: Target) -> None:
+    key, most = target.mapping.key, target.mapping.max_n or 1
+    if wanted.mask is not None:
+        raise NotSupported(f"{key} takes no mask.", param="mask", code="unsupported_input")
+    if len(wanted.pictures) > MOST_READ:
+        raise NotSupported(f"{key} reads up to {MOST_READ} images.", param="images", code="unsupported_input")
+    if wanted.n > most:
+        raise NotSupported(f"{key} makes up to {most} images a request.", param="n", code="unsupported_n")
+
+
+def _strange(wanted: ImagesInput) -> list[str]:
+    return [name for name in LEFT_OUT if getattr(wanted, name) not in ("", "auto")]
+
+
+def _size_of(wanted: ImagesInput, target: Target, warnings: list[str]) -> str:
+    """Its words for a size: width*height; "" for the usual."""
+    if wanted.aspect_ratio:
+        sizes: dict[str, str] = target.mapping.extra.get(RATIO_SIZES) or {}
+        if wanted.aspect_ratio in sizes:
+            return sizes[wanted.aspect_ratio]
+        warnings.append(f"aspect_ratio is one of {', '.join(sizes)} at {target.mapping.key} and was left out.")
+    width, _, height = wanted.size.partition("x")
+    return f"{width}*{height}" if width.isdigit() and height.isdigit() else ""

@@ -1,0 +1,74 @@
+"""What all image services share: an answer that comes whole as a stream, and images that are named by address."""
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.neutral.events import Batch, Failed, Finished, ImageMade, Started
+from gateway.neutral.images import ENDINGS, ImagesResult, Picture
+from gateway.neutral.parts import Image, Media
+from gateway.neutral.signatures import HEAD, type_of
+from gateway.providers import apart
+from gateway.providers.inline import MOST_BYTES, Fetcher
+from gateway.providers.protocol import UpstreamReply
+from gateway.threads import Job, compute
+
+FETCH_S = 60.0
+
+
+class WholeImages:
+    """A codec, or the reader of a call, whose `read` gives all images at once."""
+
+    def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
+        raise NotImplementedError
+
+    def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
+        """All of them at the end."""
+        codec: Any = self
+        try:
+            result: ImagesResult = apart.read(codec, reply, relayed)
+        except GatewayError as error:
+            yield [Failed(error)]
+            return
+        yield [Started(result.model, result.upstream_id), *_made(result)]
+        yield [Finished("content_filter" if result.blocked else "stop", result.usage)]
+
+
+def _made(result: ImagesResult) -> Iterator[ImageMade]:
+    for one in result.images:
+        yield ImageMade(
+            one.media,
+            edges=result.size,
+            quality=result.quality,
+            background=result.background,
+            output_format=result.output_format,
+        )
+
+
+def data_url(picture: Picture) -> str:
+    """A picture within a JSON body."""
+    return f"data:{picture.media_type};base64,{b64encode(picture.file.read_all()).decode()}"
+
+
+def load_images(fetcher: Fetcher, urls: Sequence[str]) -> tuple[Image, ...]:
+    """The images that an answer names by address, fetched at once through the guard of addresses. UpstreamFailed."""
+    jobs = [Job(_load, fetcher, url) for url in urls]
+    try:
+        return tuple(job.result(FETCH_S) for job in jobs)
+    except TimeoutError:
+        raise UpstreamFailed("The images that the provider names could not be loaded in time.") from None
+    finally:
+        for job in jobs:
+            job.stop()
+
+
+def _load(fetcher: Fetcher, url: str) -> Image:
+    try:
+        answer = fetcher.fetch(url, MOST_BYTES, timeout_s=FETCH_S, headers={})
+    except GatewayError as error:
+        raise UpstreamFailed(f"An image that the provider names could not be loaded ({error.code}).") from None
+    kind = type_of(answer.body[:HEAD])
+    if answer.status != 200 or kind not in ENDINGS:
+        raise UpstreamFailed("The provider names an image that is none.", upstream_status=200)
+    return Image(Media(media_type=kind, data=compute(b64encode, answer.body).decode()))
