@@ -54,6 +54,7 @@ RANKS = {
     "gateway.background": 6.1,
     "gateway.surfaces.http": 6.5,
     "gateway.surfaces.policy": 6.5,
+    "gateway.surfaces.shapes": 6.5,
     "gateway.surfaces.codings": 6.55,
     "gateway.surfaces.hosts": 6.55,
     "gateway.surfaces.proxies": 6.55,

@@ -4,10 +4,14 @@
 worker will succeed.
 """
 
+from typing import Any
+
 from gateway import __version__
 from gateway.services import Services
-from gateway.surfaces.http import Inbound, Operation, Outbound, Surface
+from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI, json_reply
+from gateway.surfaces.shapes import TEXT as TEXT_SHAPE
+from gateway.surfaces.shapes import named, one_of, shape
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 NO_STORE = ("Cache-Control", "no-store")
@@ -79,14 +83,35 @@ def write_unready(reasons: list[str]) -> Outbound:
 
 
 def robots(services: Services, inbound: Inbound) -> Outbound:
+    """Nothing here is for search engines."""
     return Outbound(200, [TEXT], b"User-agent: *\nDisallow: /\n")
 
 
+CHECK = named("HealthCheck", connected="boolean", error="string")
+REPORT = About(
+    "Health report",
+    "Service",
+    answer=named(
+        "HealthReport",
+        message="string",
+        version="string",
+        health=shape(status=one_of("ok", "error"), redis=CHECK, database=CHECK),
+    ),
+    errors=(503,),
+    access="none",
+)
+PLAIN: dict[str, Any] = {
+    "tag": "Service",
+    "answer": TEXT_SHAPE,
+    "errors": (503,),
+    "access": "none",
+    "media": "text/plain",
+}
 OPERATIONS = (
-    Operation("GET", "/", report),
-    *(Operation("GET", path, alive) for path in LIVENESS),
-    *(Operation("GET", path, ready) for path in READINESS),
-    Operation("GET", "/robots.txt", robots),
+    Operation("GET", "/", report, about=REPORT),
+    *(Operation("GET", path, alive, about=About("The process answers", **PLAIN)) for path in LIVENESS),
+    *(Operation("GET", path, ready, about=About("Whether requests succeed", **PLAIN)) for path in READINESS),
+    Operation("GET", "/robots.txt", robots, about=About("What robots may read", **PLAIN)),
 )
 
 SURFACE = Surface("health", OPENAI, OPERATIONS)

@@ -123,7 +123,8 @@ class About:
     `answer` the class or JSON schema of the good answer; None: not described further. `success` are its statuses,
     `errors` the others. `access`: "session" (management), "key" (API key), "optional" (works without),
     "operator" (the token of a setting) or "none". `form` is the JSON schema of a multipart form, where that is taken.
-    `also`: other media types of the good answer.
+    `also`: other media types of the good answer; `events`: the JSON schema of the data of each event, where it may be
+    streamed.
     """
 
     summary: str
@@ -138,6 +139,7 @@ class About:
     form: dict[str, Any] | None = None
     headers: tuple[HeaderParameter, ...] = ()
     also: tuple[str, ...] = ()
+    events: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,9 @@ from gateway.surfaces import policy
 from gateway.surfaces.http import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI
 
+EXAMPLES = Path(__file__).with_name("examples.json")
+Examples = dict[str, dict[str, Any]]
+EVENTS = "text/event-stream"
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 TITLE = "llmgateway"
 INTRODUCTION = (
@@ -52,7 +56,7 @@ STYLE = (
 
 def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
     """The surface that describes `listed`; the description is made once, on first use."""
-    document = functools.cache(lambda: describe(listed()))
+    document = functools.cache(lambda: describe(listed(), read_examples()))
     text = functools.cache(lambda: orjson.dumps(document()))
 
     def show(services: Services, inbound: Inbound) -> Outbound:
@@ -77,8 +81,13 @@ def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
     return Surface("description", OPENAI, operations, described=False)
 
 
-def describe(listed: Iterable[Operation]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these operations."""
+def read_examples() -> Examples:
+    """What callers sent and got, by "METHOD /path": real requests and answers of the sandbox."""
+    return orjson.loads(EXAMPLES.read_bytes())
+
+
+def describe(listed: Iterable[Operation], examples: Examples | None = None) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these operations, with `examples` of some."""
     spec = APISpec(
         TITLE,
         __version__,
@@ -92,7 +101,9 @@ def describe(listed: Iterable[Operation]) -> dict[str, Any]:
     known: set[str] = set()
     for operation in listed:
         path = VARIABLE.sub(r"{\1}", operation.path)
-        spec.path(path, operations={operation.method.lower(): _describe(spec, operation, known)})
+        described = _describe(spec, operation, known)
+        _show_example(described, (examples or {}).get(f"{operation.method} {path}", {}))
+        spec.path(path, operations={operation.method.lower(): described})
     return spec.to_dict()
 
 
@@ -121,6 +132,19 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
         written["deprecated"] = True
         written["description"] = f"{_tell_end(operation.deprecated)} {written.get('description', '')}".rstrip()
     return written
+
+
+def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
+    """Put what was sent and what came beside their schemas: `request`, `answer`, and of a stream the text `events`."""
+    body = described.get("requestBody", {}).get("content", {})
+    for media, told in body.items():
+        if "request" in example and (media == "application/json" or len(body) == 1):
+            told["example"] = example["request"]
+    for status, answer in described["responses"].items():
+        for media, told in answer.get("content", {}).items() if status.startswith("2") else ():
+            name = "events" if media == EVENTS else "answer"
+            if name in example and (media == EVENTS or media == next(iter(answer["content"]))):
+                told["example"] = example[name]
 
 
 def _tell_end(deprecated: Deprecated) -> str:
@@ -160,6 +184,9 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
             schema = _schema(spec, about.answer, known) if about.answer is not None else {}
             answers[str(status)]["content"] = {about.media: {"schema": schema}}
             answers[str(status)]["content"] |= {media: {"schema": {"type": "string"}} for media in about.also}
+            if about.events is not None:
+                events = {"schema": {"type": "string"}, "x-event-schema": _schema(spec, about.events, known)}
+                answers[str(status)]["content"][EVENTS] = events
     errors = operation.errors or OPENAI
     for status in about.errors or (UNSAID if about.access in ("key", "optional") else ()):
         answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, errors, status, known)}"}

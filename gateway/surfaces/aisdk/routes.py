@@ -15,6 +15,7 @@ from gateway.surfaces.aisdk import models, reader, schema, stream, writer
 from gateway.surfaces.aisdk.privacy import without_headers
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, HeaderParameter, Inbound, Operation, Outbound, Surface
+from gateway.surfaces.shapes import ANY, OBJECT, named
 
 # Prefix → the version of the specification that its clients speak where no header says another.
 PREFIXES = {"/v1/ai": 2, "/v3/ai": 3, "/v4/ai": 4}
@@ -68,7 +69,6 @@ ERRORS = ErrorFormat(
     },
     frame=_write_frame,
 )
-OBJECT = {"type": "object"}
 ANSWER = {
     "type": "object",
     "required": ["content", "finishReason", "usage", "warnings"],
@@ -81,6 +81,7 @@ ANSWER = {
         "response": OBJECT,
     },
 }
+PART = named("StreamPart", {"id": "string", "delta": "string", "finishReason": ANY, "usage": OBJECT}, type="string")
 CONFIG_ANSWER = {
     "type": "object",
     "required": ["models"],
@@ -109,7 +110,7 @@ ASK = About(
     request=schema.CallOptions,
     answer=ANSWER,
     headers=HEADERS,
-    also=("text/event-stream",),
+    events=PART,
 )
 CONFIG = About(
     "The language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=(401, 403, 410, 503)

@@ -12,7 +12,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
-from gateway.surfaces.anthropic import frames, reader, schema, tokens, writer
+from gateway.surfaces.anthropic import frames, reader, schema, shapes, tokens, writer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 
@@ -108,11 +108,12 @@ ERRORS = ErrorFormat(
     },
     id_header="request-id",
 )
-ABOUT = About("Message (Anthropic dialect)", request=schema.MessagesBody)
+ABOUT = About("Message (Anthropic dialect)", request=schema.MessagesBody, answer=shapes.MESSAGE, events=shapes.EVENT)
+ABOUT_COUNT = About("Input tokens of a message", answer=shapes.COUNTED)
 
 OPERATIONS = (
     Operation("POST", "/v1/messages", create, body="json", hot=True, paid=True, about=ABOUT),
-    Operation("POST", "/v1/messages/count_tokens", count, body="json"),
+    Operation("POST", "/v1/messages/count_tokens", count, body="json", about=ABOUT_COUNT),
 )
 
 SURFACE = Surface("messages", ERRORS, OPERATIONS, prefixes=("/v1/messages",))

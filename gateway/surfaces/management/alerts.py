@@ -43,6 +43,7 @@ def add(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """It is told of nothing any more, and its secret is gone."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     visitor.services.telemetry.hooks.remove(organization_id, inbound.params["hook_id"], actor=visitor.user_id)

@@ -86,15 +86,18 @@ def collect(services: Services, inbound: Inbound) -> Outbound:
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """What a device asks for under the code that it shows, so that you know what you approve."""
     given = read_query(CodeQuery, inbound)
     return show_request(visitor.services.management.find_device(given["user_code"], visitor.user_id))
 
 
 def approve(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """The device that shows this code gets a session of yours."""
     return _decide(visitor, inbound, True)
 
 
 def deny(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """The device that shows this code is told that access was denied."""
     return _decide(visitor, inbound, False)
 
 

@@ -44,6 +44,7 @@ def list_sessions(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def end_session(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Its token is refused from then on; ending the one that asks signs you out."""
     visitor.services.management.sessions.close_one(visitor.user_id, inbound.params["session_id"])
     return {"message": "Session ended."}
 
@@ -55,6 +56,7 @@ def sign_out_everywhere(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def show_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Whether a second factor is in force, and how many recovery codes are left; never its secret."""
     standing = visitor.services.management.second_factors.find(visitor.user_id)
     since = to_iso(standing.since_us) if standing.active else None
     return {"active": standing.active, "since": since, "recoveryCodesLeft": standing.codes_left}

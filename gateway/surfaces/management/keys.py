@@ -76,6 +76,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """An expired key takes a new expiry; one that was revoked stays so. In force everywhere when this answers."""
     given = require_some(read_body(KeyChange, inbound))
     key = visitor.key(inbound.params["key_id"])
     change = Change(

@@ -29,6 +29,7 @@ class NewInvitation(Body):
 
 
 def list_members(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """With roles, limits and what was spent against them; for owners and admins."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     found = members.list_members(visitor.services.store.database, organization_id)
@@ -62,6 +63,7 @@ def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """What the keys of a member may spend together, in all and in a period; null takes a limit away."""
     given = require_some(read_body(LimitChange, inbound))
     member = _other(visitor, inbound)
     management = visitor.services.management
@@ -85,6 +87,7 @@ def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def list_invitations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Those that were neither used nor revoked; their tokens are shown only when they are made."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     found = visitor.services.management.invitations.list_invitations(organization_id)
@@ -92,6 +95,7 @@ def list_invitations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def revoke_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Its link lets nobody in any more."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     visitor.services.management.invitations.revoke(

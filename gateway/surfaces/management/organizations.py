@@ -43,6 +43,7 @@ class SkillChange(Body):
 
 
 def list_organizations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Those that you are a member of, with your role; credits are told to owners and admins."""
     found = organizations.list_organizations(visitor.services.store.database, visitor.user_id)
     return {"organizations": [_show(visitor, info) for info in found]}
 
@@ -56,6 +57,7 @@ def create(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """One that you are a member of; its credits are told to owners and admins."""
     organization_id = inbound.params["organization_id"]
     visitor.member(organization_id)
     info = organizations.find_organization(visitor.services.store.database, organization_id)
@@ -63,6 +65,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """For owners and admins; ids and keys stay as they are."""
     name = read_body(Named, inbound)["name"]
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
@@ -74,6 +77,7 @@ def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def find_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """What the providers of this organization's requests must fulfil; an empty object asks for nothing."""
     organization_id = inbound.params["organization_id"]
     visitor.member(organization_id)
     info = organizations.find_organization(visitor.services.store.database, organization_id)
@@ -93,12 +97,14 @@ def set_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def list_skills(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Name, description and state of each; their texts are shown one by one."""
     organization_id = inbound.params["organization_id"]
     visitor.member(organization_id)
     return {"skills": [show_skill(one) for one in skills.list_skills(visitor.services.store.database, organization_id)]}
 
 
 def find_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """The skill with its own text and those of its files."""
     organization_id, skill_id = inbound.params["organization_id"], inbound.params["skill_id"]
     visitor.member(organization_id)
     return {"skill": show_whole_skill(skills.find_skill(visitor.services.store.database, organization_id, skill_id))}
@@ -122,6 +128,7 @@ def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """A skill that is off stays there and is offered to nobody."""
     given = read_body(SkillChange, inbound)
     organization_id, skill_id = inbound.params["organization_id"], inbound.params["skill_id"]
     visitor.manager(organization_id)
@@ -138,6 +145,7 @@ def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def remove_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """It is gone with its files."""
     organization_id, skill_id = inbound.params["organization_id"], inbound.params["skill_id"]
     visitor.manager(organization_id)
     services = visitor.services

@@ -53,6 +53,7 @@ def list_projects(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def create(visitor: Visitor, inbound: Inbound) -> Outbound:
+    """It begins with what the installation says of new projects: mode, response cache, retention."""
     given = read_body(NewProject, inbound)
     visitor.manager(given["organizationId"])
     management = visitor.services.management
@@ -61,6 +62,7 @@ def create(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Its mode, response cache, retention and routing."""
     return {"project": show_project(visitor.project(inbound.params["project_id"]))}
 
 

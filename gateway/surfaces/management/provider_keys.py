@@ -116,6 +116,7 @@ def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def update_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """What is not named stays; a bound (maxSpend) that is changed goes on counting."""
     given = require_some(read_body(ProviderKeySettings, inbound))
     change = ProviderKeyChange(
         secret=given.get("token"),
@@ -159,6 +160,7 @@ def check_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def list_providers(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Names, addresses and the models that each is there for; keys are listed apart."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     found = visitor.services.management.custom_providers.list_providers(organization_id)
@@ -182,6 +184,7 @@ def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def update_provider(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """What is not named stays; in force when this answers."""
     given = require_some(read_body(CustomProviderSettings, inbound))
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)

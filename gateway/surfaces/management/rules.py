@@ -41,6 +41,7 @@ class RuleQuery(Body):
 
 
 def list_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Of one scope when it is named: the organization, a team, a member or a key."""
     given = read_query(RuleQuery, inbound)
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
@@ -63,6 +64,7 @@ def add(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """A rule that is off stays there and counts for nothing."""
     status = read_body(RuleStatus, inbound)["status"]
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
@@ -70,6 +72,7 @@ def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """What it refused or allowed counts from then on as without it."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     return _remove(visitor, inbound, organization_id)
@@ -83,6 +86,7 @@ def list_key_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def add_key_rule(visitor: Visitor, inbound: Inbound) -> Outbound:
+    """Beside those of its organization, its teams and its owner, which all must allow a request."""
     given = read_body(KeyRule, inbound)
     key = visitor.key(inbound.params["key_id"])
     visitor.manager(key.organization_id)
@@ -90,11 +94,13 @@ def add_key_rule(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def update_key_rule(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """A rule that is off stays there and counts for nothing."""
     status = read_body(RuleStatus, inbound)["status"]
     return _switch(visitor, inbound, _organization_of_key_rule(visitor, inbound), status)
 
 
 def remove_key_rule(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """What it refused or allowed counts from then on as without it."""
     return _remove(visitor, inbound, _organization_of_key_rule(visitor, inbound))
 
 

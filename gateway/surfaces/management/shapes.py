@@ -1,33 +1,6 @@
 """JSON schemas of what the management API answers, in the words of the API description."""
 
-from typing import Any
-
-TYPES = {"string", "number", "integer", "boolean", "object", "array"}
-
-
-def shape(**members: Any) -> dict[str, Any]:
-    """An object with exactly these required members: a type's name ("string?" may be null), another schema, or
-    [schema] for a list of them."""
-    return {
-        "type": "object",
-        "properties": {name: _read(value) for name, value in members.items()},
-        "required": list(members),
-    }
-
-
-def named(title: str, /, **members: Any) -> dict[str, Any]:
-    """The same as a component of the description."""
-    return {"title": title, **shape(**members)}
-
-
-def _read(value: Any) -> dict[str, Any]:
-    if isinstance(value, list):
-        return {"type": "array", "items": _read(value[0])}
-    if isinstance(value, dict):
-        return value
-    name = value.removesuffix("?")
-    return {"type": [name, "null"] if value.endswith("?") else name}
-
+from gateway.surfaces.shapes import named, shape
 
 USER = named("User", id="string", email="string", name="string")
 SESSION = named("Session", user=USER, session=shape(id="string", createdAt="string", expiresAt="string"))

@@ -106,6 +106,7 @@ def sign_out(services: Services, inbound: Inbound) -> Outbound:
 
 
 def change_password(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Needs the one that counts now; every other session of yours ends."""
     given = read_body(ChangePassword, inbound)
     session = visitor.session
     visitor.services.management.change_password(
@@ -115,6 +116,7 @@ def change_password(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def accept_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Join the organization of an invitation that was sent to the address of this account."""
     given = read_body(Token, inbound)
     management = visitor.services.management
     member = management.accept_invitation(given["token"], visitor.user_id)
@@ -122,6 +124,7 @@ def accept_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def show_me(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Who is signed in, and their role in each organization."""
     memberships = [
         {"organizationId": one.organization_id, "memberId": one.id, "role": one.role}
         for one in visitor.memberships.values()

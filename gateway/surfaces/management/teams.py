@@ -21,6 +21,7 @@ class TeamName(Body):
 
 
 def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """With the ids of their members, and their limits."""
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
     found = teams.list_teams(visitor.services.store.database, organization_id)
@@ -29,6 +30,7 @@ def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def create(visitor: Visitor, inbound: Inbound) -> Outbound:
+    """A group of members with access rules and spending limits in common; it begins empty."""
     name = read_body(TeamName, inbound)["name"]
     organization_id = inbound.params["organization_id"]
     visitor.manager(organization_id)
@@ -45,6 +47,7 @@ def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Members, rules and limits stay."""
     name = read_body(TeamName, inbound)["name"]
     team, services = _find(visitor, inbound), visitor.services
     changed = teams.rename_team(
@@ -78,6 +81,7 @@ def join(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def leave(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+    """Its rules and limits count for the member no more."""
     return _set(visitor, inbound, False)
 
 

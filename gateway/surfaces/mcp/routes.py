@@ -9,6 +9,7 @@ from gateway.surfaces.mcp.answers import Asked, begin
 from gateway.surfaces.mcp.generation import ReadChat
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
+from gateway.surfaces.shapes import ANY, OBJECT, named
 
 READS = ("GET", "HEAD")
 READABLE = ("application/json", "application/*", "*/*")
@@ -106,14 +107,15 @@ def _information(inbound: Inbound) -> Json:
     }
 
 
-MESSAGE = {"type": "object", "required": ["jsonrpc"], "properties": {"jsonrpc": {"const": "2.0"}}}
+MESSAGE = named("McpMessage", {"id": ANY, "result": OBJECT, "error": OBJECT}, jsonrpc={"const": "2.0"})
 TAG = "MCP"
-INFORM = About(
-    "Information on the MCP server", TAG, access="none", answer={"type": "object"}, errors=(400, 401, 403, 405)
+INFORMATION = named(
+    "McpServer", name="string", version="string", description="string", protocolVersion="string", endpoint="string"
 )
+INFORM = About("Information on the MCP server", TAG, access="none", answer=INFORMATION, errors=(400, 401, 403, 405))
 TAKE = About("One message of the Model Context Protocol", TAG, answer=MESSAGE, success=(200, 202))
 OFFER = About("Methods of the MCP server", TAG, access="none", success=(204,), errors=())
-REFUSE = About("No sessions", TAG, errors=(400, 401, 403, 405))
+REFUSE = About("No sessions", TAG, success=(), errors=(400, 401, 403, 405))
 
 
 def surface(read_chat: ReadChat) -> Surface:

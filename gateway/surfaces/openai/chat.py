@@ -7,7 +7,7 @@ from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, older
+from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, older, shapes
 
 ID_PREFIX = "chatcmpl-"
 
@@ -52,6 +52,6 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
     return replies.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)
 
 
-ABOUT = About("Chat completion", request=chat_schema.ChatBody)
+ABOUT = About("Chat completion", request=chat_schema.ChatBody, answer=shapes.CHAT, events=shapes.CHAT_CHUNK)
 
 OPERATIONS = (Operation("POST", "/v1/chat/completions", complete, body="json", hot=True, paid=True, about=ABOUT),)

@@ -25,7 +25,7 @@ from gateway.services import Services
 from gateway.surfaces import auth, caps, json_bodies, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import completions_writer
+from gateway.surfaces.openai import completions_writer, shapes
 from gateway.surfaces.openai.completions_batch import PromptBatch
 from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute_if
@@ -188,6 +188,11 @@ def _sampling(body: CompletionBody) -> Sampling:
     )
 
 
-ABOUT = About("Completion of a text, with or without a suffix", request=CompletionBody)
+ABOUT = About(
+    "Completion of a text, with or without a suffix",
+    request=CompletionBody,
+    answer=shapes.COMPLETION,
+    events=shapes.COMPLETION,
+)
 
 OPERATIONS = (Operation("POST", "/v1/completions", complete, body="json", hot=True, paid=True, about=ABOUT),)

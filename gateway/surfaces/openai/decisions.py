@@ -10,6 +10,7 @@ from gateway.neutral.usage import Units
 from gateway.services import Services
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer, tokens
 from gateway.surfaces.validation_errors import invalid
 
@@ -67,5 +68,5 @@ def write(body: Json, facts: Facts) -> Json:
 
 
 DECODER = Decoder(DecisionBody)
-ABOUT = About("Decisions about a state", request=DecisionBody)
+ABOUT = About("Decisions about a state", request=DecisionBody, answer=shapes.DECISION)
 OPERATIONS = (Operation("POST", "/v1/systemone", decide, body="json", paid=True, about=ABOUT),)

@@ -16,6 +16,7 @@ from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import decode_json
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute
 
@@ -119,6 +120,6 @@ def _write(body: dict[str, Any], vectors: list[Any], encoding: Encoding) -> byte
     return orjson.dumps(body)
 
 
-ABOUT = About("Embeddings of texts", request=EmbeddingsBody)
+ABOUT = About("Embeddings of texts", request=EmbeddingsBody, answer=shapes.EMBEDDINGS)
 
 OPERATIONS = (Operation("POST", "/v1/embeddings", embed, body="json", hot=True, paid=True, about=ABOUT),)

@@ -7,8 +7,8 @@ from gateway.neutral.request import Request
 from gateway.services import Services
 from gateway.settings import LimitSettings
 from gateway.surfaces import auth, caps, replies
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat, embeddings
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai import chat, chat_schema, embeddings, shapes
 from gateway.surfaces.validation_errors import invalid
 
 READERS: dict[str, Callable[[LimitSettings, bytes], tuple[Any, Request]]] = {
@@ -45,7 +45,10 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
     return replies.json_reply(body, inbound.shown_id)
 
 
+PLAN = About("Where a request would go, and why", request=chat_schema.ChatBody, answer=shapes.EXPLANATION)
+PAST = About("Where a request went, and why", answer=shapes.EXPLANATION)
+
 OPERATIONS = (
-    Operation("POST", "/v1/route/explain", explain, body="json"),
-    Operation("GET", "/v1/route/explain/<log_id>", look_up),
+    Operation("POST", "/v1/route/explain", explain, body="json", about=PLAN),
+    Operation("GET", "/v1/route/explain/<log_id>", look_up, about=PAST),
 )

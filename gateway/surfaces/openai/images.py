@@ -18,6 +18,7 @@ from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.validation_errors import explain, invalid
 
@@ -251,7 +252,7 @@ OPERATIONS = (
         make,
         body="json",
         paid=True,
-        about=About("Images from a prompt", request=ImagesBody),
+        about=About("Images from a prompt", request=ImagesBody, answer=shapes.IMAGES),
     ),
     Operation(
         "POST",
@@ -259,6 +260,6 @@ OPERATIONS = (
         edit,
         body="form",
         paid=True,
-        about=About("Images from others", request=ImagesBody, form=FORM),
+        about=About("Images from others", request=ImagesBody, form=FORM, answer=shapes.IMAGES),
     ),
 )

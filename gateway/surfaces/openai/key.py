@@ -4,6 +4,7 @@ from gateway.money import format_usd
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.replies import json_reply
 
 TAG = "BillingIdentity"
@@ -16,13 +17,6 @@ NO_PLAN = {
     "devPlanPremiumWeeklyLimit": "0",
     "devPlanPremiumCreditsUsed": "0",
     "devPlanPremiumWeekResetsAt": None,
-}
-STRING = {"type": "string"}
-KEY_ANSWER = {"type": "object", "required": ["data"], "properties": {"data": {"type": "object"}}}
-CREDITS_ANSWER = {
-    "type": "object",
-    "required": ["balance", "total_used", "totalUsed"],
-    "properties": {"balance": STRING, "unlimited": {"type": "boolean"}, "total_used": STRING, "totalUsed": STRING},
 }
 
 
@@ -53,7 +47,7 @@ def show_credits(services: Services, inbound: Inbound) -> Outbound:
 ERRORS = (401, 403, 410, 503)
 OPERATIONS = (
     Operation("GET", "/v1/key", show_key,
-              about=About("The key's usage and limit", TAG, answer=KEY_ANSWER, errors=ERRORS)),
+              about=About("The key's usage and limit", TAG, answer=shapes.KEY, errors=ERRORS)),
     Operation("GET", "/v1/credits", show_credits,
-              about=About("The organization's credits", TAG, answer=CREDITS_ANSWER, errors=ERRORS)),
+              about=About("The organization's credits", TAG, answer=shapes.CREDITS, errors=ERRORS)),
 )  # fmt: skip

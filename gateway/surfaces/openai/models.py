@@ -13,8 +13,9 @@ from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.services import Services
 from gateway.surfaces import auth, listing
-from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.model_entries import (
     Query,
     pseudo_entries,
@@ -23,6 +24,7 @@ from gateway.surfaces.openai.model_entries import (
     write_entries,
 )
 from gateway.surfaces.openai.reach import choices_of, reach_of, within
+from gateway.surfaces.schemas import Body, OneOf
 
 LIST_HEAD, LIST_END = b'{"object":"list","data":[', b"]}"
 
@@ -152,7 +154,30 @@ def _join(first: bytes, second: bytes) -> bytes:
     return LIST_HEAD + former + (b"," if former and latter else b"") + latter + LIST_END
 
 
+def _flag(description: str) -> OneOf:
+    return OneOf(("true", "false"), metadata={"description": description})
+
+
+class ListQuery(Body):
+    """The query parameters of the list, for the API description."""
+
+    include_restricted = _flag("The public catalogue, also what the key may not use.")
+    include_deactivated = _flag("Models whose life is over too.")
+    exclude_deprecated = _flag("Without models that are deprecated.")
+    no_training = _flag("Only models and mappings whose provider does not train on API data.")
+    mapped = _flag("One entry for each provider of a model, with provider/model as its id.")
+    available = _flag("Only what can be called now with the credentials that are there.")
+
+
+ABOUT = About("The models", query=ListQuery, answer=shapes.MODELS, access="optional")
+ABOUT_ONE = About("One model", answer=shapes.MODEL, access="optional")
+
 OPERATIONS = (
-    Operation("GET", "/v1/models", handle_models),
-    Operation("GET", "/v1/models/<path:model>", handle_model),
+    Operation(
+        "GET",
+        "/v1/models",
+        handle_models,
+        about=About("The models", query=ListQuery, answer=shapes.MODELS, access="optional"),
+    ),
+    Operation("GET", "/v1/models/<path:model>", handle_model, about=ABOUT_ONE),
 )

@@ -10,6 +10,7 @@ from gateway.neutral.usage import Units
 from gateway.services import Services
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer, tokens
 from gateway.surfaces.validation_errors import invalid
 
@@ -52,5 +53,5 @@ def write(body: Json, facts: Facts) -> Json:
 
 
 DECODER = Decoder(ModerationBody)
-ABOUT = About("Moderation", request=ModerationBody)
+ABOUT = About("Moderation", request=ModerationBody, answer=shapes.MODERATION)
 OPERATIONS = (Operation("POST", "/v1/moderations", moderate, body="json", paid=True, about=ABOUT),)

@@ -12,6 +12,7 @@ from gateway.neutral.usage import Units, Usage
 from gateway.services import Services
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer
 from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute
@@ -121,5 +122,5 @@ def write(body: Json, facts: Facts) -> Json:
 
 
 DECODER = Decoder(OcrBody)
-ABOUT = About("Text of a document's pages", request=OcrBody)
+ABOUT = About("Text of a document's pages", request=OcrBody, answer=shapes.OCR)
 OPERATIONS = (Operation("POST", "/v1/ocr", read_document, body="json", paid=True, about=ABOUT),)

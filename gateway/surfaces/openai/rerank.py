@@ -12,6 +12,7 @@ from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import ROUTINGS
 
 Json = dict[str, Any]
@@ -80,5 +81,5 @@ def write(result: RerankResult, body: RerankBody, facts: Facts) -> Json:
 
 
 DECODER = Decoder(RerankBody)
-ABOUT = About("Documents ordered by a query", request=RerankBody)
+ABOUT = About("Documents ordered by a query", request=RerankBody, answer=shapes.RERANK)
 OPERATIONS = (Operation("POST", "/v1/rerank", rerank, body="json", paid=True, about=ABOUT),)

@@ -22,6 +22,7 @@ from gateway.surfaces import auth, replies, sounds
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form, require_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
 
@@ -232,7 +233,7 @@ OPERATIONS = tuple(
         partial(transcribe, kind=kind),
         body="form",
         paid=True,
-        about=About(summary, form=FORM),
+        about=About(summary, form=FORM, answer=shapes.TRANSCRIPTION, also=("text/plain",)),
     )
     for kind, summary in (
         (TranscriptionRequest, "Text of a sound"),

@@ -17,7 +17,7 @@ from gateway.surfaces import auth, caps, replies
 from gateway.surfaces.estimates import estimate_tokens
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.responses import compact, reader, schema, store, stream, writer
+from gateway.surfaces.responses import compact, reader, schema, shapes, store, stream, writer
 from gateway.threads import compute_if
 
 log = logging.getLogger("gateway")
@@ -206,18 +206,25 @@ def _sealed(inbound: Inbound) -> bool:
 
 
 ONE = "/v1/responses/<response_id>"
-ABOUT = About("Response (OpenAI Responses dialect)", request=schema.ResponsesBody)
-ABOUT_COUNT = About("Input tokens of a response, about", request=schema.CountBody)
-
+ABOUT = About(
+    "Response (OpenAI Responses dialect)",
+    request=schema.ResponsesBody,
+    answer=shapes.RESPONSE,
+    events=shapes.EVENT,
+)
+ABOUT_SHORT = About("A shorter conversation", request=schema.ResponsesBody, answer=shapes.COMPACTION)
+ABOUT_COUNT = About("Input tokens of a response, about", request=schema.CountBody, answer=shapes.COUNTED)
+ABOUT_SOCKET = About("No list of responses", success=(), errors=(405, 426))
+ABOUT_CANCEL = About("No cancelling", success=(), errors=(400, 401, 403, 404, 503))
 OPERATIONS = (
     Operation("POST", "/v1/responses", create, body="json", hot=True, paid=True, about=ABOUT),
-    Operation("GET", "/v1/responses", refuse_socket),
-    Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True),
+    Operation("GET", "/v1/responses", refuse_socket, about=ABOUT_SOCKET),
+    Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True, about=ABOUT_SHORT),
     Operation("POST", "/v1/responses/input_tokens", count, body="json", about=ABOUT_COUNT),
-    Operation("GET", ONE, retrieve),
-    Operation("DELETE", ONE, delete),
-    Operation("GET", f"{ONE}/input_items", list_input),
-    Operation("POST", f"{ONE}/cancel", cancel),
+    Operation("GET", ONE, retrieve, about=About("A stored response", answer=shapes.RESPONSE)),
+    Operation("DELETE", ONE, delete, about=About("Delete a stored response", answer=shapes.DELETED)),
+    Operation("GET", f"{ONE}/input_items", list_input, about=About("The input of a response", answer=shapes.ITEMS)),
+    Operation("POST", f"{ONE}/cancel", cancel, about=ABOUT_CANCEL),
 )
 
 SURFACE = Surface("responses", replies.OPENAI, OPERATIONS)

@@ -1,0 +1,73 @@
+"""JSON schemas of answers, in the words of the API description, and the members that answers of models share."""
+
+from collections.abc import Mapping
+from typing import Any
+
+ANY: dict[str, Any] = {}
+OBJECT = {"type": "object"}
+TEXT = {"type": "string"}
+
+
+def shape(_optional: Mapping[str, Any] | None = None, /, **members: Any) -> dict[str, Any]:
+    """An object with these required members: a type's name ("string?" may be null), another schema, or [schema] for a
+    list of them. Members of the first argument may be missing; there may be others beside all of these."""
+    every = {**members, **(_optional or {})}
+    return {
+        "type": "object",
+        "properties": {name: read_shape(value) for name, value in every.items()},
+        "required": list(members),
+    }
+
+
+def named(title: str, _optional: Mapping[str, Any] | None = None, /, **members: Any) -> dict[str, Any]:
+    """The same as a component of the description."""
+    return {"title": title, **shape(_optional, **members)}
+
+
+def map_of(value: Any) -> dict[str, Any]:
+    """An object of any members of that shape."""
+    return {"type": "object", "additionalProperties": read_shape(value)}
+
+
+def one_of(*words: str, null: bool = False) -> dict[str, Any]:
+    """One of these words; with `null` also null."""
+    return {"enum": [*words, None] if null else list(words)}
+
+
+def read_shape(value: Any) -> dict[str, Any]:
+    """The schema that a member is written as."""
+    if isinstance(value, list):
+        return {"type": "array", "items": read_shape(value[0])}
+    if isinstance(value, dict):
+        return value
+    name = value.removesuffix("?")
+    return {"type": [name, "null"] if value.endswith("?") else name}
+
+
+COST_DETAILS = {"title": "CostDetails", **map_of("number")}
+COST = {"cost": "number", "cost_details": COST_DETAILS}
+ATTEMPT = named(
+    "RoutingAttempt",
+    {"region": "string", "credentialSource": "string"},
+    provider="string",
+    model="string",
+    status_code="integer",
+    error_type="string",
+    succeeded="boolean",
+)
+METADATA = named(
+    "RoutingMetadata",
+    {"warnings": ["string"], **COST},
+    request_id="string",
+    requested_model="string",
+    requested_provider="string?",
+    used_model="string",
+    used_provider="string",
+    underlying_used_model="string",
+    log_id="string",
+    organization_id="string",
+    project_id="string",
+    routing=[ATTEMPT],
+)
+# Of operations whose usage is tokens in and out.
+TOKENS = named("TokensUsed", {"total_tokens": "integer", **COST}, input_tokens="integer", output_tokens="integer")
