@@ -61,6 +61,10 @@ def traffic(gateway: GatewayProcess, seconds: float) -> tuple[set[int], list[flo
     return {status for status, _ in told}, sorted(took for _, took in told)
 
 
+def p99(durations: list[float]) -> float:
+    return durations[len(durations) * 99 // 100]
+
+
 @pytest.mark.parametrize(("count", "seconds"), [(100, 5), pytest.param(1000, 40, marks=pytest.mark.soak)])
 def test_hostile_callers_disturb_nobody(gateway: GatewayProcess, count: int, seconds: float) -> None:
     traffic(gateway, 2)  # warm
@@ -74,7 +78,9 @@ def test_hostile_callers_disturb_nobody(gateway: GatewayProcess, count: int, sec
     finally:
         crowd.terminate()
         crowd.wait(20)
-    usual, disturbed = alone[len(alone) * 99 // 100], beside[len(beside) * 99 // 100]
+    # What else the machine does comes and goes: the slower of before and after is what is usual here and now.
+    again = traffic(gateway, seconds / 2)[1] if count >= 1000 else alone
+    usual, disturbed = max(p99(alone), p99(again)), p99(beside)
     grown = after["resident_bytes"] - before["resident_bytes"]
     print(f"{len(beside)} beside {count}: p99 {usual * 1e3:.0f} -> {disturbed * 1e3:.0f} ms, {grown / 1e6:.0f} MB more")
     assert statuses == during == {200}
