@@ -37,6 +37,7 @@ from gateway.engine.retention import Retention
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
+from gateway.limits.rates import RateLimits
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters, GaugeRow
 from gateway.metering.payload_room import PayloadRoom
@@ -134,6 +135,7 @@ class BillingServices:
     ledger: LedgerBook
     spending: Spending
     settlements: Settlements
+    rate_limits: RateLimits
     recovery: Recovery
     ledger_close: LedgerClose
     rollups: Rollups

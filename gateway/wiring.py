@@ -304,13 +304,15 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     folder = base.data / "journal"
     intents = Intents(folder, control.node)
     spending = Spending(database, store.journal, control, clock, intents.claim)
-    rates = RateLimiter(RateLimits(database, control), clock, store.redis)
+    rate_limits = RateLimits(database, control)
+    rates = RateLimiter(rate_limits, clock, store.redis)
     rollups = Rollups(database)
     return BillingServices(
         budgets=funding.budgets,
         ledger=funding.ledger,
         spending=spending,
         settlements=Settlements(spending, rates, store.journal, intents, clock, accounts.discounts, SETTLE_S),
+        rate_limits=rate_limits,
         recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s, base.telemetry.states),
         ledger_close=LedgerClose(database, store.documents, funding.ledger),
         rollups=rollups,

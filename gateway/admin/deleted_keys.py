@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from gateway.accounts.models import AccessRule, ApiKey
 from gateway.clock import DAY_US
 from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
+from gateway.limits.rates import OF_ACCOUNTS
 from gateway.metering.rollups.table import Series, read_state
 from gateway.store.database import Database
 from gateway.threads import pause
@@ -82,7 +83,7 @@ class DeletedKeys:
             return False
         execute("DELETE FROM budget WHERE id IN (?, ?)", budgets)
         execute("DELETE FROM limit_setter WHERE scope_id = ?", (key_id,))
-        execute("DELETE FROM rate_limit WHERE scope = ? AND scope_id = ?", (KEY, key_id))
+        execute("DELETE FROM rate_limit WHERE scope IN (?, ?) AND scope_id = ?", (KEY, OF_ACCOUNTS[KEY], key_id))
         AccessRule.delete().where(AccessRule.scope == KEY, AccessRule.scope_id == key_id).execute()
         ApiKey.delete().where(ApiKey.id == key_id).execute()
         return True

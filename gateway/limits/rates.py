@@ -14,7 +14,6 @@ from msgspec import Struct
 from gateway.clock import SECOND_US, Clock
 from gateway.control import Control
 from gateway.errors import InvalidRequest, RateLimited, Unavailable
-from gateway.limits.models import RateLimit
 from gateway.store.database import Database
 from gateway.store.redis import Redis, rate_window
 
@@ -23,6 +22,8 @@ KINDS = (REQUESTS, TOKENS, CONCURRENCY)
 OPERATION = "operation"  # of each organization, or of the one that a subject "organization/operation" names
 SCOPES = ("organization", "project", "key", "model", OPERATION)
 EACH = "*"
+# Scopes in which an account sets limits of its own → the scope of their rows.
+OF_ACCOUNTS = {"project": "account_project", "key": "account_key"}
 WINDOW_S = 60
 BYTES_PER_TOKEN = 4
 # Windows of subjects that were silent for two spans are dropped beyond this many.
@@ -39,6 +40,18 @@ class Rule(NamedTuple):
     amount: int
 
 
+class SetRate(NamedTuple):
+    """What may be done of a kind: as the operator set it and as the account did; None: not at all."""
+
+    operators: int | None
+    own: int | None
+
+    @property
+    def in_force(self) -> int | None:
+        """The lower one."""
+        return min((one for one in self if one is not None), default=None)
+
+
 class RateLimitStatus(NamedTuple):
     """What is left of a rate limit after admission: `reset_s` until everything is free again."""
 
@@ -49,7 +62,8 @@ class RateLimitStatus(NamedTuple):
 
 
 class RateLimits:
-    """The operator's limits: rows of a table, remembered under the control version."""
+    """The operator's limits and those that accounts set below them for what is their own: rows of a table, remembered
+    under the control version."""
 
     def __init__(self, database: Database, control: Control) -> None:
         self._database, self._control = database, control
@@ -68,6 +82,39 @@ class RateLimits:
         if amount is not None and amount < 0:
             raise InvalidRequest("A rate limit cannot be negative; 0 blocks.")
         self._control.bump()
+        self._replace(scope, subject, kind, amount)
+
+    def write_own(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
+        """Set or remove a limit of an account's own project or key within a transaction in hand; the caller confirms.
+        InvalidRequest (rate_limit_above_operators) for more than the operator lets it have."""
+        most = self._read_of(scope, subject)[kind].operators
+        if amount is not None and most is not None and amount > most:
+            raise InvalidRequest(
+                f"The operator lets this {scope} have {most} {NAMES[kind]}; ask for no more.",
+                param=kind,
+                code="rate_limit_above_operators",
+            )
+        self._control.bump()
+        self._replace(OF_ACCOUNTS[scope], subject, kind, amount)
+
+    def of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
+        """By kind what is set for a project or key; it is read from the store."""
+        return self._database.read(lambda: self._read_of(scope, subject))
+
+    def _read_of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
+        sql = "SELECT scope, scope_id, kind, amount FROM rate_limit WHERE scope IN (?, ?) AND scope_id IN (?, ?)"
+        given = (scope, OF_ACCOUNTS[scope], subject, EACH)
+        rows = self._database.execute(sql, given).fetchall()
+        amounts = {(found, ident, kind): amount for found, ident, kind, amount in rows}
+        return {
+            kind: SetRate(
+                amounts.get((scope, subject, kind), amounts.get((scope, EACH, kind))),
+                amounts.get((OF_ACCOUNTS[scope], subject, kind)),
+            )
+            for kind in KINDS
+        }
+
+    def _replace(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
         run = self._database.execute
         run("DELETE FROM rate_limit WHERE scope = ? AND scope_id = ? AND kind = ?", (scope, subject, kind))
         if amount is not None:
@@ -75,7 +122,8 @@ class RateLimits:
             run(sql, (scope, subject, kind, amount))
 
     def list_limits(self) -> list[Rule]:
-        return [Rule(row.scope, row.scope_id, row.kind, row.amount) for row in self._rows()]
+        """All of them, those of accounts under scopes of their own."""
+        return self._rows()
 
     def rules(self, subjects: Sequence[tuple[str, str]]) -> list[Rule]:
         """What applies to (scope, subject) pairs: their own amount, else that of each one of the scope."""
@@ -108,11 +156,15 @@ class RateLimits:
     def _renew(self, version: int) -> None:
         table: dict[tuple[str, str], dict[str, int]] = {}
         for row in self._rows():
-            table.setdefault((row.scope, row.kind), {})[row.scope_id] = row.amount
+            table.setdefault((row.scope, row.kind), {})[row.subject] = row.amount
+        for scope, own in OF_ACCOUNTS.items():
+            for kind in KINDS:
+                _lower(table, (scope, kind), table.pop((own, kind), {}))
         self._rules, self._version = table, version
 
-    def _rows(self) -> list[RateLimit]:
-        return self._database.read(lambda: list(RateLimit.select().order_by(RateLimit.scope, RateLimit.scope_id)))
+    def _rows(self) -> list[Rule]:
+        sql = "SELECT scope, scope_id, kind, amount FROM rate_limit ORDER BY scope, scope_id"
+        return [Rule(*row) for row in self._database.read(lambda: self._database.execute(sql).fetchall())]
 
 
 class _Window:
@@ -209,6 +261,10 @@ class RateLimiter:
         self._share = 1 if self._redis is not None and self._exchanged(self._redis) else self._workers
         self._forget()
 
+    def running_of(self, scope: str, subject: str) -> int | None:
+        """Slots of one subject in use; None where other workers have some too."""
+        return self._running.get((scope, subject), 0) if self._workers == 1 else None
+
     def running(self) -> int:
         """Slots in use, over all limits."""
         return sum(self._running.values())
@@ -280,6 +336,17 @@ class RateLimiter:
             return
         old = self._clock.now_us() / SECOND_US - 2 * WINDOW_S
         self._windows = {place: window for place, window in self._windows.items() if window.start > old}
+
+
+def _lower(table: dict[tuple[str, str], dict[str, int]], place: tuple[str, str], own: dict[str, int]) -> None:
+    """Put an account's own amounts in place of the operator's where they are lower, and where there is none."""
+    if not own:
+        return
+    amounts = table.setdefault(place, {})
+    each = amounts.get(EACH)
+    for subject, amount in own.items():
+        most = amounts.get(subject, each)
+        amounts[subject] = amount if most is None else min(amount, most)
 
 
 def _amount_of(scope: str, subject: str, amounts: dict[str, int]) -> int | None:

@@ -37,6 +37,8 @@ KEY_CAPS = named(
     currentCount="integer",
     own=shape(maxKeys="integer?", maxKeysPerMember="integer?"),
 )
+RATE = shape(limit="integer?", operatorLimit="integer?", inForce="integer?", used="integer?")
+RATES = named("RateLimits", requestsPerMinute=RATE, tokensPerMinute=RATE, concurrentRequests=RATE)
 PLAN_LIMITS = named("PlanLimits", currentCount="integer", maxKeys="integer", plan="string")
 INVITATION = named(
     "Invitation",

@@ -1,0 +1,34 @@
+"""Rate limits that accounts set for their own projects and keys, below the operator's."""
+
+from collections.abc import Mapping
+
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.control import Control
+from gateway.limits.rates import RateLimits
+from gateway.store.database import Database
+
+ACTION = "rate_limit.update"
+
+
+def change(
+    database: Database,
+    control: Control,
+    limits: RateLimits,
+    place: tuple[str, str],
+    organization_id: str,
+    wanted: Mapping[str, int | None],
+    *,
+    actor: str,
+) -> None:
+    """Set or remove (None) limits by kind of a place ("project" or "key", and its id); in force on every worker when
+    this returns, and in the audit log. InvalidRequest (rate_limit_above_operators); then none is changed."""
+    scope, subject = place
+
+    def work(now: int) -> None:
+        for kind, amount in wanted.items():
+            limits.write_own(scope, subject, kind, amount)
+        detail = {"scope": scope, "own": True, **wanted}
+        audit.append(ACTION, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+
+    commit(database, control, work)

@@ -1,0 +1,18 @@
+"""What was used a moment ago, from the rows themselves, over all workers."""
+
+from gateway.clock import SECOND_US
+from gateway.metering.usage_table import raw_id
+from gateway.store.database import Database
+
+COLUMNS = {"project": "project", "key": "api_key"}
+
+
+def count(database: Database, scope: str, subject: str, seconds: int) -> tuple[int, int]:
+    """Requests and tokens of a project or key that were booked within the last `seconds`."""
+    column, since = COLUMNS[scope], database.now_us() - seconds * SECOND_US
+    sql = (
+        "SELECT COUNT(DISTINCT request), COALESCE(SUM(input + cache_read + cache_write + output), 0) FROM usage "
+        f"WHERE posted_at >= ? AND {column} = ?"
+    )
+    found = database.report(lambda: database.execute(sql, (since, raw_id(subject))).fetchone())
+    return int(found[0]), int(found[1])
