@@ -37,7 +37,7 @@ from gateway.engine.retention import Retention
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
-from gateway.limits.rates import RateLimits
+from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters, GaugeRow
 from gateway.metering.payload_room import PayloadRoom

@@ -41,7 +41,8 @@ from gateway.engine.replays import Replays
 from gateway.engine.responses import StoredResponses
 from gateway.engine.retention import Retention
 from gateway.limits.models import MODELS as LIMIT_MODELS
-from gateway.limits.rates import RateLimiter, RateLimits
+from gateway.limits.rate_rules import RateLimits
+from gateway.limits.rates import RateLimiter
 from gateway.limits.spending import Spending
 from gateway.metering.counters import Counters
 from gateway.metering.log.entries import log_tables

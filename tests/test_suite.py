@@ -40,6 +40,7 @@ TRIED_THROUGH = {
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),
     "metering/figures.py": ("unit/metering/test_activity.py", "unit/metering/rollups/test_job.py"),
+    "metering/recent.py": ("unit/surfaces/management/test_rates.py",),
     "metering/rollups/": ("unit/metering/rollups/test_job.py",),
     "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_way.py"),
     "oauth/": ("unit/oauth/test_grants.py", "flows/test_oauth.py"),

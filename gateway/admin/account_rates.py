@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.control import Control
-from gateway.limits.rates import RateLimits
+from gateway.limits.rate_rules import RateLimits
 from gateway.store.database import Database
 
 ACTION = "rate_limit.update"

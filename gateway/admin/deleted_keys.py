@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from gateway.accounts.models import AccessRule, ApiKey
 from gateway.clock import DAY_US
 from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
-from gateway.limits.rates import OF_ACCOUNTS
+from gateway.limits.rate_rules import OF_ACCOUNTS
 from gateway.metering.rollups.table import Series, read_state
 from gateway.store.database import Database
 from gateway.threads import pause

@@ -12,44 +12,14 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.clock import SECOND_US, Clock
-from gateway.control import Control
-from gateway.errors import InvalidRequest, RateLimited, Unavailable
-from gateway.store.database import Database
+from gateway.errors import RateLimited, Unavailable
+from gateway.limits.rate_rules import CONCURRENCY, NAMES, OPERATION, REQUESTS, TOKENS, RateLimits, Rule
 from gateway.store.redis import Redis, rate_window
 
-REQUESTS, TOKENS, CONCURRENCY = "requests", "tokens", "concurrency"
-KINDS = (REQUESTS, TOKENS, CONCURRENCY)
-OPERATION = "operation"  # of each organization, or of the one that a subject "organization/operation" names
-SCOPES = ("organization", "project", "key", "model", OPERATION)
-EACH = "*"
-# Scopes in which an account sets limits of its own → the scope of their rows.
-OF_ACCOUNTS = {"project": "account_project", "key": "account_key"}
 WINDOW_S = 60
 BYTES_PER_TOKEN = 4
 # Windows of subjects that were silent for two spans are dropped beyond this many.
 REMEMBERED = 50_000
-NAMES = {REQUESTS: "requests per minute", TOKENS: "tokens per minute", CONCURRENCY: "requests at once"}
-
-
-class Rule(NamedTuple):
-    """`amount` of `kind` for a subject of `scope`; 0 blocks it."""
-
-    scope: str
-    subject: str
-    kind: str
-    amount: int
-
-
-class SetRate(NamedTuple):
-    """What may be done of a kind: as the operator set it and as the account did; None: not at all."""
-
-    operators: int | None
-    own: int | None
-
-    @property
-    def in_force(self) -> int | None:
-        """The lower one."""
-        return min((one for one in self if one is not None), default=None)
 
 
 class RateLimitStatus(NamedTuple):
@@ -59,112 +29,6 @@ class RateLimitStatus(NamedTuple):
     amount: int
     remaining: int
     reset_s: int
-
-
-class RateLimits:
-    """The operator's limits and those that accounts set below them for what is their own: rows of a table, remembered
-    under the control version."""
-
-    def __init__(self, database: Database, control: Control) -> None:
-        self._database, self._control = database, control
-        self._version = -1
-        self._rules: dict[tuple[str, str], dict[str, int]] = {}
-
-    def set_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """Set a limit ("*" as subject: each one of the scope), or remove it with None; in force when this returns."""
-        self._database.write(lambda: self.write_limit(scope, subject, kind, amount))
-        self._control.confirm()
-
-    def write_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """The same within a transaction in hand; the caller confirms. InvalidRequest."""
-        if scope not in SCOPES or kind not in KINDS:
-            raise InvalidRequest(f"Rate limits are of {', '.join(SCOPES)} and count {', '.join(KINDS)}.")
-        if amount is not None and amount < 0:
-            raise InvalidRequest("A rate limit cannot be negative; 0 blocks.")
-        self._control.bump()
-        self._replace(scope, subject, kind, amount)
-
-    def write_own(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """Set or remove a limit of an account's own project or key within a transaction in hand; the caller confirms.
-        InvalidRequest (rate_limit_above_operators) for more than the operator lets it have."""
-        most = self._read_of(scope, subject)[kind].operators
-        if amount is not None and most is not None and amount > most:
-            raise InvalidRequest(
-                f"The operator lets this {scope} have {most} {NAMES[kind]}; ask for no more.",
-                param=kind,
-                code="rate_limit_above_operators",
-            )
-        self._control.bump()
-        self._replace(OF_ACCOUNTS[scope], subject, kind, amount)
-
-    def of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
-        """By kind what is set for a project or key; it is read from the store."""
-        return self._database.read(lambda: self._read_of(scope, subject))
-
-    def _read_of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
-        sql = "SELECT scope, scope_id, kind, amount FROM rate_limit WHERE scope IN (?, ?) AND scope_id IN (?, ?)"
-        given = (scope, OF_ACCOUNTS[scope], subject, EACH)
-        rows = self._database.execute(sql, given).fetchall()
-        amounts = {(found, ident, kind): amount for found, ident, kind, amount in rows}
-        return {
-            kind: SetRate(
-                amounts.get((scope, subject, kind), amounts.get((scope, EACH, kind))),
-                amounts.get((OF_ACCOUNTS[scope], subject, kind)),
-            )
-            for kind in KINDS
-        }
-
-    def _replace(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        run = self._database.execute
-        run("DELETE FROM rate_limit WHERE scope = ? AND scope_id = ? AND kind = ?", (scope, subject, kind))
-        if amount is not None:
-            sql = "INSERT INTO rate_limit (scope, scope_id, kind, amount) VALUES (?, ?, ?, ?)"
-            run(sql, (scope, subject, kind, amount))
-
-    def list_limits(self) -> list[Rule]:
-        """All of them, those of accounts under scopes of their own."""
-        return self._rows()
-
-    def rules(self, subjects: Sequence[tuple[str, str]]) -> list[Rule]:
-        """What applies to (scope, subject) pairs: their own amount, else that of each one of the scope."""
-        if not self.active():
-            return []
-        table = self._rules
-        found = []
-        for scope, subject in subjects:
-            for kind in KINDS if subject else ():
-                amounts = table.get((scope, kind))
-                amount = _amount_of(scope, subject, amounts) if amounts else None
-                if amount is not None:
-                    found.append(Rule(scope, subject, kind, amount))
-        return found
-
-    def active(self) -> bool:
-        """Whether there is any limit."""
-        return self.active_at(self._control.check())
-
-    def active_at(self, version: int) -> bool:
-        """The same under the control version at hand."""
-        if version != self._version:
-            self._renew(version)
-        return bool(self._rules)
-
-    def worker_count(self) -> int:
-        """Live workers, at least this one."""
-        return max(1, len(self._control.live_epochs()))
-
-    def _renew(self, version: int) -> None:
-        table: dict[tuple[str, str], dict[str, int]] = {}
-        for row in self._rows():
-            table.setdefault((row.scope, row.kind), {})[row.subject] = row.amount
-        for scope, own in OF_ACCOUNTS.items():
-            for kind in KINDS:
-                _lower(table, (scope, kind), table.pop((own, kind), {}))
-        self._rules, self._version = table, version
-
-    def _rows(self) -> list[Rule]:
-        sql = "SELECT scope, scope_id, kind, amount FROM rate_limit ORDER BY scope, scope_id"
-        return [Rule(*row) for row in self._database.read(lambda: self._database.execute(sql).fetchall())]
 
 
 class _Window:
@@ -336,24 +200,6 @@ class RateLimiter:
             return
         old = self._clock.now_us() / SECOND_US - 2 * WINDOW_S
         self._windows = {place: window for place, window in self._windows.items() if window.start > old}
-
-
-def _lower(table: dict[tuple[str, str], dict[str, int]], place: tuple[str, str], own: dict[str, int]) -> None:
-    """Put an account's own amounts in place of the operator's where they are lower, and where there is none."""
-    if not own:
-        return
-    amounts = table.setdefault(place, {})
-    each = amounts.get(EACH)
-    for subject, amount in own.items():
-        most = amounts.get(subject, each)
-        amounts[subject] = amount if most is None else min(amount, most)
-
-
-def _amount_of(scope: str, subject: str, amounts: dict[str, int]) -> int | None:
-    amount = amounts.get(subject)
-    if amount is None and scope == OPERATION:
-        amount = amounts.get(subject.partition("/")[2])
-    return amounts.get(EACH) if amount is None else amount
 
 
 def _limits_nothing(version: int) -> bool:

@@ -4,7 +4,7 @@ import click
 
 from gateway.accounts import audit
 from gateway.accounts.changes import OPERATOR, commit
-from gateway.limits.rates import EACH, KINDS, NAMES, SCOPES, RateLimits
+from gateway.limits.rate_rules import EACH, KINDS, NAMES, SCOPES, RateLimits
 from gateway.operator.installation import Installation, opened
 from gateway.operator.output import AS_JSON, print_result, print_table
 

@@ -22,7 +22,7 @@ from gateway import errors
 from gateway.accounts.keys import Draft, create
 from gateway.accounts.members import add_member, list_members
 from gateway.limits.budgets import Limits
-from gateway.limits.rates import RateLimits
+from gateway.limits.rate_rules import RateLimits
 from gateway.reports.usage import Reports
 from gateway.settings import Settings
 

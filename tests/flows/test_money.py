@@ -19,7 +19,7 @@ from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.billing.reconciliation import doctor
 from gateway.limits.budgets import Limits
 from gateway.limits.periods import read_period
-from gateway.limits.rates import RateLimits
+from gateway.limits.rate_rules import RateLimits
 from gateway.metering.models import OVERRUN
 from gateway.money import NANO
 from gateway.settings import Settings

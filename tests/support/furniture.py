@@ -16,6 +16,7 @@ BODIES = {
     "MemberChange": lambda p: {"role": "owner"},
     "NewInvitation": lambda p: {"email": "spy@example.com", "role": "owner"},
     "TeamName": lambda p: {"name": "Spies"},
+    "RateChange": lambda p: {"requestsPerMinute": 1},
     "CapChange": lambda p: {"maxKeys": 0},
     "NewProject": lambda p: {"organizationId": p.organization_id, "name": "x"},
     "ProjectSettings": lambda p: {"mode": "hybrid"},

@@ -8,6 +8,7 @@ from gateway.dialects import anthropic as dialect
 from gateway.dialects.fields import restate
 from gateway.errors import NotSupported
 from gateway.limits import rates
+from gateway.limits.rate_rules import REQUESTS, TOKENS
 from gateway.neutral.chat import ChatRequest
 from gateway.services import Services
 from gateway.settings import LimitSettings
@@ -89,7 +90,7 @@ def _standings(facts: Facts, clock: Clock) -> list[tuple[str, str]]:
     """Where the caller stands with its rate limits, in this format's words (API reference, "Rate limits")."""
     pairs = []
     tightest = rates.tightest_of(facts.outcome.rate_limits)
-    for kind in (rates.REQUESTS, rates.TOKENS):
+    for kind in (REQUESTS, TOKENS):
         if standing := tightest.get(kind):
             prefix = f"anthropic-ratelimit-{kind}"
             resets = to_iso(clock.now_us() + standing.reset_s * SECOND_US)

@@ -3,7 +3,8 @@
 from typing import Any
 
 from gateway.admin import account_rates
-from gateway.limits.rates import CONCURRENCY, REQUESTS, TOKENS, WINDOW_S
+from gateway.limits.rate_rules import CONCURRENCY, REQUESTS, TOKENS
+from gateway.limits.rates import WINDOW_S
 from gateway.metering import recent
 from gateway.surfaces.http import Inbound, Operation
 from gateway.surfaces.management import shapes

@@ -1,7 +1,8 @@
 import pytest
 
 from gateway.errors import RateLimited
-from gateway.limits.rates import RateLimiter, RateLimits, RateLimitStatus, headers
+from gateway.limits.rate_rules import RateLimits
+from gateway.limits.rates import RateLimiter, RateLimitStatus, headers
 
 WHO = ("org_1", "proj_1", "key_1", "m-1")
 

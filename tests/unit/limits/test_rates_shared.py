@@ -1,7 +1,8 @@
 import pytest
 
 from gateway.errors import RateLimited
-from gateway.limits.rates import RateLimiter, RateLimits
+from gateway.limits.rate_rules import RateLimits
+from gateway.limits.rates import RateLimiter
 from gateway.settings import RedisSettings
 from gateway.store.redis import open_redis
 

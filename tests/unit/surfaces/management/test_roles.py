@@ -11,7 +11,7 @@ PLACED = [one for one in SESSION_ONLY if "<" in one.path]
 PEOPLE = ("owner", "admin", "developer", "colleague")
 MANAGER_ONLY = (
     "members", "invitations", "teams", "/iam", "/credits", "/audit", "custom-providers", "/keys/provider",
-    "callback-secret", "/discounts", "key-caps", "/alerts",
+    "callback-secret", "/discounts", "key-caps", "/alerts", "rate-limits",
 )  # fmt: skip
 # Whoever does not run the installation is refused before anything is looked up.
 OPERATORS_ONLY = (
