@@ -5,25 +5,17 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from support.oauth import BACK, PASSWORD, SCOPE, App, Person, parameters
+from support.oauth import BACK, SCOPE, App, Person, owner_of, parameters
 from support.shared import Tenant
 
 from gateway.accounts import audit
-from gateway.accounts.members import find_member, set_password
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
 @pytest.fixture
 def person(gateway: Tenant) -> Person:
-    """The owner of the gateway's key, who signs in by password."""
-    services = gateway.services
-    caller = services.accounts.authentication.caller(gateway.key)
-    stores = services.store.database, services.store.control, services.background.threads
-    set_password(*stores, caller.user_id, PASSWORD, actor="test")
-    email = find_member(services.store.database, gateway.organization_id, caller.user_id).email
-    services.store.database.write(lambda: services.store.database.execute("DELETE FROM attempt"))
-    return Person(gateway.address, email)
+    return owner_of(gateway)
 
 
 @pytest.fixture

@@ -9,6 +9,9 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import httpx
+from support.gateways import LocalGateway
+
+from gateway.accounts.members import find_member, set_password
 
 PASSWORD = "correct horse battery"
 BACK = "http://localhost:49152/callback"
@@ -109,6 +112,16 @@ class App:
         assert answer.status_code == 200, answer.text
         tokens: Json = answer.json()
         return tokens
+
+
+def owner_of(gateway: LocalGateway) -> Person:
+    """The owner of the gateway's key, who signs in by password; nobody has tried anything yet."""
+    services = gateway.services
+    database, control = services.store.database, services.store.control
+    caller = services.accounts.authentication.caller(gateway.key)
+    set_password(database, control, services.background.threads, caller.user_id, PASSWORD, actor="test")
+    database.write(lambda: database.execute("DELETE FROM attempt"))
+    return Person(gateway.address, find_member(database, gateway.organization_id, caller.user_id).email)
 
 
 def parameters(location: str) -> dict[str, str]:
