@@ -41,7 +41,8 @@ class RequestHead:
         self.method, self.path, self.query = environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"]
         self.headers: Mapping[str, str] = read_headers(environ)
         self.host = environ.get("HTTP_HOST", "")
-        self.secure = self.headers.get("x-forwarded-proto", "").lower() == "https"
+        # Of several proxies the first one speaks of the caller.
+        self.secure = self.headers.get("x-forwarded-proto", "").lower().startswith("https")
         self.coded = is_coded(self.headers.get("content-encoding"))
         self.odd = expects or self.coded
         self.form = is_form(self.headers)
