@@ -68,9 +68,10 @@ agents: .venv/test.stamp
 ai-sdk: .venv/test.stamp
 	$(BIN)/pytest tests/ai_sdk
 
-# A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin.
+# A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin, and a person lets an
+# application in.
 browser: .venv/test.stamp
-	$(BIN)/pytest tests/flows/test_chromium.py -rs
+	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py -rs
 
 .venv/bin/python:
 	@$(PYTHON) -c "import gateway"

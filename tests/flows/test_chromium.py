@@ -2,7 +2,6 @@
 `apt-get install chromium`)."""
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +11,9 @@ import gevent
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.server import FakeServer
+from support.chromium import BROWSER, FLAGS, MISSING
 from support.gateways import GatewayProcess
 
-NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-    *("--no-proxy-server", "--disable-background-networking", "--disable-component-update"),
-)
 PATIENCE_S = 90
 PAGE = """<!doctype html><title>A page</title><script type="module">
 const base = %(base)s, key = %(key)s, told = {};
@@ -87,7 +81,7 @@ def browse(tmp_path: Path) -> Iterator[Callable[[str], None]]:
         one.wait()
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed (Debian: apt-get install chromium)")
+@pytest.mark.skipif(BROWSER is None, reason=MISSING)
 def test_a_page_of_another_origin_streams_a_chat(
     process: Callable[..., GatewayProcess], browse: Callable[[str], None]
 ) -> None:

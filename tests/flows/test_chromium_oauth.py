@@ -1,0 +1,79 @@
+"""A person in a real Chromium lets an application in: the answer reaches it, whose page the form's answer leads to.
+
+Browsers hold `form-action` against every redirect that follows a form, so that a page which forgets it stops here
+without a word. Skipped where no Chromium is installed (Debian: `apt-get install chromium`).
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import gevent
+import pytest
+from fakes.server import FakeServer
+from support.chromium import BROWSER, MISSING, PATIENCE_S, Chromium
+from support.desk import EMAIL
+from support.gateways import GatewayProcess
+from support.oauth import PASSWORD, App
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
+
+
+class Listener(FakeServer):
+    """The application's own small server, which leads on to the application's own scheme."""
+
+    told: dict[str, str] | None = None
+
+    def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
+        if environ["PATH_INFO"] == "/callback":
+            self.told = dict(parse_qsl(environ["QUERY_STRING"]))
+            start("302 Found", [("Location", "cursor://anysphere.cursor-mcp/done"), ("Content-Length", "0")])
+            return iter([b""])
+        start("404 Not Found", [("Content-Length", "0")])
+        return iter([b""])
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chromium]:
+    made = Chromium(tmp_path / "browser")
+    yield made
+    made.close()
+
+
+def decide(browser: Chromium, listener: Listener, decision: str) -> dict[str, str]:
+    """Press a button of the page; what the application hears."""
+    listener.told = None
+    browser.wait_for("!!document.querySelector('button[name=decision]')")
+    assert "An editor" in browser.run("document.body.innerText")
+    assert browser.run("document.querySelectorAll('select option').length") == 1
+    browser.run(f"document.querySelector('button[value={decision}]').click()")
+    with gevent.Timeout(PATIENCE_S, AssertionError("the browser did not go back to the application")):
+        while listener.told is None:
+            gevent.sleep(0.05)
+    return listener.told
+
+
+def test_a_person_decides_in_a_real_browser_and_the_application_hears_of_it(
+    process: Callable[..., GatewayProcess], browser: Chromium
+) -> None:
+    gateway = process(GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD)
+    base = gateway.address.replace("127.0.0.1", "localhost")
+    with Listener() as listener:
+        back = f"{listener.url}/callback"
+        app = App(base, redirect_uris=[back])
+        browser.open(app.address(redirect_uri=back))
+        browser.wait_for("!!document.querySelector('#password')")
+        browser.run(f"document.querySelector('#email').value = '{EMAIL}'")
+        browser.run(f"document.querySelector('#password').value = '{PASSWORD}'")
+        browser.run("document.querySelector('form button').click()")
+        denied = decide(browser, listener, "deny")
+        assert denied["error"] == "access_denied" and denied["iss"] == base and "code" not in denied
+        browser.open(app.address(redirect_uri=back))
+        told = decide(browser, listener, "allow")
+    assert told["state"] == "the state" and told["iss"] == base
+    tokens = app.exchange(told["code"], redirect_uri=back).json()
+    headers = {"Authorization": f"Bearer {tokens['access_token']}"}
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert app.web.post(f"{base}/mcp", json=ping, headers=headers).json()["result"] == {}
+    assert not [secret for secret in (told["code"], tokens["access_token"]) if secret in gateway.log()]

@@ -1,0 +1,110 @@
+"""OAuth over several workers and nodes, and through a crash: what is used once is used once, what ended ended
+everywhere."""
+
+import time
+from collections.abc import Callable
+
+import gevent
+import httpx
+from support.desk import EMAIL, Desk
+from support.gateways import GatewayProcess
+from support.lines import open_lines
+from support.oauth import PASSWORD, App, Person, parameters
+from support.spending import SECRETS
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+RESOURCE = "https://llm.example"
+Start = Callable[..., GatewayProcess]
+
+
+def ping(gateway: GatewayProcess, token: str) -> list[int]:
+    """What each worker answers this token."""
+    return [line.post("/mcp", PING, token)[0] for line in open_lines(gateway)]
+
+
+def apart(work: Callable[[httpx.Client], httpx.Response], count: int) -> list[httpx.Response]:
+    """The answers to one request, sent so many times at once over connections of their own."""
+
+    def send() -> httpx.Response:
+        with httpx.Client(trust_env=False, timeout=30) as web:
+            return work(web)
+
+    tries = [gevent.spawn(send) for _ in range(count)]
+    gevent.joinall(tries, raise_error=True)
+    return [one.value for one in tries]
+
+
+def test_a_refresh_token_used_twice_at_once_yields_one_family_then_none(process: Start) -> None:
+    gateway = process(workers=4, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD)
+    app, person = App(gateway.address), Person(gateway.address, EMAIL)
+    first = app.connect(person)
+    assert set(ping(gateway, first["access_token"])) == {200}
+    form = {"grant_type": "refresh_token", "refresh_token": first["refresh_token"], "client_id": app.id}
+    answers = apart(lambda web: web.post(f"{gateway.address}/oauth/token", data=form), 4)
+    given = [one.json() for one in answers if one.status_code == 200]
+    assert len(given) == 1
+    assert {one.json()["error"] for one in answers if one.status_code != 200} == {"invalid_grant"}
+    # The family is over: neither the old tokens nor those that one of them got are good at any worker.
+    for token in (first["access_token"], given[0]["access_token"]):
+        assert set(ping(gateway, token)) == {401}
+    assert app.refresh(given[0]["refresh_token"]).json()["error"] == "invalid_grant"
+
+
+def exchange(app: App, code: str) -> int:
+    """The status of the answer; 0: there was none."""
+    try:
+        return app.exchange(code).status_code
+    except httpx.HTTPError:
+        return 0
+
+
+def test_a_crash_between_code_and_token_leaves_the_code_good_once_or_not_at_all(process: Start) -> None:
+    gateway = process(workers=2, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD)
+    app, person = App(gateway.address), Person(gateway.address, EMAIL)
+    for delay_s in (0.0, 0.004, 0.012, 0.03):
+        code = parameters(person.decide(app.address()))["code"]
+        running = gevent.spawn(exchange, app, code)
+        gevent.sleep(delay_s)
+        gateway.kill()
+        before = running.get()
+        gateway.start()
+        again = [exchange(app, code) for _ in range(2)]
+        good = ([before] + again).count(200)
+        assert good <= 1 and set(again) <= {200, 400}, (before, again)
+        if before == 0 and again[0] == 200:
+            assert again[1] == 400
+
+
+def test_what_ends_a_token_at_one_node_ends_it_at_the_other_within_a_second(
+    process: Start, postgresql_url: str
+) -> None:
+    shared = SECRETS | {"DATABASE_URL": postgresql_url, "GATEWAY_SERVER_PUBLIC_URL": RESOURCE}
+    first = process(workers=2, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD, **shared)
+    second = process(workers=2, GATEWAY_BOOTSTRAP_API_KEY=first.key, **shared)
+    desk = Desk(first.address)
+
+    def connect(key: str) -> str:
+        """A token of a key, got by its holder at the first node."""
+        form = {"grant_type": "client_credentials", "client_id": "x", "client_secret": key}
+        answer = httpx.post(f"{first.address}/oauth/token", data=form, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["access_token"])
+
+    for end in ("roll", "deactivate", "delete", "application"):
+        key = desk.make_key()
+        token = connect(key["token"])
+        assert ping(second, token) == [200, 200] and ping(first, token) == [200, 200]
+        if end == "roll":
+            desk("POST", f"/keys/api/{key['id']}/roll")
+        elif end == "deactivate":
+            desk("PATCH", f"/keys/api/{key['id']}", {"status": "inactive"})
+        elif end == "delete":
+            desk("DELETE", f"/keys/api/{key['id']}")
+        else:
+            [application] = desk("GET", f"/keys/api/{key['id']}/applications")["applications"]
+            desk("DELETE", f"/auth/applications/{application['id']}")
+        since = time.monotonic()
+        told = ping(second, token) + ping(first, token)
+        while set(told) != {401} and time.monotonic() - since < 2:
+            told = ping(second, token) + ping(first, token)
+        assert told == [401] * 4, end
