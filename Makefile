@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench container soak fuzz public-client agents ai-sdk drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench wheel container soak fuzz public-client agents ai-sdk drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -37,6 +37,9 @@ bench: .venv/test.stamp
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.lanes
 	$(BIN)/python -m bench.uploads
+
+wheel: .venv/test.stamp
+	$(BIN)/hatchling build -t wheel -d dist
 
 # The steps of deploy/Dockerfile in an empty environment, with what they leave started as its last lines say.
 container: .venv/test.stamp

@@ -31,6 +31,8 @@ NOWHERE = "http://127.0.0.1:9/v1"
 PAGE = ROOT / "docs" / "reliability.md"
 MARKS = re.compile(r"(<!-- drills -->\n).*?(<!-- end of drills -->)", re.S)
 STREAMS = 200
+UNDER_WAY_S = 1.0  # no plain request takes longer, even on a busy machine
+DRILLS = 6
 SLOW = {
     "model": "sandbox-template",
     "stream": True,
@@ -60,7 +62,7 @@ def table() -> Iterator[list[Drilled]]:
         *(f"| {one.name} | {one.succeeded} | {one.failures} | {one.log} | {one.health} | {one.back} |" for one in rows),
     ]
     print("\n" + "\n".join(lines))
-    if os.environ.get("WRITE_GOLDENS"):
+    if os.environ.get("WRITE_GOLDENS") and len(rows) == DRILLS:
         text = "\n" + "\n".join(lines) + "\n\n"
         PAGE.write_text(MARKS.sub(lambda found: found[1] + text + found[2], PAGE.read_text()))
 
@@ -149,7 +151,7 @@ def test_the_database_is_away_while_a_worker_dies(
 ) -> None:
     fleet.wait_for_workers(2)
     with callers(fleet.address, fleet.key, 8, 0.2) as asked:
-        gevent.sleep(1)
+        gevent.sleep(1 + UNDER_WAY_S)
         away = time.monotonic()
         ways[0].shut()
         for node in fleet.nodes:
@@ -164,7 +166,9 @@ def test_the_database_is_away_while_a_worker_dies(
     fleet.wait_for_workers(2)
     during, after = asked.between(away, back), asked.between(back, time.monotonic())
     assert not {text for text in during.failures() if text.startswith(("401", "403", "404"))}
-    assert asked.between(0, away).good == len(asked.between(0, away).told)
+    # Of those that were under way at that moment some could not be settled any more.
+    before = asked.between(0, away - UNDER_WAY_S)
+    assert before.told and before.failures() == {}
     assert after.recovered_s(back) < 8, after.failures()
     assert alive == (200, "ok\n")
     table.append(

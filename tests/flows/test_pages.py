@@ -41,6 +41,8 @@ BLOCKS = list(blocks())
 OURS = re.compile(r"http://(?:127\.0\.0\.1|localhost):4001")
 URL = re.compile(r"http://127\.0\.0\.1:\d+[\w/]*")
 PASSWORD_BLANK = '"password": "…"'
+# A file of this repository among the arguments is there.
+FILES = f'for word; do case $word in deploy/* | requirements*) test -e "{ROOT}/$word" || exit 1 ;; esac; done'
 # Programs of others, and what stands for each: it asks the gateway as the block says that the program would.
 ASK = 'exec curl -sS --fail-with-body -o /dev/null "$1/models" -H "Authorization: Bearer $2"'
 PROGRAMS = {
@@ -51,6 +53,10 @@ PROGRAMS = {
     "aider": ASK.replace("$1", "$OPENAI_API_BASE").replace("$2", "$OPENAI_API_KEY"),
     "qwen": ASK.replace("$1", "$OPENAI_BASE_URL").replace("$2", "$OPENAI_API_KEY"),
     "npx": 'exec curl -sS --fail-with-body -o /dev/null "$LLMGATEWAY_API_URL/"',
+    "docker": FILES,
+    "kubectl": "case $1 in create | exec) ;; *) exit 1 ;; esac",
+    "helm": f'exec "{sys.executable}" "{ROOT}/tests/support/helm_command.py" "$@"',
+    "sudo": FILES,
     "pre-commit": f'test -f "{ROOT}/.pre-commit-config.yaml"',
 }
 PRICED = """name = "Tried"
@@ -123,6 +129,7 @@ def run_shell(house: House, block: Block, folder: Path) -> None:
     script = f"set -ea\n{house.fill(block.text)}\nenv -0 > '{folder}/variables'\n"
     (folder / "manage").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gateway.manage "$@"\n')
     (folder / "manage").chmod(0o755)
+    shutil.copytree(ROOT / "deploy", folder / "deploy")
     environment = {
         "PATH": f"{house.folder / 'programs'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),

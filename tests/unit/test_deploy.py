@@ -89,12 +89,16 @@ def test_the_unit_restarts_reloads_and_waits_for_streams() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_takes_the_unit_and_finds_little_exposed(tmp_path: Path) -> None:
     text = (ROOT / "deploy" / "llmgateway.service").read_text()
     unit = tmp_path / "llmgateway.service"
     unit.write_text(text.replace("/opt/llmgateway/bin/llmgateway-manage", "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0 and "llmgateway.service" not in done.stderr, done.stderr
+    # Of 10: where nothing is held back, 9.6.
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(unit)]
+    exposed = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert exposed.returncode == 0, exposed.stdout[-300:] + exposed.stderr
 
 
 def test_the_cluster_has_two_nodes_with_folders_of_their_own_behind_nginx() -> None:
@@ -118,3 +122,19 @@ def test_the_cluster_has_two_nodes_with_folders_of_their_own_behind_nginx() -> N
     assert {str(Path(path).parent) for path in re.findall(r"ssl_certificate\S* +(\S+);", edited)} <= places
     listened = set(re.findall(r"listen (\d+)", edited))
     assert listened == {port.split(":")[1] for port in services["nginx"]["ports"]} == {"80", "443"}
+
+
+def test_the_sizing_is_what_was_measured() -> None:
+    """Figures of the page are settings, or stand in docs/performance.md, which tells how they were measured."""
+    told = (ROOT / "docs" / "deployment.md").read_text()
+    measured = (ROOT / "docs" / "performance.md").read_text()
+    chosen = tomllib.loads((ROOT / "config" / "default.toml").read_text())
+    for pattern in (r"(\d+ to \d+) µs", r"(\d+) MB idle", r"(\d+) MB after ten thousand", r"(\d+) MB with its master"):
+        figure = re.search(pattern, told)
+        assert figure is not None and re.search(rf"\b{figure[1]}\b", measured), pattern
+    stream = re.search(r"CPU of a stream of 50 events \| (\d+) µs", told)
+    assert stream is not None
+    assert re.search(rf"CPU µs a stream of 50 events \| \d+ \| \d+ \| {stream[1]} ", measured)
+    for name in ("server.bodies_mb", "server.uploads_mb", "database.pool_size", "metering.usage_days"):
+        section, key = name.split(".")
+        assert re.search(rf"`({section}\.)?{key}` \({chosen[section][key]:,}\)", told), name
