@@ -25,14 +25,14 @@ EVENTS, JSON = "text/event-stream", "application/json"
 # What differs from one walk to the next, and what stands in the examples instead.
 SAID = (
     (re.compile(r"https?://127\.0\.0\.1:\d+"), "http://127.0.0.1:4001"),
-    (re.compile(r"llmg(?:twy|ses|inv)_[\w-]{20,}"), lambda found: found[0][:8] + "0" * 40),
+    (re.compile(r"llmg[a-z]{2,3}_[\w-]{20,}"), lambda found: found[0][:8] + "0" * 40),
     (re.compile(r"(?<![0-9a-f])[0-9a-f]{28,40}(?![0-9a-f])"), "01a1b2c3d4e5f60718293a4b5c6d7e8f"),
     (re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)"), "2026-01-31T12:00:00.000Z"),
     (re.compile(r"20\d\d-\d\d-\d\d(?!T)"), "2026-01-31"),
     (re.compile(r"whsec_[\w+/=-]+"), "whsec_" + "0" * 32),
 )
 MOMENT = 1_769_860_800
-SECRETS = ("secret", "device_code", "uri", "recoveryCodes", "token")
+SECRETS = ("secret", "device_code", "uri", "recoveryCodes", "token", "client_secret", "access_token")
 SHORT, FEW = 240, 2
 
 

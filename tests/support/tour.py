@@ -303,7 +303,43 @@ DOORS = (
          {"session": "token"}, access="none"),
     Step("POST", "/auth/sign-out"),
 )  # fmt: skip
-STEPS = (*PEOPLE, *MODELS, *SERVICE, *WORK, *MONEY, *DOORS)
+WELL_KNOWN = "/.well-known"
+CLIENT = {"client_id": "{client}", "client_secret": "{client_secret}"}
+APPLICATIONS = (
+    *(
+        Step(
+            "GET", f"{WELL_KNOWN}/{name}{below}", access="none", of=f"{WELL_KNOWN}/{name}{'/{place}' if below else ''}"
+        )
+        for name in ("oauth-protected-resource", "oauth-authorization-server", "openid-configuration")
+        for below in ("", "/mcp")
+    ),
+    Step("GET", f"/mcp{WELL_KNOWN}/openid-configuration", access="none"),
+    Step(
+        "POST",
+        "/oauth/register",
+        {
+            "client_name": "An editor",
+            "redirect_uris": ["http://localhost:8123/cb"],
+            "grant_types": ["client_credentials"],
+        },
+        {"client": "client_id", "client_secret": "client_secret"},
+        status=201,
+        access="key",
+    ),
+    Step(
+        "POST",
+        "/oauth/token",
+        {"grant_type": "client_credentials", **CLIENT},
+        {"access": "access_token"},
+        access="none",
+    ),
+    Step("POST", "/oauth/revoke", {"token": "{access}", **CLIENT}, access="none"),
+    Step("GET", "/auth/applications", save={"application_id": "applications.0.id"}),
+    Step("GET", "/keys/api", query="projectId={first_project}", save={"first_key": "apiKeys.0.id"}),
+    Step("GET", "/keys/api/{first_key}/applications", of="/keys/api/{key_id}/applications"),
+    Step("DELETE", "/auth/applications/{application_id}"),
+)
+STEPS = (*PEOPLE, *MODELS, *SERVICE, *WORK, *MONEY, *APPLICATIONS, *DOORS)
 
 
 class Tour:
