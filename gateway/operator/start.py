@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gateway import accepted, money, settings
-from gateway.admin.bootstrap import KEY_NAME, FirstKey
+from gateway.admin.bootstrap import KEY_NAME, PASSWORD_NAME, FirstKey
 from gateway.catalogue import kept
 from gateway.catalogue.credentials import credentials_for
 from gateway.configuration import explain
@@ -113,15 +113,20 @@ def examine() -> tuple[list[str], dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What is told of an installation as it starts: address, first key, providers that have keys."""
+    """What is told of an installation as it starts: address, first key, providers that have keys; `owner` is the
+    e-mail address of the first person, who has a password or not."""
 
     address: str
     first: FirstKey
     providers: list[str]
+    owner: str
+    has_password: bool
 
     def show(self, warnings: Sequence[str] = ()) -> None:
         """Print it, warnings first, with what tells a newcomer how to send a first request."""
         lines = [*warnings, f"Gateway: {self.address}", *describe_key(self.first), describe_providers(self.providers)]
+        if self.first.created:
+            lines.append(describe_pages(self.address, self.owner, self.has_password))
         told = "\n".join([*lines, *describe_request(self.address, self.first)])
         facts = {"address": self.address, **facts_of(self.first), "providers": self.providers}
         print_result(told, **facts, warnings=list(warnings))
@@ -134,7 +139,8 @@ def prepare() -> Welcome:
         first = installation.administration.bootstrap(installation.settings, installation.grant)
         environment = installation.settings.environment
         keyed = [one.id for one in accepted.check().catalogue.providers.values() if credentials_for(one, environment)]
-        return Welcome(address_of(installation), first, keyed)
+        owner, has_password = installation.settings.bootstrap.email, bool(installation.settings.secret(PASSWORD_NAME))
+        return Welcome(address_of(installation), first, keyed, owner, has_password)
 
 
 def describe_providers(keyed: list[str]) -> str:
@@ -143,6 +149,12 @@ def describe_providers(keyed: list[str]) -> str:
     if not keyed:
         return f"Providers: none has a key, the sandbox answers; to add one, {how} and start again"
     return f"Providers with a key: {', '.join(keyed)}; to add one, {how}, then restart"
+
+
+def describe_pages(address: str, owner: str, has_password: bool) -> str:
+    """Where people sign in, and as whom."""
+    how = f"with the password of {PASSWORD_NAME}" if has_password else f"first {MANAGE} members set-password {owner}"
+    return f"Pages: {address}/connect (sign in as {owner}; {how})"
 
 
 def describe_key(first: FirstKey) -> list[str]:
