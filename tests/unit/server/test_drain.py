@@ -65,7 +65,7 @@ def test_second_interrupt_hurries_but_still_settles(leaving_server):
     time.sleep(1.3)
     leaving_server.signal(signal.SIGINT)
     began = time.monotonic()
-    assert held.reply()[0] == 503 and leaving_server.wait() == 0 and time.monotonic() - began < 0.7
+    assert held.reply()[0] == 503 and leaving_server.wait() == 0 and time.monotonic() - began < 2  # of four
     assert {"settled", "application closed"} <= set(leaving_server.lines())
 
 

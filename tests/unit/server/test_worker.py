@@ -168,12 +168,14 @@ def test_caller_that_asks_to_close_is_closed(caller):
 
 
 def test_stream_is_one_chunk_an_item_as_it_comes(caller):
-    caller.get("/stream?3,0.1")
-    began = time.monotonic()
+    caller.get("/stream?3,0.01")
     assert b"chunked" in caller.until(b"\r\n\r\n")
-    assert caller.until(b"\n\r\n") == b"7\r\nitem 0\n\r\n" and time.monotonic() - began < 0.09
-    assert caller.until(b"0\r\n\r\n") == b"7\r\nitem 1\n\r\n7\r\nitem 2\n\r\n0\r\n\r\n"
+    items = b"".join(b"7\r\nitem %d\n\r\n" % number for number in range(3))
+    assert caller.until(b"0\r\n\r\n") == items + b"0\r\n\r\n"
     assert caller.get("/ready").reply()[0] == 200
+    # Each as it comes: the next one is made long after the caller would have given up.
+    caller.get("/stream?2,60").until(b"\r\n\r\n")
+    assert caller.until(b"\n\r\n") == b"7\r\nitem 0\n\r\n"
 
 
 @pytest.mark.parametrize(("path", "body"), [("/lazy", b"lazy"), ("/written", b"one")])
@@ -219,8 +221,8 @@ def test_hang_up_is_noticed_while_the_application_is_silent(server):
     server.wait_for("began")
     began = time.monotonic()
     caller.close()
-    gone = server.wait_for("ClientGone")
-    assert float(gone.split()[1]) - began < 1.5
+    gone = server.wait_for("ClientGone", 10)
+    assert float(gone.split()[1]) - began < 5  # of twenty
     server.wait_for("settled")
 
 
