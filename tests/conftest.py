@@ -29,7 +29,7 @@ from pathlib import Path  # noqa: E402
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
-from support import cheap_passwords, cheap_starts, postgres, servers, trust  # noqa: E402
+from support import cheap_disks, cheap_passwords, cheap_starts, postgres, servers, trust  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
@@ -52,6 +52,7 @@ hypothesis.settings.load_profile("steady")
 trust.without_public_authorities()
 cheap_passwords.make_cheap()
 cheap_starts.make_cheap()
+cheap_disks.make_cheap()
 
 POSTGRESQL_FIXTURES = {"postgres_url", "postgres_databases", "postgresql_url"}
 
@@ -122,11 +123,13 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres_databases(postgres_url: str) -> postgres.Databases:
+def postgres_databases(postgres_url: str) -> Iterator[postgres.Databases]:
     """Databases with every migration applied."""
     postgres.run_sql(postgres_url, "CREATE DATABASE migrated")
     _migrate(postgres.rename(postgres_url, "migrated"))
-    return postgres.Databases(postgres_url, "migrated")
+    databases = postgres.Databases(postgres_url, "migrated")
+    yield databases
+    databases.close()
 
 
 @pytest.fixture

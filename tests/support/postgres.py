@@ -4,9 +4,11 @@ import itertools
 
 import psycopg
 
-SHAPE = """SELECT table_name, relkind, column_name, data_type, is_nullable, column_default
-FROM information_schema.columns JOIN pg_class ON oid = to_regclass(quote_ident(table_name))
-WHERE table_schema = 'public' ORDER BY table_name, ordinal_position"""
+SHAPE = """SELECT relname, relkind, attname, atttypid, atttypmod, attnotnull, pg_get_expr(adbin, adrelid)
+FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm') AND attnum > 0 AND NOT attisdropped
+ORDER BY relname, attnum"""
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 SEQUENCES = """SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
 FROM pg_sequences WHERE schemaname = 'public' AND last_value IS NOT NULL"""
@@ -21,12 +23,14 @@ class Databases:
         self._server_url, self._template = server_url, template
         self._numbers = itertools.count(1)
         self._free: list[str] = []
+        self._connections: dict[str, psycopg.Connection] = {}
         with psycopg.connect(rename(server_url, template), autocommit=True) as connection:
             self._tables = [name for (name,) in connection.execute(TABLES)]
             self._shape = connection.execute(SHAPE).fetchall()
             connection.execute("CREATE SCHEMA seed")
             for name in self._tables:
                 connection.execute(f'CREATE TABLE seed."{name}" AS TABLE public."{name}"')
+            self._seeded = self._filled(connection)
 
     def take(self) -> str:
         if self._free:
@@ -37,27 +41,45 @@ class Databases:
 
     def give(self, url: str) -> None:
         """Take a database back, emptied; one whose tables a test has changed is dropped."""
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(DISCONNECT)
-            for (name,) in connection.execute(TABLES).fetchall():
-                if name not in self._tables:
-                    connection.execute(f'DROP TABLE public."{name}" CASCADE')
-            same = connection.execute(SHAPE).fetchall() == self._shape
-            if same:
-                self._empty(connection)
-        if same:
+        connection = self._connect(url)
+        connection.execute(DISCONNECT)
+        for (name,) in connection.execute(TABLES).fetchall():
+            if name not in self._tables:
+                connection.execute(f'DROP TABLE public."{name}" CASCADE')
+        if connection.execute(SHAPE).fetchall() == self._shape:
+            self._empty(connection)
             self._free.append(url)
         else:
             name = url.rpartition("?")[0].rpartition("/")[2]
+            self._connections.pop(url).close()
             run_sql(self._server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def _connect(self, url: str) -> psycopg.Connection:
+        """The connection that this database is emptied over: a new one reads the whole dictionary first."""
+        try:
+            self._connections[url].execute("SELECT 1")
+        except (KeyError, psycopg.OperationalError):
+            self._connections[url] = psycopg.connect(url, autocommit=True)
+        return self._connections[url]
 
     def _empty(self, connection: psycopg.Connection) -> None:
         # Rows come and go here without their foreign keys being looked at.
         statements = ["SET session_replication_role = replica"]
-        for name in self._tables:
-            statements.append(f'DELETE FROM public."{name}"')
-            statements.append(f'INSERT INTO public."{name}" SELECT * FROM seed."{name}"')
+        filled = self._filled(connection)
+        statements += [f'DELETE FROM public."{name}"' for name in filled]
+        statements += [f'INSERT INTO public."{name}" SELECT * FROM seed."{name}"' for name in self._seeded]
         connection.execute("; ".join([*statements, SEQUENCES]))
+        for name in filled:  # what was deleted would be read past again and again
+            connection.execute(f'VACUUM public."{name}"')
+
+    def _filled(self, connection: psycopg.Connection) -> list[str]:
+        """The tables that have rows."""
+        looks = (f"SELECT '{name}' WHERE EXISTS (SELECT 1 FROM public.\"{name}\")" for name in self._tables)
+        return [name for (name,) in connection.execute(" UNION ALL ".join(looks))]
 
 
 def run_sql(url: str, sql: str) -> None:

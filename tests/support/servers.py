@@ -16,7 +16,11 @@ from pathlib import Path
 import pytest
 
 WAIT_S = 20.0
-POSTGRES_FLAGS = "-h '' -k {folder} -c fsync=off -c full_page_writes=off -c max_connections=200 -c shared_buffers=32MB"
+# Nothing is kept beyond the session, and nothing lives long enough to be tidied behind the tests' backs.
+POSTGRES_FLAGS = (
+    "-h '' -k {folder} -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c wal_level=minimal "
+    "-c max_wal_senders=0 -c autovacuum=off -c jit=off -c max_connections=200 -c shared_buffers=32MB"
+)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,12 @@ from pathlib import Path
 import gevent
 import peewee
 import pytest
+from support import cheap_disks
 
 from gateway import errors
 from gateway.settings import ROOT, SettingsError
 from gateway.settings import DatabaseSettings as Config
+from gateway.store import sqlite
 from gateway.store.database import Base, NanoField, open_database
 
 
@@ -164,7 +166,10 @@ def test_a_stuck_writer_of_another_process_is_waited_for_only_so_long(sqlite_url
     assert first.write(lambda: 8) == 8
 
 
-def test_sqlite_keeps_what_it_promised_to_keep(sqlite_database):
+def test_sqlite_keeps_what_it_promised_to_keep(sqlite_url, open_store, monkeypatch):
+    monkeypatch.setattr(sqlite, "PRAGMAS", cheap_disks.REAL)
+    sqlite_database = open_store(sqlite_url)
+
     def pragma(name):
         return sqlite_database.execute(f"PRAGMA {name}").fetchone()[0]
 
