@@ -17,7 +17,7 @@ from support.shared import Share
 from support.uploads import spooled_files
 
 from gateway.providers.sandbox import sounds
-from gateway.providers.sandbox.images import png
+from gateway.providers.sandbox.pictures import png
 
 WAV, PNG = sounds.make("wav", 1.0, "a"), png(4, 4, "a")
 EDGE = "edge-of-parts"

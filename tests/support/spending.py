@@ -20,7 +20,7 @@ import psycopg
 from support.gateways import ROOT, GatewayProcess
 
 from gateway.providers.sandbox import sounds
-from gateway.providers.sandbox.images import png
+from gateway.providers.sandbox.pictures import png
 
 TOKEN_NUSD = 300_000  # of output; input is free, so that a call of 100 tokens costs 0.03 USD
 PROVIDER = """name = "Mint"

@@ -1,27 +1,25 @@
-"""Images: PNG files of one colour that the prompt tells, as large as was asked.
+"""Images: files of one colour that the prompt tells, as large as was asked, whole or as events.
 
-Facts: Images API reference; PNG specification, third edition.
+Facts: Images API reference, "Create image" and its stream events.
 """
 
-import hashlib
-import struct
-import zlib
 from base64 import b64encode
 from typing import Any
 
 import orjson
 
+from gateway.providers.sandbox import pictures
 from gateway.providers.sandbox.checks import Check, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.refusals import refuse
-from gateway.providers.sandbox.response import Response
+from gateway.providers.sandbox.response import Response, write_event
 
 MOST_EDGE = 4096
 USUAL = "1024x1024"
 TOKENS = {"low": 272, "medium": 1056, "high": 4160}
-READ_TOKENS = 300
+READ_TOKENS, PARTIAL_TOKENS = 300, 100
 
 
 def check_images(body: dict[str, Any]) -> None:
@@ -35,30 +33,44 @@ def directive_text(body: dict[str, Any]) -> str:
 
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
-    """The answer to a checked body."""
+    """The answer to a checked body; images on their way are of other colours."""
     size = body.get("size") or USUAL
     width, height = edges_of(USUAL if size == "auto" else size)
     prompt, number = strip(body["prompt"]), int(body.get("n") or 1)
-    quality = body.get("quality") or "medium"
-    pictures = [png(width, height, f"{prompt} {place}") for place in range(number)]
-    read = READ_TOKENS * sum(name.startswith("image") or name == "mask" for name in body)
-    text, made = count(prompt), TOKENS.get(quality, TOKENS["medium"]) * number
-    usage = {
+    made, quality = body.get("output_format") or "png", body.get("quality") or "medium"
+    shared = {"size": f"{width}x{height}", "quality": quality, "output_format": made}
+    usage = {} if directives.no_usage else {"usage": _usage_of(body, prompt, quality, number)}
+
+    def draw(what: str) -> dict[str, str]:
+        return {"b64_json": b64encode(pictures.make(made, width, height, f"{prompt} {what}")).decode()}
+
+    if str(body.get("stream")).lower() != "true":
+        data = [draw(str(place)) for place in range(number)]
+        whole: dict[str, Any] = {"created": 1, "data": data, **shared, **usage}
+        return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "data": []}))
+    kind = "image_edit" if _pictures_in(body) else "image_generation"
+    shown = [
+        {"type": f"{kind}.partial_image", "partial_image_index": place, **draw(f"on its way {place}"), **shared}
+        for place in range(int(body.get("partial_images") or 0))
+    ]
+    done = {"type": f"{kind}.completed", **draw("0"), **shared, **usage}
+    frames = tuple(write_event(event | {"created_at": 1}) for event in (*shown, done))
+    return Response(frames=frames, streamed=True, pieces=len(frames))
+
+
+def _pictures_in(body: dict[str, Any]) -> int:
+    return sum(name.startswith("image") or name == "mask" for name in body)
+
+
+def _usage_of(body: dict[str, Any], prompt: str, quality: str, number: int) -> dict[str, Any]:
+    text, read = count(prompt), READ_TOKENS * _pictures_in(body)
+    made = TOKENS.get(quality, TOKENS["medium"]) * number + PARTIAL_TOKENS * int(body.get("partial_images") or 0)
+    return {
         "input_tokens": text + read,
         "input_tokens_details": {"text_tokens": text, "image_tokens": read},
         "output_tokens": made,
         "total_tokens": text + read + made,
     }
-    whole: dict[str, Any] = {
-        "created": 1,
-        "data": [{"b64_json": b64encode(one).decode()} for one in pictures],
-        "size": f"{width}x{height}",
-        "quality": quality,
-        "output_format": "png",
-    }
-    if not directives.no_usage:
-        whole["usage"] = usage
-    return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "data": []}))
 
 
 def edges_of(size: str) -> tuple[int, int]:
@@ -69,27 +81,20 @@ def edges_of(size: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def png(width: int, height: int, text: str) -> bytes:
-    """A palette image of one colour, with the text in a tEXt chunk."""
-    colour = hashlib.sha256(text.encode()).digest()[:3]
-    row = b"\0" + bytes((width + 7) // 8)  # one bit a pixel, all of the first colour
-    chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 3, 0, 0, 0)),
-        (b"PLTE", colour),
-        (b"tEXt", b"prompt\0" + text.encode("latin-1", "replace")[:1000]),
-        (b"IDAT", zlib.compress(row * height, 9)),
-        (b"IEND", b""),
-    )
-    written = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(written)
-
-
 def _number(value: Any, param: str) -> None:
     """Forms send numbers as text."""
     if not str(value).isdigit() or not 1 <= int(value) <= 10:
         raise refuse(f"Invalid '{param}': expected a number from 1 to 10.", param)
+
+
+def _percent(value: Any, param: str) -> None:
+    if not str(value).isdigit() or int(value) > 100:
+        raise refuse(f"Invalid '{param}': expected a number from 0 to 100.", param)
+
+
+def _few(value: Any, param: str) -> None:
+    if str(value) not in ("0", "1", "2", "3"):
+        raise refuse(f"Invalid '{param}': expected a number from 0 to 3.", param)
 
 
 FIELDS: dict[str, Check] = {
@@ -99,7 +104,10 @@ FIELDS: dict[str, Check] = {
     "size": of(str),
     "quality": one_of("low", "medium", "high", "auto"),
     "background": one_of("transparent", "opaque", "auto"),
-    "output_format": one_of("png"),
+    "output_format": one_of(*pictures.FORMATS),
+    "output_compression": _percent,
+    "stream": lambda value, param: None,
+    "partial_images": _few,
     "moderation": one_of("auto", "low"),
     "input_fidelity": one_of("high", "low"),
     "image": lambda value, param: None,

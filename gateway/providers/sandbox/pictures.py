@@ -1,0 +1,116 @@
+"""Image files of the sandbox: real ones of one colour that a text tells, as large as was asked.
+
+An image of one colour takes no coder: PNG has one bit a pixel, JPEG blocks that differ in nothing, WebP codes of one
+symbol that take no bits at all.
+
+Facts: PNG specification, third edition; ITU-T T.81 and JFIF 1.02 (JPEG); RFC 9649 (WebP, lossless).
+"""
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Callable
+
+Colour = tuple[int, int, int]
+MOST_TEXT = 1000
+# JPEG: quantized by 8 a block's first coefficient is the value itself. Of the lengths of that, 0 has the code 0 and
+# those from 1 to 8 five bits each; that nothing follows in the block is the one code of the other table.
+QUANTUM, MIDDLE, LONG_CODE = 8, 128, 0b10000
+DC_CODES, AC_CODES = bytes((1, 0, 0, 0, 8)) + bytes(11) + bytes(range(9)), bytes((1,)) + bytes(15) + b"\0"
+BLOCK, UNCHANGED = 8, "00"
+GREEN, RED, BLUE, OPAQUE = 1, 0, 2, 255  # the order of WebP's codes is green, red, blue, alpha, distance
+
+
+def make(format: str, width: int, height: int, text: str) -> bytes:
+    """A file of one of FORMATS; the text stands in it where the format has a place for one."""
+    return MAKERS[format](width, height, text)
+
+
+def png(width: int, height: int, text: str) -> bytes:
+    """A palette image, with the text in a tEXt chunk."""
+    row = b"\0" + bytes((width + 7) // 8)  # one bit a pixel, all of the first colour
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 3, 0, 0, 0)),
+        (b"PLTE", bytes(_colour(text))),
+        (b"tEXt", b"prompt\0" + _latin(text)),
+        (b"IDAT", zlib.compress(row * height, 9)),
+        (b"IEND", b""),
+    )
+    written = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(written)
+
+
+def jpeg(width: int, height: int, text: str) -> bytes:
+    """A baseline image without subsampling, with the text as a comment."""
+    components = b"".join(bytes((number, 0x11, 0)) for number in (1, 2, 3))
+    segments = (
+        (0xE0, b"JFIF\0\1\2\0\0\1\0\1\0\0"),
+        (0xFE, _latin(text)),
+        (0xDB, bytes((0,)) + bytes((QUANTUM,)) * 64),
+        (0xC0, struct.pack(">BHHB", 8, height, width, 3) + components),
+        (0xC4, b"\x00" + DC_CODES),
+        (0xC4, b"\x10" + AC_CODES),
+        (0xDA, b"\3" + b"".join(bytes((number, 0)) for number in (1, 2, 3)) + b"\0\x3f\0"),
+    )
+    head = b"".join(struct.pack(">BBH", 0xFF, mark, len(data) + 2) + data for mark, data in segments)
+    blocks = -(-width // BLOCK) * -(-height // BLOCK)
+    first = "".join(_first_block(value - MIDDLE) for value in _ycc(_colour(text)))
+    return b"\xff\xd8" + head + _pack(first, (blocks - 1) * 3 * len(UNCHANGED)) + b"\xff\xd9"
+
+
+def webp(width: int, height: int, text: str) -> bytes:
+    """A lossless image."""
+    colour = _colour(text)
+    bits = [(0x2F, 8), (width - 1, 14), (height - 1, 14), (0, 1), (0, 3)]  # no alpha, version 0
+    bits += [(0, 1), (0, 1), (0, 1)]  # no transform, no cache of colours, one group of codes
+    for value in (colour[GREEN], colour[RED], colour[BLUE], OPAQUE):
+        bits += [(1, 1), (0, 1), (1, 1), (value, 8)]  # a simple code of one symbol, which has eight bits
+    bits += [(1, 1), (0, 1), (0, 1), (0, 1)]
+    whole = at = 0
+    for value, size in bits:
+        whole |= value << at
+        at += size
+    data = whole.to_bytes(-(-at // 8), "little")
+    chunk = b"VP8L" + struct.pack("<I", len(data)) + data + bytes(len(data) % 2)
+    return b"RIFF" + struct.pack("<I", len(chunk) + 4) + b"WEBP" + chunk
+
+
+def _colour(text: str) -> Colour:
+    red, green, blue = hashlib.sha256(text.encode()).digest()[:3]
+    return red, green, blue
+
+
+def _latin(text: str) -> bytes:
+    return text.encode("latin-1", "replace")[:MOST_TEXT]
+
+
+def _ycc(colour: Colour) -> tuple[int, int, int]:
+    """Brightness and the two differences (JFIF 1.02)."""
+    red, green, blue = colour
+    bright = 0.299 * red + 0.587 * green + 0.114 * blue
+    differences = MIDDLE + (blue - bright) / 1.772, MIDDLE + (red - bright) / 1.402
+    return round(bright), min(255, round(differences[0])), min(255, round(differences[1]))
+
+
+def _first_block(value: int) -> str:
+    """The bits of a component's first block: how long the value is, the value, and that nothing follows."""
+    length = abs(value).bit_length()
+    if not length:
+        return UNCHANGED
+    written = value if value > 0 else value + (1 << length) - 1
+    return f"{LONG_CODE + length - 1:05b}{written:0{length}b}0"
+
+
+def _pack(first: str, zeros: int) -> bytes:
+    """Bits as JPEG has them: filled up with ones, and a zero behind each byte of ones."""
+    size = len(first) + zeros
+    start = int(first.ljust(-(-len(first) // 8) * 8, "0"), 2).to_bytes(-(-len(first) // 8), "big")
+    packed = bytearray(start.ljust(-(-size // 8), b"\0"))
+    packed[-1] |= (1 << (-size % 8)) - 1
+    return bytes(packed).replace(b"\xff", b"\xff\x00")
+
+
+MAKERS: dict[str, Callable[[int, int, str], bytes]] = {"png": png, "jpeg": jpeg, "webp": webp}
+FORMATS = tuple(MAKERS)
