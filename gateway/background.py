@@ -316,8 +316,12 @@ TABLE = (
     RecurringJob("recovery", 0.8, Scope.NODE, lambda at, go_on: at.billing.recovery.run()),
     # Rows of the installation.
     RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, lambda at, go_on: at.billing.recovery.sweep_lost(go_on)),
-    RecurringJob("rollups", 20.0, Scope.INSTALLATION, lambda at, go_on: at.billing.rollups.advance(go_on)),
-    RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, lambda at, go_on: at.billing.usage_purge.run(go_on)),
+    RecurringJob(
+        "rollups", 20.0, Scope.INSTALLATION, lambda at, go_on: at.billing.rollups.advance(go_on), first_s=FOLLOW_S
+    ),
+    RecurringJob(
+        "usage_rows", 600.0, Scope.INSTALLATION, lambda at, go_on: at.billing.usage_purge.run(go_on), first_s=FOLLOW_S
+    ),
     RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, go_on: at.store.documents.sweep({}, go_on)),
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.routing.decisions.purge(go_on)),
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.retention.purge(go_on)),

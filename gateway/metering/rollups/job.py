@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US, SECOND_US
-from gateway.errors import Unavailable
 from gateway.metering.rollups import days, late
 from gateway.metering.rollups.fold import Names, admit_names, fold, ranges_of
 from gateway.metering.rollups.rows import Group, sum_outrun, sum_rows
@@ -24,6 +23,7 @@ from gateway.metering.rollups.table import (
     read_state,
     read_sums,
     touch_days,
+    try_again,
     widen_hours,
 )
 from gateway.store.database import Database
@@ -31,12 +31,11 @@ from gateway.threads import compute, pause
 
 # A commit takes less from the moment that its rows have; what takes longer is noticed by counting.
 LAG_US = 2 * SECOND_US
-# A step takes so many new rows as make about SUMS rows of the table, whose writing others wait for: some 15 ms.
-BATCH_ROWS, LEAST_ROWS, SUMS = 2_000, 100, 1_500
+# A step takes so many new rows as make about SUMS rows of the table, whose writing others wait for: some 20 ms.
+BATCH_ROWS, LEAST_ROWS, SUMS = 2_000, 100, 2_500
 REST_S = 0.02  # between two steps, so that no other writer waits for many of them
 # So long the last batches are counted again in each round.
 COUNTED_US = 3 * MINUTE_US
-ATTEMPTS = 20
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +56,9 @@ class Rollups:
 
     def advance(self, go_on: GoOn = forever, lag_us: int = LAG_US, rest_s: float = REST_S) -> None:
         """One round: everything that was posted until `lag_us` ago; asks `go_on` between its steps."""
+        try_again(lambda: self._advance(go_on, lag_us, rest_s))
+
+    def _advance(self, go_on: GoOn, lag_us: int, rest_s: float) -> None:
         state = self._state()
         now_us = self._database.now_us()
         state = self._count_new(state, now_us - lag_us, go_on, rest_s)
@@ -73,20 +75,13 @@ class Rollups:
 
     def catch_up(self) -> None:
         """Everything that is in the store, however long it takes (commands, and whoever compares)."""
-        for attempt in range(ATTEMPTS):
-            try:
-                self.advance(lag_us=0, rest_s=0)
-                return
-            except Unavailable:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                pause(REST_S * (attempt + 1))
+        self.advance(lag_us=0, rest_s=0)
 
     def rebuild(self, first_hour: int, last_hour: int) -> int:
         """Compute the hours (since the epoch) from the first to the last one anew, from the rows that are left and what
         those told that were removed; how many had any. Days follow."""
         self.catch_up()
-        count = late.mark_hours(self._database, self._state(), first_hour, last_hour)
+        count = try_again(lambda: late.mark_hours(self._database, self._state(), first_hour, last_hour))
         self.catch_up()
         return count
 

@@ -14,6 +14,7 @@ from gateway.metering.rollups.table import (
     DAILY,
     KEY_COLUMNS,
     VALUES,
+    Overtaken,
     Series,
     State,
     Sums,
@@ -22,6 +23,7 @@ from gateway.metering.rollups.table import (
     delete_empty,
     read_held,
     read_state,
+    try_again,
     widen_hours,
 )
 from gateway.settings import SettingsError
@@ -101,7 +103,7 @@ class UsagePurge:
         for partition in self.partitions.ended(cut):
             if not go_on():
                 return gone
-            gone += self._drop(partition)
+            gone += try_again(partial(self._drop, partition))
         return gone + self._delete(self._least(cut), go_on)
 
     def _least(self, cut: bytes) -> bytes:
@@ -117,7 +119,7 @@ class UsagePurge:
             if not go_on():
                 break
             start = self._clock.monotonic()
-            count = self._step(cut)
+            count = try_again(partial(self._step, cut))
             gone += count
             if not count:
                 break
@@ -266,6 +268,8 @@ class UsagePurge:
 
         try:
             return self._database.write(write, patient=True)
+        except Overtaken:
+            raise
         except Unavailable:
             # What was not counted yet makes its hours differ, which computing them anew mends.
             self._database.write(lambda: self._mark(whole))

@@ -91,6 +91,10 @@ Sums = dict[Key, list[int]]
 Updated = int | None | dict[int, int]
 
 
+class Overtaken(errors.Unavailable):
+    """Somebody else worked on the rollups since their state was read: nothing happened, and it may be begun anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """How far the rollups are. Rows posted before `watermark` are counted; while `filled` is not None, of those before
@@ -133,7 +137,7 @@ def insert_state(database: Database, now_us: int, empty: bool) -> None:
 
 
 def advance_state(database: Database, state: State, **changes: Any) -> State:
-    """Change the state within a transaction in hand, whose first statement this is. Unavailable when somebody else
+    """Change the state within a transaction in hand, whose first statement this is. Overtaken when somebody else
     changed it since it was read: then nothing of the transaction may happen."""
     after = dataclasses.replace(state, version=state.version + 1, **changes)
     changed = database.execute(
@@ -151,7 +155,7 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
         ),
     )
     if not changed.rowcount:
-        raise errors.Unavailable("Somebody else works on the rollups.")
+        raise Overtaken("Somebody else works on the rollups.")
     return after
 
 
@@ -297,6 +301,16 @@ def _with_room(run: Callable[[str, Sequence[Any]], T], sql: str, params: Sequenc
         if "overflow" not in str(error):
             raise
         return run(wider(), params)
+
+
+def try_again(work: Callable[[], T], attempts: int = 20, rest_s: float = 0.02) -> T:
+    """The result of `work`, begun anew whenever somebody else was quicker, so many times."""
+    for attempt in range(1, attempts):
+        try:
+            return work()
+        except Overtaken:
+            pause(rest_s * attempt)
+    return work()
 
 
 def hour_of(at_us: int) -> int:
