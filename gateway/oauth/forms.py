@@ -46,6 +46,7 @@ class FoundToken:
     kind: TokenKind
     grant_id: str
     client: str
+    user_id: str
     scope: str
     audience: str
     spent: bool

@@ -7,6 +7,7 @@ from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.models import ApiKey, User
+from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.clock import SECOND_US
 from gateway.control import Control
 from gateway.errors import Conflict, NotFound
@@ -20,6 +21,8 @@ from gateway.store.installation import Secrets
 CODE, REFRESH = "llmgac_", "llmgrt_"
 CODE_S, ACCESS_S, REFRESH_S = 300, 3600, 30 * 86_400
 MOST_GRANTS = 100  # of one person; the oldest goes
+# New grants and ended tokens are told to every worker and the audit log: so many a person and day.
+MOST_CHANGES, DAY_S = 300, 86_400
 MOST_TOKENS = 100  # rows of each kind of one grant, spent ones included; the oldest go
 
 
@@ -33,6 +36,7 @@ class Grants:
     def __init__(self, database: Database, control: Control, secrets: Secrets) -> None:
         self._database, self._control = database, control
         self._hash_keys = secrets.hash_keys
+        self._throttle = Throttle(database, secrets.hash_keys[0])
 
     def keys_of(self, user_id: str) -> list[tuple[str, str, str]]:
         """The keys that a person can bind a grant to: (id, name, project), of kind user and in force, oldest first."""
@@ -45,7 +49,8 @@ class Grants:
         )
 
     def allow(self, consent: Consent) -> str:
-        """A code for what somebody allows. NotFound: the key is not theirs, or not in force."""
+        """A code for what somebody allows. NotFound: the key is not theirs, or not in force. RateLimited."""
+        self._pace(consent.user_id)
         grant_id, code_id, code = ids.new("grant"), ids.new("code"), ids.token(CODE)
 
         def work() -> None:
@@ -99,7 +104,7 @@ class Grants:
         if row is None:
             return None
         grant, over = row.grant, row.expires_at <= now
-        place = grant.id, grant.client, row.scope, grant.audience
+        place = grant.id, grant.client, grant.user_id, row.scope, grant.audience
         return FoundToken(row.id, row.kind, *place, spent=bool(row.used_at), over=over)
 
     def refresh(self, token: FoundToken, scope: str) -> IssuedTokens:
@@ -124,7 +129,7 @@ class Grants:
         new_id, now_s = ids.new("grant"), ACCESS_S * SECOND_US
         issued = IssuedTokens(ids.token(ACCESS), "", consent.scope)
 
-        def work() -> None:
+        def work() -> str:
             now = self._database.now_us()
             key = rows.usable_keys(now, ApiKey.id == consent.key_id).first()
             if key is None or generation not in (None, key.generation):
@@ -138,13 +143,16 @@ class Grants:
             )
             row = OAuthGrant.select().where(same).first()
             if row is None:
+                self._pace(key.holder)
                 rows.insert_grant(new_id, replace(consent, user_id=key.holder), key, now, now + now_s)
             grant_id = new_id if row is None else row.id
             self._insert_tokens(grant_id, issued, now)
             OAuthGrant.update(used_at=now, expires_at=now + now_s).where(OAuthGrant.id == grant_id).execute()
             OAuthClient.update(used_at=now).where(OAuthClient.id == consent.client).execute()
+            holder: str = key.holder
+            return holder
 
-        self._database.write(work)
+        self._make_room(self._database.write(work))
         return issued
 
     def end_token(self, token: FoundToken) -> None:
@@ -152,6 +160,7 @@ class Grants:
         if token.kind == "refresh":
             self.end(token.grant_id, "revoked by the application")
             return
+        self._pace(token.user_id)
 
         def work(now: int) -> None:
             if OAuthToken.delete().where(OAuthToken.id == token.id).execute():
@@ -236,6 +245,10 @@ class Grants:
             own = (OAuthToken.grant == grant_id) & (OAuthToken.kind == kind)
             newest = OAuthToken.select(OAuthToken.id).where(own).order_by(OAuthToken.id.desc()).limit(MOST_TOKENS)
             OAuthToken.delete().where(own, OAuthToken.id.not_in(newest)).execute()
+
+    def _pace(self, user_id: str) -> None:
+        """Count one change. RateLimited."""
+        self._throttle.take(ThrottleGate("applications and tokens, changed", user_id, MOST_CHANGES, DAY_S))
 
     def _make_room(self, user_id: str) -> None:
         """The oldest grants of a person beyond the cap end."""

@@ -66,7 +66,7 @@ REFUSED_CONTENT_CODES = frozenset(
 )
 SECRETS = re.compile(
     r"(?i:bearer|basic)\s+[\w.~+/=-]{8,}"
-    r"|\b(?:sk|pk|rk|gsk|xai|key|api|tok|hf|nvapi|r8|pplx|csk|fw|llmgtwy)[-_][\w*.-]{8,}"
+    r"|\b(?:sk|pk|rk|gsk|xai|key|api|tok|hf|nvapi|r8|pplx|csk|fw|llmg[a-z]{2,4})[-_][\w*.-]{8,}"
     r"|\bAIza[\w-]{20,}|\bya29\.[\w.-]{20,}|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
     r"|\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]{4,}"
     r"|(?i:\b(?:api[_-]?key|x-api-key|access[_-]?token|secret|password|key|token))"

@@ -1,10 +1,12 @@
 """Codes and refresh tokens work once; whoever comes second ends what the first one got."""
 
+from dataclasses import replace
+
 import gevent
 import pytest
 
 from gateway.accounts import audit, keys
-from gateway.errors import NotFound, Unauthenticated
+from gateway.errors import NotFound, RateLimited, Unauthenticated
 from gateway.oauth import grants as module
 from gateway.oauth.grants import CODE_S, REFRESH_S, Spent
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
@@ -151,3 +153,22 @@ def test_a_token_is_read_once_while_nothing_changes(small_office, monkeypatch) -
     monkeypatch.setattr(small_office.database, "read", lambda work: 1 / 0)
     monkeypatch.setattr(callers._memory._control, "check", lambda: callers._memory._version)
     assert callers.caller(token, RESOURCE) is first
+
+
+def test_nobody_can_fill_the_audit_log_or_empty_every_memory_again_and_again(small_office, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MOST_CHANGES", 3)
+    asked = small_office.consent(client="", redirect_uri="", redirect_host="")
+    for number in range(2):
+        small_office.grants.hold(replace(asked, audience=f"https://{number}.example/mcp"))
+    token = small_office.grants.find_token(
+        small_office.grants.hold(replace(asked, audience="https://1.example/mcp")).access
+    )
+    small_office.grants.end_token(token)
+    with pytest.raises(RateLimited):
+        small_office.grants.hold(replace(asked, audience="https://3.example/mcp"))
+    with pytest.raises(RateLimited):
+        small_office.grants.end_token(token)
+    with pytest.raises(RateLimited):
+        small_office.grants.allow(small_office.consent())
+    # What is there goes on being used.
+    assert small_office.grants.hold(replace(asked, audience="https://1.example/mcp")).access
