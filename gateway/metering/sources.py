@@ -99,7 +99,7 @@ class Sources:
         for client in self._clients:
             if client.agent is not None and client.agent.search(low):
                 return client.id
-        word = CLAW.search(low)
+        word = CLAW.search(low) if "claw" in low else None
         return word[0].strip("-_") if word else ""
 
 

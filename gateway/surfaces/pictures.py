@@ -1,15 +1,13 @@
 """Images that callers send, by their first bytes and never by their name; and the model that makes them unasked."""
 
-from base64 import b64decode
-from binascii import Error as NotBase64
-
 from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.files import StoredFile
+from gateway.neutral.encoded import decode_base64
 from gateway.neutral.images import ENDINGS, Picture
 from gateway.neutral.signatures import HEAD, type_of
 from gateway.services import Services
-from gateway.threads import compute
+from gateway.threads import compute_if
 
 MOST_BYTES, FETCH_S = 50 << 20, 30.0
 LARGE = 1 << 16
@@ -44,8 +42,8 @@ def load(services: Services, url: str, param: str) -> Picture:
     if url.startswith("data:"):
         text = url.partition(",")[2]
         try:
-            data = compute(b64decode, text, None, True) if len(text) > LARGE else b64decode(text, validate=True)
-        except (NotBase64, ValueError):
+            data = compute_if(len(text) > LARGE, decode_base64, text)
+        except ValueError:
             raise InvalidRequest("The data URL is not valid base64.", param=param, code="invalid_parameters") from None
         return look_at(StoredFile.of(data), param)
     try:

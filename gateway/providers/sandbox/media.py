@@ -1,11 +1,10 @@
 """What the sandbox sees of images, audio, video and files: their type, their size and what they cost in tokens."""
 
-import base64
-import binascii
 import mimetypes
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.neutral.encoded import decode_base64
 from gateway.providers.sandbox.counting import IMAGE_TOKENS, count_media
 from gateway.providers.sandbox.refusals import refuse
 
@@ -58,8 +57,8 @@ def _linked(kind: str, link: str, param: str, name: str = "") -> Attachment:
 
 def _size(data: str, param: str) -> int:
     try:
-        return len(base64.b64decode(data, validate=True))
-    except (binascii.Error, ValueError) as error:
+        return len(decode_base64(data))
+    except ValueError as error:
         raise refuse(f"Invalid '{param}': the base64 data cannot be decoded.", param, "invalid_base64") from error
 
 

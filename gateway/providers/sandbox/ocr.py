@@ -5,20 +5,23 @@ Facts: Mistral's reference of OCR; ISO 32000-1, 7.3.4.2 (strings), 7.7.3 (pages)
 
 import re
 import zlib
-from base64 import b64decode
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import orjson
 
+from gateway.neutral.encoded import decode_base64
 from gateway.providers.sandbox.checks import Check, check_fields, of
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.response import Response
 
 PAGE = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])")
-STREAM = re.compile(rb"stream\r?\n(.*?)endstream", re.DOTALL)
+STREAM, END = b"stream", b"endstream"
 SHOWN = re.compile(rb"\(((?:[^()\\]++|\\.)*+)\)\s{0,8}(?:Tj|')")
-MOST_UNPACKED = 1 << 20
+# What is read of one document, packed or not: whoever sends more learns nothing of the gateway by it.
+MOST_PAGES, MOST_UNPACKED = 1000, 1 << 20
 SIZE = {"dpi": 200, "height": 2200, "width": 1700}
 
 
@@ -37,7 +40,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     document = body["document"]
     address = document.get("document_url") or document.get("image_url") or ""
     address = address["url"] if isinstance(address, dict) else address
-    data = b64decode(address.partition(",")[2]) if address.startswith("data:") else b""
+    data = decode_base64(address.partition(",")[2]) if address.startswith("data:") else b""
     texts = _pages_of(data) or [f"The sandbox does not load {address[:200]}."]
     asked = body.get("pages")
     chosen = [page for page in asked if page < len(texts)] if asked is not None else range(len(texts))
@@ -51,18 +54,36 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 def _pages_of(data: bytes) -> list[str]:
     """What each page shows: the streams in their order, one a page, as simple writers make them."""
-    count = len(PAGE.findall(data))
+    count = sum(1 for _ in islice(PAGE.finditer(data), MOST_PAGES))
     if not data.startswith(b"%PDF-") or not count:
         return []
-    texts = [text for stream in STREAM.findall(data) if (text := _shown(stream))]
+    left, texts = MOST_UNPACKED, list[str]()
+    for stream in islice(_streams(data), MOST_PAGES):
+        plain = _unpack(stream, left)
+        left -= len(plain)
+        if text := _shown(plain):
+            texts.append(text)
+        if left <= 0:
+            break
     return [texts[page] if page < len(texts) else "" for page in range(count)]
 
 
-def _shown(stream: bytes) -> str:
+def _streams(data: bytes) -> Iterator[bytes]:
+    """What stands between the words, each looked for behind the one before."""
+    at = 0
+    while (begin := data.find(STREAM, at)) >= 0 and (end := data.find(END, begin + len(STREAM))) >= 0:
+        yield data[begin + len(STREAM) : end].removeprefix(b"\r").removeprefix(b"\n")
+        at = end + len(END)
+
+
+def _unpack(stream: bytes, most: int) -> bytes:
     try:
-        stream = zlib.decompressobj().decompress(stream, MOST_UNPACKED)
+        return zlib.decompressobj().decompress(stream, most)
     except zlib.error:
-        pass  # it is not packed
+        return stream[:most]  # it is not packed
+
+
+def _shown(stream: bytes) -> str:
     return " ".join(re.sub(rb"\\(.)", rb"\1", one).decode("latin-1") for one in SHOWN.findall(stream))
 
 

@@ -1,12 +1,13 @@
 """POST /v1/ocr (HTTP reference, section 3.7): the pages of a document as text."""
 
 import re
-from base64 import b64decode
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
+from gateway.neutral.encoded import decode_base64
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
 from gateway.services import Services
@@ -24,6 +25,8 @@ DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
 PDF = "application/pdf"
 # What a PDF says of its pages where that is not packed: each page object, and the sum in the root of the tree.
 PAGE, COUNT = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])"), re.compile(rb"/Count\s{1,8}(\d{1,6})")
+PIECE, LONGEST_WORD = 1 << 18, 32
+LONGEST_PAGES = 8_000  # characters of a list of pages
 PASSED_ON = (
     *("document", "pages", "include_image_base64", "image_limit", "image_min_size", "bbox_annotation_format"),
     *("document_annotation_format", "document_annotation_prompt", "table_format", "extract_header", "extract_footer"),
@@ -92,8 +95,12 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
         if not given or any(page < 0 for page in given):
             raise invalid("pages", "numbers from 0 on")
         return sorted(set(given[: MOST_PAGES + 1]))
+    if len(given) > LONGEST_PAGES:
+        raise invalid("pages", f"at most {LONGEST_PAGES:,} characters")
     found: set[int] = set()
-    for part in given.split(",")[: MOST_PAGES + 1]:
+    for part in given.split(","):
+        if len(found) > MOST_PAGES:
+            break
         ends = RANGE.fullmatch(part)
         if ends is None:
             raise invalid("pages", 'numbers, or ranges such as "0-4,7"')
@@ -108,11 +115,23 @@ def _count_pages(address: str) -> int:
     if head is None or head[1] != PDF:
         return 0
     try:
-        data = b64decode(address[head.end() :], validate=True)
+        data = decode_base64(address[head.end() :])
     except ValueError:
         raise invalid("document.document_url", "the data URL is not valid base64") from None
-    told = [int(one) for one in COUNT.findall(data)]
-    return min(max([len(PAGE.findall(data)), *told]), MOST_PAGES)
+    pages = told = 0
+    for piece in _pieces(data):
+        pages += sum(1 for one in PAGE.finditer(piece) if one.start() < PIECE)
+        told = max([told, *(int(one[1]) for one in COUNT.finditer(piece) if one.start() < PIECE)])
+        if max(pages, told) >= MOST_PAGES:
+            return MOST_PAGES
+    return max(pages, told)
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    """The data, each piece with the beginning of the next one, so that no word is cut. One look at all of it would keep
+    other threads waiting."""
+    for at in range(0, len(data), PIECE):
+        yield data[at : at + PIECE + LONGEST_WORD]
 
 
 def write(body: Json, facts: Facts) -> Json:

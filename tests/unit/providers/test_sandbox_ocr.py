@@ -1,0 +1,40 @@
+"""A document is read in proportion to its size, and so much of it at most."""
+
+import zlib
+
+import pytest
+
+from gateway.providers.sandbox import ocr
+
+
+class Counted(bytes):
+    """Counts how many bytes are looked through."""
+
+    looked = 0
+
+    def find(self, word: bytes, start: int = 0) -> int:  # type: ignore[override]
+        found = super().find(word, start)
+        Counted.looked += (found if found >= 0 else len(self)) - start
+        return found
+
+
+def test_streams_without_an_end_are_looked_for_once() -> None:
+    """56 KB of beginnings held the interpreter for two seconds, a megabyte for ten minutes."""
+    Counted.looked = 0
+    data = Counted(b"%PDF- /Type /Page " + b"stream\n" * 8_000)
+    assert ocr._pages_of(data) == [""] and Counted.looked < 3 * len(data)
+
+
+def test_so_much_is_unpacked_of_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[int] = []
+    unpack = ocr._unpack
+    monkeypatch.setattr(ocr, "_unpack", lambda *given: unpacked.append(len(made := unpack(*given))) or made)
+    packed = b"stream\n" + zlib.compress(b"(x) Tj " * 20_000) + b"endstream "
+    pages = ocr._pages_of(b"%PDF- " + b"/Type /Page " * 5_000 + packed * 300)
+    assert sum(unpacked) <= ocr.MOST_UNPACKED and len(unpacked) < 10 and len(pages) == ocr.MOST_PAGES
+
+
+def test_what_pages_show_is_read_packed_and_plain() -> None:
+    first = b"stream\r\n" + zlib.compress(b"BT (Hello \\(you\\)) Tj ET") + b"\r\nendstream"
+    data = b"%PDF-1.4 /Type /Page /Type/Page " + first + b" stream\nBT (Two) ' ET\nendstream"
+    assert ocr._pages_of(data) == ["Hello (you)", "Two"]
