@@ -106,6 +106,8 @@ requirements: .venv/bin/python
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-dev.txt
 	$(BIN)/uv pip compile pyproject.toml -c requirements-dev.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --extra otel -c requirements-dev.txt --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-otel.txt
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" | \
 		$(BIN)/uv pip compile - -c requirements-dev.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-build.txt

@@ -87,6 +87,7 @@ def test_the_operators_command_inside_finds_what_runs(gateway: GatewayProcess) -
     assert "The books agree" in run(gateway, "llmgateway-manage", "doctor").stdout
 
 
-def test_no_tool_of_the_build_is_left_in_what_runs(image: Image, gateway: GatewayProcess) -> None:
+def test_traces_can_be_sent_and_no_tool_of_the_build_is_left(image: Image, gateway: GatewayProcess) -> None:
     found = run(gateway, "python", "-m", "pip", "list", "--format", "freeze").stdout
+    assert "opentelemetry-exporter-otlp-proto-http==" in found
     assert "llmgateway==" in found and "hatchling" not in found and "pytest" not in found
