@@ -159,3 +159,17 @@ def test_a_variable_that_a_page_names_is_read(page: Path) -> None:
     for name in set(VARIABLE.findall(page.read_text())):
         plain = name.removesuffix("_FILE")
         assert plain in known or plain.startswith("LLM_") or any(one.startswith(name) for one in known), name
+
+
+def test_every_code_of_the_errors_is_found_by_its_symptom() -> None:
+    """And none that there is not."""
+    errors = (ROOT / "docs" / "errors.md").read_text()
+    rows = [line.split("|")[2] for line in errors.splitlines() if re.match(r"\| \d", line)]
+    codes = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    assert {code for code in codes if f"`{code}`" not in page} == set(), (
+        "docs/troubleshooting.md has no symptom of these"
+    )
+    cells = [line.split("|")[1] for line in page.splitlines() if re.match(r"\| [1-5]\d\d", line)]
+    told = {code for cell in cells for code in re.findall(r"`([a-z]+_[a-z_]+)`", cell)}
+    assert len(codes) > 80 and {code for code in told if f"`{code}`" not in errors} == set()
