@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench wheel container soak fuzz public-client agents ai-sdk drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench wheel container soak fuzz public-client agents ai-sdk mcp drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -70,6 +70,10 @@ agents: .venv/test.stamp
 # The AI SDK's majors 5, 6 and 7 (from npm, pinned, with a node of their own) over stand-ins of every upstream format.
 ai-sdk: .venv/test.stamp
 	$(BIN)/pytest tests/ai_sdk
+
+# MCP's published clients (the TypeScript SDK, Inspector, mcp-remote) and its conformance suite (from npm, pinned).
+mcp: .venv/test.stamp
+	$(BIN)/pytest tests/mcp_clients
 
 # A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin, and a person lets an
 # application in.

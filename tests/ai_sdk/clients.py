@@ -2,15 +2,13 @@
 
 import json
 import os
-import platform
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gevent
-import pytest
+from support import npm
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent.parent / "data" / "ai-sdk"
@@ -39,11 +37,8 @@ MAJORS = {
     },
 }
 SHARED = {"zod": "4.6.7"}
-# Major 7 wants a newer node than many machines have; the registry has it as a package of each platform.
-NODE = "22.23.3"
 COMPILER = {"typescript": "5.9.3"}
 PREFIXES = {5: "/v1/ai", 6: "/v3/ai", 7: "/v4/ai"}
-INSTALL_S = 600
 ANSWER_S = 60
 Json = dict[str, Any]
 
@@ -51,29 +46,10 @@ Json = dict[str, Any]
 def install(folder: Path) -> Path:
     """Fetched from the package registry once, kept in `folder`, a folder for each major in it; the node to run them
     with. Skips where they cannot be had."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed")
     for major, packages in MAJORS.items():
-        _install(folder / f"major-{major}", {**packages, **SHARED})
-    _install(folder / "compiler", COMPILER)
-    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    package = f"node-{platform.system().lower()}-{machine}"
-    _install(folder / "node", {package: NODE})
-    return folder / "node" / "node_modules" / package / "bin" / "node"
-
-
-def _install(folder: Path, packages: dict[str, str]) -> None:
-    wanted = sorted(f"{package}@{version}" for package, version in packages.items())
-    stamp = folder / "installed.json"
-    if stamp.exists() and json.loads(stamp.read_text()) == wanted:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "package.json").write_text('{"private": true, "type": "module"}')
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", *wanted]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
-    if done.returncode != 0:
-        pytest.skip(f"the package registry gives no {wanted[0]}: {done.stderr[-300:]}")
-    stamp.write_text(json.dumps(wanted))
+        npm.install(folder / f"major-{major}", {**packages, **SHARED})
+    npm.install(folder / "compiler", COMPILER)
+    return npm.node(folder)
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """The operations of `/mcp`, in the order of the reference: origin, version, information, key, method, message."""
 
+from collections.abc import Iterable
+
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateLimited
 from gateway.services import Services
 from gateway.surfaces import auth, policy, replies
@@ -9,6 +11,7 @@ from gateway.surfaces.mcp.answers import Asked, begin
 from gateway.surfaces.mcp.generation import ReadChat
 from gateway.surfaces.mcp.messages import Fault, Json, MethodCall
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
+from gateway.surfaces.mcp.tools import OfferedTool
 from gateway.surfaces.shapes import ANY, OBJECT, named
 
 READS = ("GET", "HEAD")
@@ -17,10 +20,11 @@ HEADERS = (("Vary", "Accept, Origin"),)
 
 
 class Endpoint:
-    """What answers at `/mcp`."""
+    """What answers at `path`, with the product's tools and `more`."""
 
-    def __init__(self, read_chat: ReadChat) -> None:
-        self._methods = Methods(tools.Toolbox(read_chat))
+    def __init__(self, read_chat: ReadChat, path: str, more: Iterable[OfferedTool]) -> None:
+        self._path = path
+        self._methods = Methods(tools.Toolbox(read_chat, more))
 
     def inform(self, services: Services, inbound: Inbound) -> Outbound:
         """Public information on the server; to clients of the oldest revision also their stream."""
@@ -47,10 +51,10 @@ class Endpoint:
         access.check_origin(services, inbound)
         access.check_version(inbound)
         if inbound.method in READS and bridge.EVENTS not in inbound.header("accept").lower():
-            return replies.json_reply(_information(inbound), inbound.shown_id)
+            return replies.json_reply(_information(inbound, self._path), inbound.shown_id)
         caller = access.caller_of(services, inbound)
         if bridge.wants_stream(inbound):
-            return bridge.open_stream(services, inbound, caller, access.PATH)
+            return bridge.open_stream(services, inbound, caller, self._path)
         if inbound.method != "POST":
             raise MethodNotAllowed(
                 "Send messages by POST; there are no streams and no sessions here.", headers=(("Allow", "POST"),)
@@ -95,13 +99,13 @@ def _check_accept(inbound: Inbound) -> None:
         raise InvalidRequest("Answers are JSON: accept application/json.", code="not_acceptable", status=406)
 
 
-def _information(inbound: Inbound) -> Json:
+def _information(inbound: Inbound, path: str) -> Json:
     return {
         **revisions.SERVER,
         "description": DESCRIPTION,
         "protocolVersion": access.VERSIONS[0],
         "transport": "streamable-http",
-        "endpoint": f"{inbound.base_url}{access.PATH}",
+        "endpoint": f"{inbound.base_url}{path}",
         "documentation": f"{inbound.base_url}{policy.ADDRESS.partition('#')[0]}",
         "capabilities": CAPABILITIES,
     }
@@ -118,13 +122,18 @@ OFFER = About("Methods of the MCP server", TAG, access="none", success=(204,), e
 REFUSE = About("No sessions", TAG, success=(), errors=(400, 401, 403, 405))
 
 
-def surface(read_chat: ReadChat) -> Surface:
-    """The surface; `read_chat` is how chat completions read a body, whose fields and limits hold for the chat tool."""
-    endpoint = Endpoint(read_chat)
+def surface(
+    read_chat: ReadChat, path: str = access.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()
+) -> Surface:
+    """The surface; `read_chat` is how chat completions read a body, whose fields and limits hold for the chat tool.
+
+    An extension that offers tools of its own gives `more`, with a path and a name of its own.
+    """
+    endpoint = Endpoint(read_chat, path, more)
     operations = (
-        Operation("GET", access.PATH, endpoint.inform, about=INFORM),
-        Operation("POST", access.PATH, endpoint.take, body="json", hot=True, paid=True, about=TAKE),
-        Operation("OPTIONS", access.PATH, offer, about=OFFER),
-        *(Operation(method, access.PATH, endpoint.refuse, about=REFUSE) for method in ("DELETE", "PUT", "PATCH")),
+        Operation("GET", path, endpoint.inform, about=INFORM),
+        Operation("POST", path, endpoint.take, body="json", hot=True, paid=True, about=TAKE),
+        Operation("OPTIONS", path, offer, about=OFFER),
+        *(Operation(method, path, endpoint.refuse, about=REFUSE) for method in ("DELETE", "PUT", "PATCH")),
     )
-    return Surface("mcp", messages.ERRORS, operations, prefixes=(access.PATH,))
+    return Surface(name, messages.ERRORS, operations, prefixes=(path,))

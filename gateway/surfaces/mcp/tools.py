@@ -1,6 +1,6 @@
 """The table of tools, and what a call of one does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,10 +40,10 @@ class OfferedTool:
 
 
 class Toolbox:
-    """All tools, by name. `read_chat` reads a chat completion's body."""
+    """All tools, by name: the product's, and `more`. `read_chat` reads a chat completion's body."""
 
-    def __init__(self, read_chat: generation.ReadChat) -> None:
-        self._tools = {tool.name: tool for tool in _tools(read_chat)}
+    def __init__(self, read_chat: generation.ReadChat, more: Iterable[OfferedTool] = ()) -> None:
+        self._tools = {tool.name: tool for tool in (*_tools(read_chat), *more)}
         self.shown = [tool.show() for tool in self._tools.values()]
 
     def find(self, name: Any) -> OfferedTool | None:

@@ -1,0 +1,73 @@
+"""Tools that the conformance suite asks for, on the dispatcher of `/mcp` at a path of their own; for tests alone."""
+
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gateway.extensions import Extension
+from gateway.providers.sandbox import sounds
+from gateway.providers.sandbox.images import png
+from gateway.surfaces.mcp import routes, schemas
+from gateway.surfaces.mcp.answers import Json, text_of
+from gateway.surfaces.mcp.tools import OfferedTool
+from gateway.surfaces.openai import chat
+
+PATH = "/conformance/mcp"
+IMAGE = {"type": "image", "data": b64encode(png(1, 1, "")).decode(), "mimeType": "image/png"}
+AUDIO = {"type": "audio", "data": b64encode(sounds.make("wav", 0.1, "")).decode(), "mimeType": "audio/wav"}
+
+
+def resource(name: str, kind: str, text: str) -> Json:
+    return {"type": "resource", "resource": {"uri": f"test://{name}", "mimeType": kind, "text": text}}
+
+
+ANSWERS: dict[str, Json] = {
+    "test_simple_text": {"content": [text_of("This is a simple text response for testing.")]},
+    "test_image_content": {"content": [IMAGE]},
+    "test_audio_content": {"content": [AUDIO]},
+    "test_embedded_resource": {
+        "content": [resource("embedded-resource", "text/plain", "This is an embedded resource content.")]
+    },
+    "test_multiple_content_types": {
+        "content": [
+            text_of("Multiple content types test:"),
+            IMAGE,
+            resource("mixed-content-resource", "application/json", '{"test":"data","value":123}'),
+        ]
+    },
+    "test_error_handling": {
+        "isError": True,
+        "content": [text_of("This tool intentionally returns an error for testing")],
+    },
+}
+NEWEST = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {"address": {"type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}}},
+    "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTool(OfferedTool):
+    """A tool whose schema is given as it is."""
+
+    def show(self) -> Json:
+        return {"name": self.name, "description": self.description, "inputSchema": NEWEST}
+
+
+def give(result: Json, *asked: Any) -> Json:
+    return result
+
+
+def made(kind: type[OfferedTool], name: str, result: Json) -> OfferedTool:
+    return kind(name, name, f"What {name} is called for.", schemas.AnyArguments, partial(give, result))
+
+
+TOOLS = [
+    *(made(OfferedTool, name, result) for name, result in ANSWERS.items()),
+    made(ShownTool, "json_schema_2020_12_tool", ANSWERS["test_simple_text"]),
+]
+EXTENSION = Extension(surfaces=(routes.surface(chat.read_here, PATH, "conformance", TOOLS),))
