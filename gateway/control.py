@@ -25,6 +25,14 @@ FORGET_S = 7 * 24 * 3600
 STOOD_STILL = "its process or the database stood still for more than a second: see llmgateway_loop_lag_seconds"
 
 
+class SharedReading:
+    """A read of the version that several requests wait for."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.failed = False
+
+
 class Control:
     """One per process. `check` costs nothing while the lease holds; the lease ends with the worker's own row, so
     that a change is confirmed as soon as every worker with a live row has seen it.
@@ -36,7 +44,7 @@ class Control:
         self.epoch = 0
         self.version = 0
         self._read_start = self._row_until = self._trusted_until = float("-inf")
-        self._reading: threading.Event | None = None
+        self._reading: SharedReading | None = None
         self._callbacks: list[Callable[[int], object]] = []
         self._renewing = threading.Lock()
         self._stopping = threading.Event()
@@ -126,20 +134,31 @@ class Control:
         return dict(self._database.read(lambda: self._database.execute(sql).fetchall()))
 
     def _renew(self) -> int:
-        if not self.alive():
-            # Nobody waits for a worker without a live row, so each answer must have been read after its question.
-            return self._refresh()
-        if self._reading is not None:
-            self._reading.wait(SHARE_S)
-            if self._clock.monotonic() < self._trusted_until:
+        until = self._clock.monotonic() + SHARE_S
+        # Nobody waits for a worker without a live row, so each answer must have been read after its question.
+        while self.alive():
+            reading = self._reading
+            if reading is None:
+                return self._read_for_all()
+            reading.done.wait(SHARE_S)
+            now = self._clock.monotonic()
+            if now < self._trusted_until:
                 return self.version
-            raise errors.Unavailable()
-        self._reading = threading.Event()
+            if reading.failed or now >= until:
+                raise errors.Unavailable()
+            # It was read, but this process stood still until that was too old.
+        return self._refresh()
+
+    def _read_for_all(self) -> int:
+        reading = self._reading = SharedReading()
         try:
             return self._refresh()
+        except BaseException:
+            reading.failed = True
+            raise
         finally:
-            reading, self._reading = self._reading, None
-            reading.set()
+            self._reading = None
+            reading.done.set()
 
     def _refresh(self) -> int:
         """Read the version, tell the store and the callbacks about a new one, and return what was read."""

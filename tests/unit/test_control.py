@@ -126,6 +126,47 @@ def test_an_ended_lease_is_renewed_by_one_shared_read(make_control, cut):
     assert {check.value for check in checks} == {control.version}
 
 
+@pytest.mark.parametrize("stood_still_s", [0.2, LEASE_S, WORKER_S])
+def test_who_waited_for_a_read_is_served_however_long_the_process_stood_still_meanwhile(
+    make_control, cut, clock, stood_still_s
+):
+    control = make_control(cut)
+    before = control.check()
+    clock.advance(LEASE_S)
+    asked, read = [], cut.read
+
+    def slow_read(work):
+        cut.read = read
+        asked.extend(gevent.spawn(control.check) for _ in range(5))
+        gevent.sleep(0)
+        clock.advance(stood_still_s)
+        return read(work)
+
+    cut.read = slow_read
+    assert control.check() == before
+    assert [one.get(timeout=5) for one in asked] == [before] * 5
+
+
+def test_who_waited_for_a_read_that_failed_is_told_so_without_another(make_control, cut, clock):
+    control = make_control(cut)
+    clock.advance(LEASE_S)
+    asked, reads = [], []
+
+    def failing_read(work):
+        reads.append(work)
+        asked.extend(gevent.spawn(control.check) for _ in range(5) if len(reads) == 1)
+        gevent.sleep(0)
+        raise errors.Unavailable()
+
+    cut.read = failing_read
+    with pytest.raises(errors.Unavailable):
+        control.check()
+    for one in asked:
+        with pytest.raises(errors.Unavailable):
+            one.get(timeout=5)
+    assert len(reads) == 1
+
+
 def test_a_lease_that_cannot_be_renewed_is_unavailable_and_comes_back(make_control, cut, clock):
     control = make_control(cut)
     cut.no_reads = True
