@@ -1,14 +1,19 @@
 """Base64 of many megabytes, decoded in pieces: one call for all of it would keep every other thread waiting."""
 
 from base64 import b64decode
+from collections.abc import Iterator
 
 PIECE = 1 << 20  # characters, a multiple of four
 
 
 def decode_base64(text: str) -> bytes:
     """The bytes of standard base64. ValueError for anything else, line breaks among it."""
-    if len(text) <= PIECE:
-        return b64decode(text, validate=True)
-    if len(text) % 4 or "=" in text[:-2]:
+    return b"".join(decode_pieces(text))
+
+
+def decode_pieces(text: str, start: int = 0) -> Iterator[bytes]:
+    """The same of a text from `start` on, a piece at a time, so that no more is in memory at once."""
+    if (len(text) - start) % 4 or text.find("=", start, max(start, len(text) - 2)) >= 0:
         raise ValueError("the end stands before the end")
-    return b"".join(b64decode(text[at : at + PIECE], validate=True) for at in range(0, len(text), PIECE))
+    for at in range(start, len(text), PIECE):
+        yield b64decode(text[at : at + PIECE], validate=True)

@@ -11,6 +11,7 @@ from gateway.neutral.parts import Image, Media
 from gateway.neutral.signatures import HEAD, type_of
 from gateway.providers import apart
 from gateway.providers.inline import MOST_BYTES, Fetcher
+from gateway.providers.inlined_files import InlinedFiles
 from gateway.providers.protocol import UpstreamReply
 from gateway.threads import Job, compute
 
@@ -46,9 +47,9 @@ def _made(result: ImagesResult) -> Iterator[ImageMade]:
         )
 
 
-def data_url(picture: Picture) -> str:
-    """A picture within a JSON body."""
-    return f"data:{picture.media_type};base64,{b64encode(picture.file.read_all()).decode()}"
+def data_url(picture: Picture, files: InlinedFiles) -> str:
+    """A picture within a JSON body that is written by `files`."""
+    return f"data:{picture.media_type};base64,{files.hold(picture.file)}"
 
 
 def load_images(fetcher: Fetcher, urls: Sequence[str]) -> tuple[Image, ...]:

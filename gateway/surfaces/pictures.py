@@ -3,7 +3,7 @@
 from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.files import StoredFile
-from gateway.neutral.encoded import decode_base64
+from gateway.neutral.encoded import decode_pieces
 from gateway.neutral.images import ENDINGS, Picture
 from gateway.neutral.signatures import HEAD, type_of
 from gateway.services import Services
@@ -40,12 +40,11 @@ def look_at(file: StoredFile, param: str) -> Picture:
 def load(services: Services, url: str, param: str) -> Picture:
     """An image at an https address or in a data URL. InvalidRequest, also `media_not_loaded`."""
     if url.startswith("data:"):
-        text = url.partition(",")[2]
         try:
-            data = compute_if(len(text) > LARGE, decode_base64, text)
+            file = compute_if(len(url) > LARGE, _store, url, services.settings.spool_dir)
         except ValueError:
             raise InvalidRequest("The data URL is not valid base64.", param=param, code="invalid_parameters") from None
-        return look_at(StoredFile.of(data), param)
+        return look_at(file, param)
     try:
         found = services.routing.transport.fetch(url, MOST_BYTES, timeout_s=FETCH_S)
         why = "" if found.status == 200 else f"status {found.status}"
@@ -55,4 +54,12 @@ def load(services: Services, url: str, param: str) -> Picture:
         raise InvalidRequest(
             f"The image could not be loaded from its address ({why}).", param=param, code="media_not_loaded"
         )
-    return look_at(StoredFile.of(found.body), param)
+    return look_at(StoredFile.spooled(found.body, services.settings.spool_dir), param)
+
+
+def _store(url: str, folder: str) -> StoredFile:
+    """The bytes of a data URL, onto the disk where they are many. ValueError for what is no base64."""
+    file, start = StoredFile(folder), url.find(",") + 1
+    for piece in decode_pieces(url, start) if start else ():
+        file.write(piece)
+    return file

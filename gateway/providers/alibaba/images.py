@@ -8,14 +8,13 @@ size an aspect ratio has stands in the mapping (`ratio_sizes` in `extra`), how m
 import dataclasses
 from typing import Any
 
-from msgspec import json
-
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, read_object
 from gateway.providers.image_pieces import WholeImages, data_url, load_images
 from gateway.providers.inline import Fetcher
+from gateway.providers.inlined_files import InlinedFiles
 from gateway.providers.openai.address import way_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
@@ -40,7 +39,8 @@ class AlibabaImages(WrittenCodec, WholeImages):
         """The call. NotSupported for a mask, and for more images than it reads or makes at once."""
         wanted: ImagesInput = request.content()
         _check(wanted, target)
-        parts: list[dict[str, str]] = [{"image": data_url(one)} for one in wanted.pictures]
+        files = InlinedFiles()
+        parts: list[dict[str, str]] = [{"image": data_url(one, files)} for one in wanted.pictures]
         parts.append({"text": wanted.prompt})
         parameters: dict[str, Any] = {"n": wanted.n, "watermark": False}
         warnings = [f"{name} is not supported by {target.mapping.key} and was left out." for name in _strange(wanted)]
@@ -56,7 +56,7 @@ class AlibabaImages(WrittenCodec, WholeImages):
             target = dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + OWN)
         way = way_of(target, PATH, False)
         reader = _ImageReader(self._fetcher, wanted.price_key)
-        return Call("POST", way.url, way.headers, json.encode(body), False, tuple(warnings), way=way, reader=reader)
+        return Call("POST", way.url, way.headers, files.encode(body), False, tuple(warnings), way=way, reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         """As of a request that named no size; a call brings its own reader."""

@@ -4,10 +4,7 @@ Facts: Gemini API, "Image generation": responseModalities, imageConfig; Vertex A
 parameters, predictions with bytesBase64Encoded.
 """
 
-from base64 import b64encode
 from typing import Any
-
-from msgspec import json
 
 from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
@@ -17,6 +14,7 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.google.generate import WHOLE, Authorize, address_of
 from gateway.providers.image_pieces import WholeImages
+from gateway.providers.inlined_files import InlinedFiles
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
@@ -56,13 +54,14 @@ class GoogleImages(WrittenCodec, WholeImages):
             raise NotSupported(f"{target.mapping.key} changes no images.", param="images", code="unsupported_input")
         if wanted.n > 1 and not predicts:
             raise NotSupported(f"{target.mapping.key} makes one image at a time.", param="n", code="unsupported_n")
-        body = _predict(wanted) if predicts else _generate(wanted)
+        files = InlinedFiles()
+        body = _predict(wanted) if predicts else _generate(wanted, files)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
         url = address_of(target, PREDICT if predicts else WHOLE)
         return Call(
-            "POST", url, headers, json.encode(body), reader=_ImageReader(wanted.price_key, counts_images(target))
+            "POST", url, headers, files.encode(body), reader=_ImageReader(wanted.price_key, counts_images(target))
         )
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
@@ -92,11 +91,10 @@ class _ImageReader(WholeImages):
         return ImagesResult(images, blocked=blocked, usage=usage, model=str(wire.get("modelVersion") or ""))
 
 
-def _generate(wanted: ImagesInput) -> dict[str, Any]:
+def _generate(wanted: ImagesInput, files: InlinedFiles) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": wanted.prompt}]
     for one in wanted.pictures:
-        data = b64encode(one.file.read_all()).decode()
-        parts.append({"inlineData": {"mimeType": one.media_type, "data": data}})
+        parts.append({"inlineData": {"mimeType": one.media_type, "data": files.hold(one.file)}})
     config = {"aspectRatio": ratio_of(wanted), "imageSize": size_of(wanted)}
     chosen = {name: value for name, value in config.items() if value}
     return {

@@ -8,8 +8,6 @@ under that name (ByteDance's reference). `image_stream`: it streams ("Image stre
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import json
-
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Finished, ImageMade
@@ -18,6 +16,7 @@ from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.image_pieces import WholeImages, data_url
+from gateway.providers.inlined_files import InlinedFiles
 from gateway.providers.multipart import FormBody, UploadPart
 from gateway.providers.openai.address import Tokens, address_of, way_of
 from gateway.providers.openai.typed_events import TypedEvents
@@ -50,17 +49,18 @@ class OpenAIImages(WrittenCodec, WholeImages):
         warnings: list[str] = []
         body = _body(wanted, target, isinstance(request, ImageEditsRequest), warnings)
         reader = _ImageReader(wanted, counts_images(target))
+        files = InlinedFiles()
         inline: str = target.mapping.extra.get(IN_JSON) or ""
         if wanted.pictures and not inline:
             return self._form(body, wanted, target, tuple(warnings), reader)
         if wanted.pictures:
             if wanted.mask is not None:
                 raise NotSupported(f"{target.mapping.key} takes no mask.", param="mask", code="unsupported_input")
-            found = [data_url(one) for one in wanted.pictures]
+            found = [data_url(one, files) for one in wanted.pictures]
             body[inline] = found[0] if len(found) == 1 else found
         streams = _streams(wanted, target)
         way = way_of(target, MAKE, streams, self._tokens)
-        return Call("POST", way.url, way.headers, json.encode(body), streams, tuple(warnings), way=way, reader=reader)
+        return Call("POST", way.url, way.headers, files.encode(body), streams, tuple(warnings), way=way, reader=reader)
 
     def _form(
         self, body: dict[str, Any], wanted: ImagesInput, target: Target, warnings: tuple[str, ...], reader: Any

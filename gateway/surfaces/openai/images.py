@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
-from msgspec import Meta, Struct
+from msgspec import DecodeError, Meta, Raw, Struct
 from msgspec.json import Decoder
 
 from gateway.billing.context import RequestContext
@@ -21,18 +21,20 @@ from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.validation_errors import explain, invalid
+from gateway.threads import compute_if
 
 ID_PREFIX = "img-"
 OLD_QUALITIES = {"standard": "medium", "hd": "high"}
 MOST_PICTURES = 16
 LIMITS = FormLimits(parts=64, files=MOST_PICTURES + 1, field_bytes=128 << 10, file_bytes=pictures.MOST_BYTES)
 NUMBERS = ("n", "output_compression", "partial_images")
+NULL = b"null"
 Word = Annotated[str, Meta(max_length=64)]
 Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "hd"]
 
 
-class ImagesBody(Struct, kw_only=True, gc=False):
-    """Every field that has an effect; all others are accepted and dropped."""
+class ImagesFields(Struct, kw_only=True, gc=False):
+    """Every field that has an effect, but for the pictures."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
     model: str = pictures.AUTO
@@ -46,15 +48,28 @@ class ImagesBody(Struct, kw_only=True, gc=False):
     moderation: Literal["auto", "low"] | None = None
     style: Literal["vivid", "natural"] | None = None
     input_fidelity: Literal["high", "low"] | None = None
-    images: list[dict[str, Any]] | None = None
-    mask: dict[str, Any] | None = None
     stream: bool = False
     partial_images: Annotated[int, Meta(ge=0, le=3)] | None = None
     service_tier: Word | None = None
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
 
 
-DECODER = Decoder(ImagesBody)
+class ImagesBody(ImagesFields, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    images: list[dict[str, Any]] | None = None
+    mask: dict[str, Any] | None = None
+
+
+class EditsBody(ImagesFields, kw_only=True, gc=False):
+    """The same with pictures left as they stand in the body."""
+
+    images: Raw = Raw(NULL)
+    mask: Raw = Raw(NULL)
+
+
+DECODER, EDITS = Decoder(ImagesFields), Decoder(EditsBody)
+ROWS, ROW = Decoder(list[Raw] | None), Decoder(dict[str, Any])
 CHOICES = {
     "quality": ("low", "medium", "high", "auto"),
     "background": ("transparent", "opaque", "auto"),
@@ -77,12 +92,7 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
     """Images made of others and a prompt: as a form with files, or JSON with addresses."""
     context = auth.admit(services, inbound, ImageEditsRequest.operation, form=True)
     if inbound.upload is None:
-        body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
-        found = tuple(
-            pictures.load(services, _address_of(one, f"images.{number}.image_url"), f"images.{number}.image_url")
-            for number, one in enumerate((body.images or [])[: MOST_PICTURES + 1])
-        )
-        mask = pictures.load(services, _address_of(body.mask, "mask"), "mask") if body.mask else None
+        body, found, mask = _read_json(services, inbound)
     else:
         form = read_form(inbound, LIMITS, services.settings.spool_dir)
         if inbound.payload is not None:
@@ -93,15 +103,37 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
     return _answer(services, context, _request(services, context, body, ImageEditsRequest, found, mask), body.stream)
 
 
-def _address_of(given: dict[str, Any], param: str) -> str:
-    found = given.get("image_url")
+def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tuple[Picture, ...], Picture | None]:
+    """The body with its pictures, which are decoded one after the other: all of them stand in it a single time."""
+    body = read_json(services.settings.limits, EDITS, inbound.body, CHOICES)
+    found = tuple(
+        pictures.load(services, _address_of(one, f"images.{number}.image_url"), f"images.{number}.image_url")
+        for number, one in enumerate(_rows_of(body.images))
+    )
+    mask = pictures.load(services, _address_of(body.mask, "mask"), "mask") if bytes(body.mask) != NULL else None
+    inbound.files += tuple(one.file for one in (*found, *((mask,) if mask else ())))
+    return body, found, mask
+
+
+def _rows_of(images: Raw) -> list[Raw]:
+    try:
+        return (ROWS.decode(images) or [])[: MOST_PICTURES + 1]
+    except DecodeError:
+        raise invalid("images", "a list of objects with an image_url each") from None
+
+
+def _address_of(row: Raw, param: str) -> str:
+    try:
+        found = compute_if(memoryview(row).nbytes > caps.LARGE, ROW.decode, row).get("image_url")
+    except DecodeError:
+        raise invalid(param, "an object with an image_url") from None
     found = found.get("url") if isinstance(found, dict) else found
     if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
         raise invalid(param, "an https address or a data URL")
     return found
 
 
-def _read_form(form: Form) -> tuple[ImagesBody, tuple[Picture, ...], Picture | None]:
+def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Picture | None]:
     """The same from a form, whose numbers are texts."""
     values: dict[str, Any] = {name: value for name, value in form.fields if value != ""}
     for name in NUMBERS:
@@ -127,7 +159,7 @@ def _read_form(form: Form) -> tuple[ImagesBody, tuple[Picture, ...], Picture | N
 def _request(
     services: Services,
     context: RequestContext,
-    body: ImagesBody,
+    body: ImagesFields,
     kind: type[ImagesRequest],
     found: tuple[Picture, ...],
     mask: Picture | None,

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.billing.outcome import Outcome
+from gateway.billing.units import estimate
 from gateway.catalogue.prices import cost_of
 from gateway.engine.executor import StreamedAnswer
 from gateway.errors import StreamTruncated
@@ -15,7 +16,6 @@ from gateway.money import format_usd
 from gateway.neutral.events import Batch, Failed, Finished, MediaPiece
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of
-from gateway.neutral.usage import Usage
 from gateway.services import Services
 from gateway.surfaces import auth, replies
 from gateway.surfaces.facts import Facts, headers_of
@@ -24,7 +24,7 @@ from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 
 ID_PREFIX = "speech-"
-COST = "x-llmgateway-cost"
+COST, ESTIMATED_COST = "x-llmgateway-cost", "x-llmgateway-estimated-cost"
 CHOICES = {
     "response_format": tuple(FORMATS),
     "stream_format": ("audio", "sse"),
@@ -84,8 +84,8 @@ def _reply(services: Services, stream: StreamedAnswer, facts: Facts, asked: str)
         stream.close()
         raise
     headers = headers_of(facts, services.clock, streamed=not ended)
-    if not ended and (known := _known_cost(facts.outcome, facts.context.at_us)):
-        headers.append((COST, known))
+    if not ended:
+        headers.append(foreseen_cost(facts.outcome, facts.context.at_us))
     made = format_among(asked, facts.serving.target.mapping.formats)
     named = [("Content-Type", FORMATS[made]), *replies.PRIVATE, ("x-request-id", facts.context.shown_id), *headers]
     if ended:
@@ -130,13 +130,12 @@ def _write_pieces(stream: StreamedAnswer, batches: Iterator[Batch], first: bytes
         stream.close()
 
 
-def _known_cost(outcome: Outcome, at_us: int) -> str:
-    """What it will cost where that is known before it is made: by the characters alone; else ""."""
-    mapping = outcome.serving.target.mapping
-    units = outcome.request.requirements.units
-    if units is None or any(prices.base.prompt or prices.base.completion for prices in mapping.prices):
-        return ""
-    return format_usd(cost_of(Usage(characters=units.likely.characters), mapping, at_us).total)
+def foreseen_cost(outcome: Outcome, at_us: int) -> tuple[str, str]:
+    """The header of what it will cost: exact where the characters alone decide, else by how long the text takes."""
+    mapping, units = outcome.serving.target.mapping, outcome.request.requirements.units
+    likely = estimate(units, mapping, outcome.request.requirements.prompt_bytes)
+    name = COST if likely.characters and not likely.output_audio else ESTIMATED_COST
+    return name, format_usd(cost_of(likely, mapping, at_us).total)
 
 
 def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:

@@ -103,7 +103,7 @@ def _file_of(services: Services, form: Form) -> tuple[StoredFile, str]:
         raise _not_loaded(error.code) from None
     if found.status != 200:
         raise _not_loaded(f"status {found.status}")
-    return StoredFile.of(found.body), "url"
+    return StoredFile.spooled(found.body, services.settings.spool_dir), "url"
 
 
 def _not_loaded(why: str) -> InvalidRequest:

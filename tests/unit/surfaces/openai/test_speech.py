@@ -1,0 +1,27 @@
+"""What the head of a sound tells of its cost before the sound is there."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.catalogue.entries import Mapping
+from gateway.catalogue.fields import read_prices
+from gateway.surfaces.openai import speech
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+@pytest.mark.parametrize(
+    ("prices", "name", "cost"),
+    [
+        ({"character": "0.000015"}, "x-llmgateway-cost", "0.00066"),
+        # 11 tokens of text; 75 of sound, as the text is read out.
+        ({"prompt": "0.0000006", "completion": "0.000012"}, "x-llmgateway-estimated-cost", "0.0009066"),
+    ],
+)
+def test_a_cost_that_is_not_known_yet_is_told_as_an_estimate(prices: Any, name: str, cost: str) -> None:
+    mapping = Mapping("a", "b", "c", operations=("speech",), prices=read_prices(prices))
+    serving = SimpleNamespace(target=SimpleNamespace(mapping=mapping))
+    outcome: Any = SimpleNamespace(serving=serving, request=speech.read(speech.SpeechBody(model="b", input=TEXT)))
+    assert speech.foreseen_cost(outcome, 0) == (name, cost)
