@@ -40,7 +40,7 @@ class GatewayError(Exception):
     status that the provider answered (0 when it answered none), `headers` are added to the answer.
 
     `spent` is what the provider counted before it failed (a neutral Usage), to be metered; None when it told none.
-    `whose` tells operators whose request it was where nobody was authenticated (key, project, organization); it is
+    `whose` tells operators whose request it was where nobody was let in (key, project, organization, member); it is
     logged and never sent.
     """
 
@@ -49,7 +49,7 @@ class GatewayError(Exception):
     code = "internal_error"
     blame = "gateway"
     spent: object | None = None
-    whose: "tuple[str, str, str] | None" = None
+    whose: "tuple[str, str, str, str] | None" = None
 
     def __init__(
         self,

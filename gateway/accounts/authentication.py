@@ -87,7 +87,7 @@ class Refused:
     kind: type[GatewayError]
     message: str
     code: str | None = None
-    whose: tuple[str, str, str] | None = None
+    whose: tuple[str, str, str, str] | None = None
 
     def error(self) -> GatewayError:
         made = self.kind(self.message, code=self.code)
@@ -229,7 +229,7 @@ def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
     row = rows[0]
     refused = _refusal_of(row)
     if refused is not None:
-        return replace(refused, whose=(row["key_id"], row["project_id"], row["organization_id"]))
+        return replace(refused, whose=(row["key_id"], row["project_id"], row["organization_id"], row["member_id"]))
     rules = {line["rule_id"]: _rule(line) for line in rows if line["rule_id"]}
     levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), list(rules.values()))
     teams = tuple(sorted({(line["team_id"], line["team_name"]) for line in rows if line["team_id"]}))
@@ -250,8 +250,8 @@ def _refusal_of(row: Mapping[str, Any]) -> Refused | None:
     return None
 
 
-def _whose(caller: Caller) -> tuple[str, str, str]:
-    return caller.key_id, caller.project_id, caller.organization_id
+def _whose(caller: Caller) -> tuple[str, str, str, str]:
+    return caller.key_id, caller.project_id, caller.organization_id, caller.member_id
 
 
 def _rule(row: Mapping[str, Any]) -> RuleInfo:

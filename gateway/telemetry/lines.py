@@ -75,7 +75,7 @@ def facts_of(finished: FinishedRequest) -> Facts:
         facts["key"], facts["project"] = caller.key_id, caller.project_id
         facts["organization"] = caller.organization_id
     elif finished.error is not None and finished.error.whose is not None:
-        facts["key"], facts["project"], facts["organization"] = finished.error.whose
+        facts["key"], facts["project"], facts["organization"], _ = finished.error.whose
     if context is not None and context.request is not None:
         facts["model"] = context.request.requested_model
         if context.source:

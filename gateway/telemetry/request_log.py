@@ -6,12 +6,12 @@ import orjson
 from msgspec import DecodeError, Struct, json
 
 from gateway import ids
-from gateway.accounts.authentication import Caller
 from gateway.billing.identity import billing_identity_of
 from gateway.clock import Clock
 from gateway.errors import Cancelled, Unauthenticated, Unavailable
 from gateway.metering.counters import Counters
 from gateway.metering.log.entries import LogEntry, write_rows
+from gateway.metering.usage_table import raw_id
 from gateway.store.aging import AgingTables
 from gateway.store.journal import Journal
 from gateway.telemetry.ends import RequestEnds
@@ -30,6 +30,9 @@ UNLOGGED = "requests_unlogged_total"
 # Of a longer body it is not looked up which model it asks for.
 LONGEST_BODY = 4 << 20
 LABEL_LENGTH = 64
+
+
+Ids = tuple[bytes, bytes, bytes, bytes]  # of organization, project, key and member, raw
 
 
 class _Asking(Struct):
@@ -62,7 +65,7 @@ class RequestLog:
         self._tables = tables
         self._journal, self._clock, self._counters = journal, clock, counters
         self._all = Allowance(WORKER_BURST, WORKER_RATE, clock.monotonic())
-        self._keys: dict[str, Allowance] = {}
+        self._keys: dict[bytes, Allowance] = {}
         self._flood: dict[LogEntry, int] = {}
 
     def attach(self, ends: RequestEnds) -> None:
@@ -73,27 +76,27 @@ class RequestLog:
     def failed(self, finished: FinishedRequest) -> None:
         """Keep a request that was refused, or failed at every provider. What its usage rows tell as well is left to
         them: an answer that broke after it had begun, and a caller who hung up on one."""
-        caller, error = finished.caller, finished.error
-        if caller is None or error is None or not finished.paid or error.status == Unauthenticated.status:
+        owner, error = _owner_of(finished), finished.error
+        if owner is None or error is None or not finished.paid or error.status == Unauthenticated.status:
             return
         if finished.context is not None and finished.context.metadata:
             return  # it is marked
         if not finished.attempts:
-            self._refused(finished, caller)
+            self._refused(finished, owner)
         elif finished.status != Cancelled.status and not finished.attempts[-1].first_at:
-            self._write(_entry_of(finished, caller, {}), {})
+            self._write(_entry_of(finished, owner, {}), {})
 
     def marked(self, finished: FinishedRequest) -> None:
         """Keep the metadata of a request with what the caller was told, and one that was given an earlier answer again,
         of which there is no usage row."""
-        caller, context = finished.caller, finished.context
+        owner, context = _owner_of(finished), finished.context
         tags = context.metadata if context is not None else {}
-        if caller is None or not finished.paid or not (tags or finished.replayed):
+        if owner is None or not finished.paid or not (tags or finished.replayed):
             return
-        if (finished.refused or finished.replayed) and not self._may_write(caller.key_id):
-            self._count(finished, caller)
+        if (finished.refused or finished.replayed) and not self._may_write(owner):
+            self._count(finished, owner)
         else:
-            self._write(_entry_of(finished, caller, tags), tags)
+            self._write(_entry_of(finished, owner, tags), tags)
 
     def tell(self) -> None:
         """Record what was only counted since the last time: one entry for all alike."""
@@ -105,13 +108,14 @@ class RequestLog:
         """Forget the entries that are older than the days they are kept; how many. Unavailable: the next round does."""
         return self._tables.purge(self._clock.now_us(), go_on)
 
-    def _refused(self, finished: FinishedRequest, caller: Caller) -> None:
-        if self._may_write(caller.key_id):
-            self._write(_entry_of(finished, caller, {}), {})
+    def _refused(self, finished: FinishedRequest, owner: Ids) -> None:
+        if self._may_write(owner):
+            self._write(_entry_of(finished, owner, {}), {})
         else:
-            self._count(finished, caller)
+            self._count(finished, owner)
 
-    def _may_write(self, key_id: str) -> bool:
+    def _may_write(self, owner: Ids) -> bool:
+        key_id = owner[2]
         now, allowance = self._clock.monotonic(), self._keys.get(key_id)
         if allowance is None:
             if len(self._keys) >= KEYS:
@@ -119,11 +123,9 @@ class RequestLog:
             allowance = self._keys[key_id] = Allowance(KEY_BURST, KEY_RATE, now)
         return allowance.take(now) and self._all.take(now)
 
-    def _count(self, finished: FinishedRequest, caller: Caller) -> None:
+    def _count(self, finished: FinishedRequest, owner: Ids) -> None:
         code = finished.error.code if finished.error is not None else ""
-        kind = LogEntry(
-            bytes(16), *billing_identity_of(caller).ids, 1, *_measured(finished), "", "", _clean(code)[:64] or None
-        )
+        kind = LogEntry(bytes(16), *owner, 1, *_measured(finished), "", "", _clean(code)[:64] or None)
         if kind in self._flood or len(self._flood) < KINDS:
             self._flood[kind] = self._flood.get(kind, 0) + 1
         else:
@@ -139,12 +141,22 @@ class RequestLog:
             self._counters.add(UNLOGGED)
 
 
-def _entry_of(finished: FinishedRequest, caller: Caller, tags: Mapping[str, str]) -> LogEntry:
+def _owner_of(finished: FinishedRequest) -> Ids | None:
+    """Whose request it was; of a key that is known and not let in (its project or organization is closed) too."""
+    if finished.caller is not None:
+        return billing_identity_of(finished.caller).ids
+    if finished.error is None or finished.error.whose is None:
+        return None
+    key, project, organization, member = map(raw_id, finished.error.whose)
+    return organization, project, key, member
+
+
+def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) -> LogEntry:
     context, error = finished.context, finished.error
     label = finished.shown_id if finished.shown_id != finished.request_id else ""
     return LogEntry(
         bytes.fromhex(finished.request_id),
-        *billing_identity_of(caller).ids,
+        *owner,
         1,
         *_measured(finished),
         "" if finished.attempts else _clean(_asked(finished))[:255],

@@ -114,7 +114,7 @@ def _differs(database: Database, state: State, hour: int, ids: tuple[str, str]) 
         ).fetchone()[0]
         told = database.execute(
             f"SELECT SUM(r.rows) FROM rollup r JOIN rollup_hour h ON h.hour = r.hour AND h.held = r.part "
-            f"WHERE r.hour = ? AND r.series = {Series.PROJECT}",
+            f"WHERE r.hour = ? AND r.series >= {Series.PROJECT} AND r.series <= {Series.PROJECT}",
             (hour,),
         ).fetchone()[0]
         return int(rows) != int(told or 0)

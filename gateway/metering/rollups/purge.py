@@ -51,7 +51,9 @@ ON CONFLICT ({", ".join(KEY_COLUMNS)}) DO UPDATE SET
     updated_at = CASE WHEN excluded.updated_at > rollup.updated_at THEN excluded.updated_at ELSE rollup.updated_at END,
     {MERGED}
 """
-OF_PARTS = f"SELECT part, SUM(rows) FROM rollup WHERE hour = ? AND series = {Series.PROJECT} GROUP BY part"
+# A range, or SQLite would take the series for what narrows it down, not the hour.
+OF_PROJECTS = f"hour = ? AND series >= {Series.PROJECT} AND series <= {Series.PROJECT}"
+OF_PARTS = f"SELECT part, SUM(rows) FROM rollup WHERE {OF_PROJECTS} GROUP BY part"
 # Less than nothing: rows went that were never counted. What lies in the table still is summed up anew.
 MARK_SHORT = f"""
 UPDATE rollup_hour SET dirty = 1 WHERE hour = ? AND EXISTS (SELECT 1 FROM rollup r WHERE r.hour = rollup_hour.hour
@@ -215,7 +217,7 @@ class UsagePurge:
     def _move(self, moved: Sums) -> None:
         """From the part HELD to the part REMOVED, which keeps the moment of its aggregation."""
         hours = sorted({key[2] for key in moved})
-        newest = f"SELECT MAX(updated_at) FROM rollup WHERE hour = ? AND series = {Series.PROJECT}"
+        newest = f"SELECT MAX(updated_at) FROM rollup WHERE {OF_PROJECTS}"
         updated = {hour: self._database.execute(newest, (hour,)).fetchone()[0] for hour in hours}
         held = read_held(self._database, hours)
         removed = {hour: 1 - held.get(hour, 0) for hour in hours}

@@ -203,6 +203,23 @@ def test_a_request_that_was_refused_is_in_the_log_with_its_code(house: House) ->
     assert listed(house, house["acme colleague"]) == [] == listed(house, house["rival owner"])
 
 
+def test_what_a_closed_project_refused_is_in_the_log(house: House) -> None:
+    owner, developer = house["acme owner"], house["acme developer"]
+    path = f"/projects/{owner.project_id}"
+    house.ok("DELETE", path, owner)
+    assert house.call("POST", CHAT, developer.key.token, BODY, x_request_id="gone")[0] == 410
+    house.ok("PATCH", path, owner, {"status": "active"})
+    settle(house)
+    for who in (owner, developer):
+        [found] = house.ok("GET", "/logs?status=410", who)["logs"]
+        assert (found["requestId"], found["error"], found["apiKeyId"]) == (
+            "gone",
+            "project_archived",
+            developer.key.info.id,
+        )
+    assert listed(house, house["acme colleague"]) == [] == listed(house, house["rival owner"])
+
+
 def test_a_flood_of_refusals_is_one_line_of_the_list(house: House) -> None:
     developer = house["acme developer"]
     for _ in range(40):
