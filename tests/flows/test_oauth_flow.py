@@ -1,5 +1,7 @@
 """The whole way of an application: registration, consent, code, tokens, refreshing, their end."""
 
+import hashlib
+import json
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,6 +11,8 @@ from support.oauth import BACK, SCOPE, App, Person, owner_of, parameters
 from support.shared import Tenant
 
 from gateway.accounts import audit
+from gateway.oauth.clients import read_metadata
+from gateway.oauth.documents import KIND
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -289,3 +293,21 @@ def test_too_many_registrations_looks_and_asks_from_one_address_wait(
         assert answers[-1].status_code == 429 and int(answers[-1].headers["retry-after"]) > 0
     assert registered[-1].json()["error"] == asked[-1].json()["error"] == "temporarily_unavailable"
     person.web.close()
+
+
+def test_an_application_may_be_known_by_the_address_of_its_document(gateway: Tenant, person: Person) -> None:
+    # As if it had been fetched within the hour, by whatever worker.
+    address = "https://app.example/client.json"
+    given = {"client_name": "A described one", "redirect_uris": ["http://localhost/callback"]}
+    kept = json.dumps(read_metadata({**given, "token_endpoint_auth_method": "none"})).encode()
+    gateway.services.store.documents.put(KIND, hashlib.sha256(address.encode()).hexdigest(), kept, 60)
+    app = App(gateway.address)
+    app.id = address
+    assert address in person.open(app.address()).text
+    tokens = app.connect(person)
+    assert ping(gateway.address, tokens["access_token"]) == 200
+    assert app.refresh(tokens["refresh_token"]).status_code == 200
+    # One whose document leads into the network is nobody, and nothing more is told of it.
+    app.id = "https://127.0.0.1/client.json"
+    refused = app.web.get(app.address())
+    assert refused.status_code == 400 and "is not known here" in refused.text

@@ -13,6 +13,7 @@ from werkzeug.test import Client
 from gateway.accounts import keys
 from gateway.accounts.keys import Change, Draft
 from gateway.limits.budgets import Limits
+from gateway.oauth.forms import Consent
 from gateway.settings import ROOT
 from gateway.surfaces import table
 from gateway.surfaces.http import Operation
@@ -182,3 +183,60 @@ def test_no_paid_route_lets_anybody_in_without_a_living_key(lines: dict[str, dic
     for operation in (one for one in table.operations() if one.paid):
         row = lines[f"{operation.method} {operation.path}"]
         assert [name for name, good in row.items() if good] == ["customer key", "developer's key", "owner's key"]
+
+
+def make_dead(house: House) -> dict[str, str]:
+    """Credentials that once were good or are good elsewhere, and a live access token, which is good on /mcp alone."""
+    owner, services = house["acme owner"], house.services
+    stores = services.store.database, services.store.control
+
+    def key(name: str, **more: Any) -> keys.NewKey:
+        draft = Draft(owner.project_id, owner.member_id, name, **more)
+        return services.management.create_key(draft, Limits(), actor=owner.user_id)
+
+    def token(made: keys.NewKey, base: str = "http://localhost") -> str:
+        asked = Consent("c", "An app", "", "", "", "mcp:tools", f"{base}/mcp", made.info.id, owner.user_id)
+        return services.accounts.oauth.grants.hold(asked).access
+
+    rolled, deleted, live = key("rolled"), key("deleted"), key("live")
+    over = key("expired", expires_at_us=services.store.database.now_us() + 50_000_000)
+    dead = {
+        "rolled key": rolled.token,
+        "expired key": over.token,
+        "token of a rolled key": token(rolled),
+        "token of a deleted key": token(deleted),
+        "token for another address": token(live, "https://elsewhere.example"),
+        "token": token(live),
+    }
+    services.management.roll_key(rolled.info.id, actor=owner.user_id)
+    keys.delete(*stores, deleted.info.id, actor=owner.user_id)
+    sql = "UPDATE api_key SET expires_at = 1 WHERE id = ?"
+    services.store.database.write(lambda: services.store.database.execute(sql, (over.info.id,)))
+    return dead
+
+
+def test_credentials_that_ended_and_tokens_elsewhere_get_what_an_unknown_key_gets(
+    make_house: Callable[..., Any],
+) -> None:
+    with make_house(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
+        house = House(gateway)
+        things, dead, target = furnish(house, "acme"), make_dead(house), house["acme owner"]
+        things["developer_key"] = make_key(house)
+        client = Client(gateway.app.flask, use_cookies=False)
+        hidden = {target.organization_id, target.project_id, target.key.info.id, "owner@acme.example"}
+        for operation in table.operations():
+            # Who may take a second look in one minute is another test's matter.
+            house.services.store.database.write(lambda: house.services.store.database.execute("DELETE FROM attempt"))
+            ids = {**things, "key_id": things["developer_key"]}
+            unknown = send(client, operation, ids, target, "llmgtwy_" + "0" * 40)
+            for name, token in dead.items():
+                if operation.path == "/mcp" and name == "token":
+                    continue
+                status, code, _ = told = send(client, operation, ids, target, token)
+                wanted = (unknown[0], unknown[1].replace("invalid_api_key", "invalid_token"))
+                assert told[:2] == unknown[:2] or (operation.path == "/mcp" and told[:2] == wanted), (operation, name)
+                if operation.about is not None and operation.about.access in ("key", "session"):
+                    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+                    path = VARIABLE.sub(lambda found, ids=ids: ids.get(found[1], "unknown"), operation.path)
+                    text = client.open(path, method=operation.method, headers=headers, data=b"{}").text
+                    assert status in (401, 405) and not [one for one in hidden if one in text], (operation, name, code)
