@@ -127,6 +127,7 @@ def test_no_pod_has_root_or_writes_outside_of_its_volumes(render: Callable[..., 
     for spec in specs:
         assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] == 10001
         assert spec["automountServiceAccountToken"] is False
+        assert spec["enableServiceLinks"] is False, "its names begin as settings do"
         for one in spec["containers"]:
             security = one["securityContext"]
             assert security["readOnlyRootFilesystem"] and security["capabilities"] == {"drop": ["ALL"]}
@@ -211,6 +212,23 @@ def test_a_migration_comes_before_an_upgrade_with_the_new_image(render: Callable
     selector = made["Service"]["spec"]["selector"]
     assert not selector.items() <= job["spec"]["template"]["metadata"]["labels"].items()
     assert "Job" not in render(TRIAL), "the database of one node on SQLite is in its volume"
+
+
+def test_the_job_brings_a_database_to_the_version_with_nothing_but_what_it_is_given(
+    render: Callable[..., Made], postgresql_url: str, tmp_path: Path
+) -> None:
+    (one,) = render(PLAIN)["Job"]["spec"]["template"]["spec"]["containers"]
+    values = {"DATABASE_URL": postgresql_url, "GATEWAY_DATA_DIR": str(tmp_path / "data")}
+    given = {}
+    for setting in one["env"]:
+        name = setting["name"].removesuffix("_FILE")
+        if name != setting["name"]:
+            (tmp_path / name).write_text(values.get(name, "k" * 44))
+        given[setting["name"]] = str(tmp_path / name) if name != setting["name"] else values.get(name, setting["value"])
+    command = [sys.executable, "-m", "gateway.manage", *one["args"], "--json"]
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "applied" in json.loads(done.stdout)
 
 
 def test_metrics_are_scraped_from_each_node_and_kept_from_callers(render: Callable[..., Made]) -> None:

@@ -48,6 +48,12 @@ def test_what_gunicorn_starts_from_is_inside(inside: set[str]) -> None:
     assert launched == {"gateway/launch/wsgi.py", "gateway/launch/gunicorn.conf.py"}
 
 
+def test_the_example_of_a_configuration_file_is_inside_and_is_the_documents(inside: set[str]) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    example = (ROOT / "config" / "gateway.example.toml").read_text()
+    assert f"```toml\n{example}```" in page and "gateway/config/gateway.example.toml" in inside
+
+
 def test_nothing_else_is_inside(inside: set[str]) -> None:
     assert {path.split("/")[0] for path in inside} == {"gateway"}
     assert not [path for path in inside if "test" in Path(path).name and not path.startswith("gateway/config/")]
