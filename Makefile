@@ -36,6 +36,7 @@ architecture: .venv/test.stamp
 bench: .venv/test.stamp
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.lanes
+	$(BIN)/python -m bench.lines
 	$(BIN)/python -m bench.uploads
 
 wheel: .venv/test.stamp

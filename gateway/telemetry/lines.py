@@ -27,6 +27,15 @@ PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
 PROBES = frozenset(
     {"GET /metrics", "GET /healthz", "GET /livez", "GET /readyz", "GET /health/liveliness", "GET /health/readiness"}
 )
+# What stands at the beginning of a readable line, and what the gateway itself wrote: ids, figures and codes of its own.
+HEAD = frozenset(("at", "level", "event", "operation", "status"))
+OURS = frozenset(
+    (
+        *("request_id", "key", "project", "organization", "attempts", "input_tokens", "output_tokens", "cost_usd"),
+        *("duration_ms", "provider_ms", "gateway_ms", "first_token_ms"),
+    )
+)
+SHORT = 200  # texts from here on are quoted without a look, and not remembered
 FAULT = 500  # statuses from here on are no caller's fault
 Facts = dict[str, Any]
 
@@ -72,8 +81,7 @@ def facts_of(finished: FinishedRequest) -> Facts:
         facts["label"] = finished.shown_id
     caller, context = finished.caller, finished.context
     if caller is not None:
-        facts["key"], facts["project"] = caller.key_id, caller.project_id
-        facts["organization"] = caller.organization_id
+        facts |= {"key": caller.key_id, "project": caller.project_id, "organization": caller.organization_id}
     elif finished.error is not None and finished.error.whose is not None:
         facts["key"], facts["project"], facts["organization"], _ = finished.error.whose
     if context is not None and context.request is not None:
@@ -102,16 +110,22 @@ def _second(seconds: int) -> str:
 
 
 def _add_served(facts: Facts, context: RequestContext, attempts: list[Attempt]) -> None:
-    last, cost_nusd, provider_s = attempts[-1], 0, 0.0
-    target, usage = last.target, last.usage
-    for attempt in attempts:
+    last = attempts[-1]
+    cost_nusd, provider_s = last.charge.total, last.ended - last.started
+    for attempt in attempts[:-1]:
         cost_nusd += attempt.charge.total
         provider_s += attempt.ended - attempt.started
-    facts["provider"], facts["served"], facts["attempts"] = target.provider.id, target.mapping.key, len(attempts)
+    target, usage = last.target, last.usage
+    facts |= {
+        "provider": target.provider.id,
+        "served": target.mapping.key,
+        "attempts": len(attempts),
+        "cost_usd": format_usd(cost_nusd),
+        "provider_ms": round(provider_s * 1000, 1),
+        "gateway_ms": round(context.own_s * 1000, 2),
+    }
     if usage is not None:
         facts["input_tokens"], facts["output_tokens"] = usage.input_total, usage.output_total
-    facts["cost_usd"] = format_usd(cost_nusd)
-    facts["provider_ms"], facts["gateway_ms"] = round(provider_s * 1000, 1), round(context.own_s * 1000, 2)
     if last.first_at:
         facts["first_token_ms"] = round((last.first_at - context.started) * 1000, 1)
     if context.outcome is not None and context.outcome.cached:
@@ -144,14 +158,22 @@ def write_json(facts: Facts) -> str:
 def write_text(facts: Facts) -> str:
     """The line for people: time, level, what was asked and how it ended, then name=value. Whatever a caller chose is
     quoted, so that it neither breaks the line nor looks like another name."""
-    facts = dict(facts)
-    head = [str(facts.pop(name)) for name in ("at", "level", "event", "operation", "status")]
-    head[1] = head[1].upper()
-    return " ".join([*head, *(f"{name}={_value(value)}" for name, value in facts.items())]) + "\n"
+    rest = [
+        f" {name}={value}" if name in OURS else f" {name}={_value(value)}"
+        for name, value in facts.items()
+        if name not in HEAD
+    ]
+    at, level, status = facts["at"], facts["level"].upper(), facts["status"]
+    return f"{at} {level} {facts['event']} {facts['operation']} {status}{''.join(rest)}\n"
 
 
 def _value(value: object) -> str:
-    text = str(value) if isinstance(value, str | int | float) else orjson.dumps(value).decode()
-    if isinstance(value, str) and not PLAIN.fullmatch(text):
-        return orjson.dumps(text).decode()
-    return text
+    if type(value) is str:
+        return _quote(value) if len(value) < SHORT else orjson.dumps(value).decode()
+    return str(value) if isinstance(value, int | float) else orjson.dumps(value).decode()
+
+
+@lru_cache(maxsize=1_000)
+def _quote(text: str) -> str:
+    """Models, providers and addresses come again and again."""
+    return text if PLAIN.fullmatch(text) else orjson.dumps(text).decode()
