@@ -73,7 +73,7 @@ def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Size
 
 
 def check_inputs(limits: LimitSettings, inputs: Sized) -> None:
-    """InvalidRequest for more texts to embed than a request may have: each has an answer of many numbers."""
+    """InvalidRequest for more inputs to embed or judge than a request may have: each has an answer of many numbers."""
     if len(inputs) > limits.max_inputs > 0:
         raise _too_many("The request", "inputs", limits.max_inputs, "max_inputs", "input")
 

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from gateway.providers.sandbox.refusals import refuse
 
 BRACKET = re.compile(r"\[\[sandbox:([^\[\]]*)\]\]", re.IGNORECASE)
+MOST_BRACKETS = 1000
 FINISHES = ("stop", "length", "tool_calls", "content_filter")
 MAX_TOKENS = 20_000
 MAX_SECONDS = 3600.0
@@ -148,8 +150,9 @@ READERS: dict[str, tuple[Reader, str]] = {
 
 
 def read_brackets(text: str) -> tuple[Bracket, ...]:
-    """All directives of a text in order. InvalidRequest names what is unknown or out of range."""
-    return tuple(_bracket(match.group(1)) for match in BRACKET.finditer(text))
+    """The directives of a text in order, the first MOST_BRACKETS. InvalidRequest names what is unknown or out of
+    range."""
+    return tuple(_bracket(match.group(1)) for match in islice(BRACKET.finditer(text), MOST_BRACKETS))
 
 
 def strip(text: str) -> str:

@@ -1,5 +1,6 @@
 """POST /v1/moderations (HTTP reference, section 3.6)."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -8,6 +9,8 @@ from msgspec.json import Decoder
 from gateway.neutral.structured import ModerationRequest
 from gateway.neutral.usage import Units
 from gateway.services import Services
+from gateway.settings import LimitSettings
+from gateway.surfaces import caps
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
@@ -29,12 +32,15 @@ class ModerationBody(Struct, kw_only=True, gc=False):
 
 def moderate(services: Services, inbound: Inbound) -> Outbound:
     """A verdict for each text, or for parts together."""
-    return answer(services, inbound, ModerationRequest, DECODER, read, ID_PREFIX, write)
+    reader = partial(read, services.settings.limits)
+    return answer(services, inbound, ModerationRequest, DECODER, reader, ID_PREFIX, write)
 
 
-def read(body: ModerationBody) -> tuple[Json, Units | None]:
-    """What goes upstream. InvalidRequest for an input of another shape."""
+def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | None]:
+    """What goes upstream. InvalidRequest for an input of another shape, or for too many of them."""
     given = body.input
+    if isinstance(given, list):
+        caps.check_inputs(limits, given)
     if not given or (isinstance(given, list) and not all(map(_is_input, given))):
         raise invalid("input", "give a text, a list of texts, or a list of parts of type text or image_url")
     return {"input": given}, None

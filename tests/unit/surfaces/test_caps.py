@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway import settings as settings_module
 from gateway.errors import InvalidRequest
 from gateway.surfaces import caps
-from gateway.surfaces.openai import chat
+from gateway.surfaces.openai import chat, moderations
 
 LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
 TEXTS = st.text(alphabet='"\\{}[],a', max_size=30)
@@ -149,3 +149,11 @@ def test_other_callers_have_their_turn_while_a_large_body_is_read() -> None:
     request.conversation()
     other.kill()
     assert len(turns) > before + 20
+
+
+def test_inputs_to_judge_have_a_cap() -> None:
+    """400,000 of them kept one worker busy for half a minute, and for 17 s of it nobody else had a turn."""
+    wanted = moderations.DECODER.decode(orjson.dumps({"input": ["a"] * (LIMITS.max_inputs + 1)}))
+    with pytest.raises(InvalidRequest, match=r"limits\.max_inputs"):
+        moderations.read(LIMITS, wanted)
+    assert moderations.read(replace(LIMITS, max_inputs=0), wanted)[0]["input"]
