@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench wheel container soak fuzz public-client agents ai-sdk mcp drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench wheel container soak fuzz public-client agents ai-sdk media mcp drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -71,6 +71,10 @@ agents: .venv/test.stamp
 # The AI SDK's majors 5, 6 and 7 (from npm, pinned, with a node of their own) over stand-ins of every upstream format.
 ai-sdk: .venv/test.stamp
 	$(BIN)/pytest tests/ai_sdk
+
+# The official Node clients of embeddings, images, sound, moderation and rerank (from npm, pinned) over strict stand-ins.
+media: .venv/test.stamp
+	$(BIN)/pytest tests/media_clients
 
 # MCP's published clients (the TypeScript SDK, Inspector, mcp-remote) and its conformance suite (from npm, pinned).
 mcp: .venv/test.stamp

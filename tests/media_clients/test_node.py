@@ -1,0 +1,96 @@
+"""The official clients of Node (`openai`, `cohere-ai`) for every operation that they have beside chat, over strict
+stand-ins of the makers: run by `make media` alone."""
+
+import io
+import json
+import subprocess
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soundfile
+from fakes.embedders import vector_of
+from fakes.hearers import HEARD, SECONDS
+from fakes.makers import FakeMakers
+from fakes.painters import PIXEL
+from fakes.speakers import sound_of
+from PIL import Image
+from support import npm
+from support.gateways import GatewayProcess
+from support.media import providers_at
+
+from gateway.providers.sandbox import pictures, sounds
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parent.parent / "data" / "media-clients"
+PACKAGES = {"openai": "7.57.0", "cohere-ai": "8.1.0"}
+RUN_S = 120
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What each call gave."""
+    npm.install(CACHE, PACKAGES)
+    node, folder = npm.node(CACHE), tmp_path_factory.mktemp("media")
+    picture, sound = folder / "a.png", folder / "a.wav"
+    picture.write_bytes(pictures.png(64, 48, "a picture"))
+    sound.write_bytes(sounds.make("wav", SECONDS, "hidden words"))
+    with FakeMakers() as upstream:
+        environment = providers_at(upstream, {"OPENAI": "/v1", "COHERE": "/v2"})
+        gateway = GatewayProcess(folder / "data", **environment, GATEWAY_BOOTSTRAP_CREDITS_USD="100")
+        try:
+            gateway.start()
+            command = [node, HERE / "drive.mjs", CACHE, gateway.address, gateway.key, picture, sound]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=RUN_S)
+        finally:
+            gateway.stop()
+        assert done.returncode == 0, done.stderr
+        assert upstream.problems == []
+    yield json.loads(done.stdout)
+
+
+def test_texts_are_embedded_in_both_codings(given: dict[str, Any]) -> None:
+    assert [one["embedding"] for one in given["embeddings"]["data"]] == [vector_of("one"), vector_of("three")]
+    assert given["embeddings_float"]["data"][0]["embedding"] == vector_of("one", 4)
+    assert given["embeddings"]["usage"]["prompt_tokens"] == 6
+
+
+def test_images_are_made_and_changed(given: dict[str, Any]) -> None:
+    for name, count in (("images", 2), ("edits", 1), ("edits_of_two", 1)):
+        assert [one["b64_json"] for one in given[name]["data"]] == [PIXEL] * count, given[name]
+        Image.open(io.BytesIO(b64decode(given[name]["data"][0]["b64_json"]))).load()
+
+
+def test_images_stream(given: dict[str, Any]) -> None:
+    kinds = [event["type"] for event in given["images_stream"]]
+    assert kinds == [*["image_generation.partial_image"] * 2, "image_generation.completed"]
+    assert [event["type"] for event in given["edits_stream"]] == ["image_edit.partial_image", "image_edit.completed"]
+    assert given["images_stream"][-1]["usage"]["output_tokens"] == 1056
+
+
+def test_texts_are_spoken(given: dict[str, Any]) -> None:
+    assert b64decode(given["speech"]) == sound_of("Hello")
+    samples, rate = soundfile.read(io.BytesIO(b64decode(given["speech_sandbox"])))
+    assert len(samples) / rate == pytest.approx(len("Hello from Node") / 15, abs=0.06)
+
+
+def test_sounds_are_heard(given: dict[str, Any]) -> None:
+    assert given["transcriptions"]["text"] == given["translations"]["text"] == HEARD
+    verbose = given["transcriptions_verbose"]
+    assert (verbose["duration"], verbose["words"][0]["word"]) == (SECONDS, "Mary")
+    assert given["transcriptions_srt"].startswith("1\n00:00:00,000 --> ")
+    done = given["transcriptions_stream"][-1]
+    assert (done["type"], done["text"]) == ("transcript.text.done", HEARD) and done["usage"]["input_tokens"] == 34
+
+
+def test_texts_are_judged_and_ranked(given: dict[str, Any]) -> None:
+    assert given["moderations"]["results"][0]["flagged"] is True
+    ((best,), meta) = given["rerank"]["results"], given["rerank"]["meta"]
+    assert (best["index"], best["relevanceScore"], meta["billedUnits"]["searchUnits"]) == (1, 0.12, 2)
+
+
+def test_a_refusal_is_the_clients_own_error(given: dict[str, Any]) -> None:
+    error = given["refused"]["error"]
+    assert (error["name"], error["status"], error["code"]) == ("BadRequestError", 400, "unsupported_size")
