@@ -214,6 +214,12 @@ def test_the_dashboard_can_be_imported() -> None:
     assert all(one["gridPos"]["x"] + one["gridPos"]["w"] <= 24 for one in board["panels"])
 
 
+def test_the_rules_look_for_the_job_that_the_scrapes_have() -> None:
+    scraped = yaml.safe_load(RULES.with_name("prometheus.yml").read_text())["scrape_configs"]
+    named = {job for rule in rules() for job in re.findall(r'[{,]job="(\w+)"', rule["expr"])}
+    assert named == {one["job_name"] for one in scraped}
+
+
 def test_every_alert_is_tried_where_it_fires_and_where_it_does_not() -> None:
     groups = yaml.safe_load(RULES.with_name("llmgateway.rules.test.yml").read_text())["tests"]
     tried = [(one["alertname"], bool(one["exp_alerts"])) for group in groups for one in group["alert_rule_test"]]
@@ -229,13 +235,14 @@ def run(*command: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **more)
 
 
-def test_promtool_takes_rules_their_tests_and_the_dashboards_queries(promtool: str, tmp_path: Path) -> None:
+def test_promtool_takes_scrapes_rules_their_tests_and_the_dashboards_queries(promtool: str, tmp_path: Path) -> None:
     queries = [
         {"record": f"query:{n}", "expr": e.replace("$__rate_interval", "5m")} for n, e in enumerate(expressions())
     ]
     asked = tmp_path / "queries.yml"
     asked.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": queries}]}))
     for command in (
+        ["check", "config", str(RULES.with_name("prometheus.yml"))],
         ["check", "rules", str(RULES)],
         ["check", "rules", str(asked)],
         ["test", "rules", str(RULES.with_name("llmgateway.rules.test.yml"))],

@@ -129,6 +129,37 @@ def test_its_tls_is_of_today_and_speaks_http_2(front: Front) -> None:
         pytest.fail("it took TLS 1.1")
 
 
+def test_streams_and_large_bodies_pass_over_http_2_too(front: Front, upstream: FakeOpenAI, tmp_path: Path) -> None:
+    """As clients in Go and Java speak by default; curl stands for them."""
+    nginx, gateway = front
+    curl = [find_program("curl", "curl"), "-sSN", "--http2", "--cacert", str(nginx.certificate), "-X", "POST"]
+    curl += [
+        "-H",
+        f"Authorization: Bearer {gateway.key}",
+        "-H",
+        "Content-Type: application/json",
+        "-w",
+        "\n%{http_version}",
+    ]
+    upstream.script(Answer("One two three four five.", gap_s=0.3))
+    body = json.dumps(chat(stream=True))
+    asked = subprocess.Popen(
+        [*curl, f"{nginx.address}/v1/chat/completions", "-d", body], stdout=subprocess.PIPE, text=True
+    )
+    assert asked.stdout is not None
+    lines = [(line.strip(), upstream.calls[-1].sent) for line in asked.stdout if line.strip()]
+    assert asked.wait(20) == 0 and [line for line, _ in lines[-2:]] == ["data: [DONE]", "2"]
+    sent = [sent for line, sent in lines if '"content"' in line]
+    assert len(set(sent)) >= 3, "more was sent before each came"
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps(chat("x" * (30 * MB))))
+    done = subprocess.run(
+        [*curl, f"{nginx.address}/v1/chat/completions", "--data-binary", f"@{large}"], capture_output=True, text=True
+    )
+    told, version = done.stdout.rsplit("\n", 1)
+    assert version == "2" and json.loads(told)["error"]["code"] != "request_too_large"
+
+
 def test_browsers_are_told_once_to_stay_with_tls(http: httpx.Client) -> None:
     answer = http.get("/v1/models")
     assert answer.status_code == 200 and len(answer.headers.get_list("strict-transport-security")) == 1
