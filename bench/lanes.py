@@ -1,6 +1,7 @@
-"""What translation costs: two callers' formats against three upstream formats, `python -m bench.lanes`.
+"""What translation costs: callers' formats against three upstream formats, `python -m bench.lanes`.
 
-The caller speaks OpenAI's chat completions, or the AI SDK's protocol. The first lane passes the body on, the others
+The caller speaks OpenAI's chat completions or the AI SDK's protocol, or calls a tool of `/mcp`. The first lane passes
+the body on, the others
 build the request anew for Anthropic and Google and read their answers; all else is the same. Each lane is compared with
 its base: the relay, or the same question over chat completions. Answers come from a small server of
 this module, so that only the gateway's own CPU differs.
@@ -22,7 +23,7 @@ import orjson
 
 from bench.processes import RIG_CORE, BenchError, cpu_seconds, refuse_taken, running, wait_for_port
 from bench.run import WARM_UP_S, Phase, Write, build, run_load
-from bench.targets import KEY, ROOT, Target, start_gateway, write_ai_request, write_request
+from bench.targets import KEY, ROOT, Target, start_gateway, write_ai_request, write_request, write_tool_request
 
 TEXT = "A fixed answer whose length is that of a short paragraph, so that reading it costs what it usually costs."
 OPENAI = {
@@ -91,9 +92,28 @@ def write_config_request(port: int, prompt: str, stream: bool, model: str) -> by
     return head.encode()
 
 
+def write_chat_call(port: int, prompt: str, stream: bool, model: str) -> bytes:
+    """The question of the relay, to the chat tool."""
+    params = (
+        f'{{"name":"chat","arguments":{{"model":"{model}","temperature":0.7,"max_tokens":200,"messages":['
+        '{"role":"system","content":"You are a helpful assistant that answers briefly."},'
+        f'{{"role":"user","content":"Say hello. {prompt}"}}]}}}}'
+    )
+    return write_tool_request(port, "tools/call", params)
+
+
+def write_tool_list(port: int, prompt: str, stream: bool, model: str) -> bytes:
+    return write_tool_request(port, "tools/list", "{}")
+
+
+def write_account_call(port: int, prompt: str, stream: bool, model: str) -> bytes:
+    return write_tool_request(port, "tools/call", '{"name":"get-account","arguments":{}}')
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """`base` is the lane that it is compared with, `aim` the most that it should cost of that."""
+    """`base` is the lane that it is compared with, `aim` the most that it should cost of that, `most_us` the most
+    CPU µs that it should cost at all (0: no aim)."""
 
     name: str
     model: str
@@ -101,6 +121,7 @@ class Lane:
     aim: float = AIM
     stream: bool = False
     write: Write = write_request
+    most_us: int = 0
 
 
 CLAUDE = "anthropic/claude-haiku-4-5"
@@ -113,6 +134,9 @@ LANES = (
     Lane("AI SDK stream", CLAUDE, "stream", AI_AIM, stream=True, write=write_ai_request),
     Lane("embeddings", "openai/text-embedding-3-small", "relay to OpenAI", 1.20, write=write_embeddings_request),
     Lane("AI SDK config", CLAUDE, write=write_config_request),
+    Lane("MCP chat", "openai/gpt-4o-mini", "relay to OpenAI", write=write_chat_call),
+    Lane("MCP tools/list", "", write=write_tool_list, most_us=1000),
+    Lane("MCP get-account", "", write=write_account_call, most_us=1000),
 )
 
 
@@ -184,6 +208,8 @@ def write_table(figures: dict[str, list[float]]) -> str:
         base = figures[lane.base or lane.name]
         ratio = median([value / floor for value, floor in zip(values, base, strict=True)])
         verdict = "" if ratio <= lane.aim else f"  beyond the aim of {lane.aim:.2f}"
+        if lane.most_us and median(values) > lane.most_us:
+            verdict += f"  beyond the aim of {lane.most_us} µs"
         lines.append(f"{lane.name:<16}{median(values):8.0f}  {ratio:6.2f}{verdict}")
     return "\n".join(lines)
 

@@ -17,6 +17,7 @@ KEY = "llmgtwy_benchmark_key_of_this_run_only_0001"
 MODEL = "openai/gpt-4o-mini"
 PATH = "/v1/chat/completions"
 AI_PATH = "/v4/ai/language-model"
+TOOLS_PATH = "/mcp"
 READY_S = 60.0
 MOCK_PORTS = 3  # 200, 500, 429
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
@@ -134,6 +135,17 @@ def write_ai_request(port: int, prompt: str, stream: bool, model: str) -> bytes:
         f"ai-gateway-protocol-version: 0.0.1\r\nai-gateway-auth-method: api-key\r\n"
         f"ai-language-model-specification-version: 4\r\nai-language-model-id: {model}\r\n"
         f"ai-language-model-streaming: {str(stream).lower()}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return (head + body).encode()
+
+
+def write_tool_request(port: int, method: str, params: str) -> bytes:
+    """One message to `/mcp`; `params` is JSON."""
+    body = f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}'
+    head = (
+        f"POST {TOOLS_PATH} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {KEY}\r\n"
+        f"user-agent: bench\r\naccept: application/json, text/event-stream\r\ncontent-type: application/json\r\n"
+        f"mcp-protocol-version: 2025-11-25\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     return (head + body).encode()
 

@@ -1,11 +1,11 @@
 """Whose usage a report may tell, from who asks."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.keys import KeyInfo, list_keys
-from gateway.errors import Forbidden
+from gateway.errors import Forbidden, NotFound
 from gateway.metering.activity import Owners
 from gateway.store.database import Database
 
@@ -43,6 +43,33 @@ def show_scope(scope: ReportScope) -> dict[str, Any]:
     if scope.whole:
         return {"type": "project", "projectId": scope.project_id, "userId": None}
     return {"type": "member", "projectId": scope.project_id, "userId": scope.user_id}
+
+
+class AccountNames(NamedTuple):
+    """What those of a scope are called; `expires_at_us` is its key's, None: never."""
+
+    user: str
+    organization: str
+    project: str
+    key: str
+    expires_at_us: int | None
+
+
+NAMES = """
+SELECT u.name, o.name, p.name, k.description, k.expires_at
+FROM api_key k JOIN project p ON p.id = k.project_id JOIN organization o ON o.id = p.organization_id
+JOIN "user" u ON u.id = ?
+WHERE k.id = ? AND p.id = ? AND o.id = ?
+"""
+
+
+def names_of(database: Database, scope: ReportScope) -> AccountNames:
+    """The names of a scope, in one look. NotFound for a key that is gone."""
+    given = (scope.user_id, scope.key_id, scope.project_id, scope.organization_id)
+    found = database.read(lambda: database.execute(NAMES, given).fetchone())
+    if found is None:
+        raise NotFound("There is no such API key.")
+    return AccountNames(*found)
 
 
 def keys_of(database: Database, scope: ReportScope) -> dict[str, KeyInfo]:

@@ -4,9 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.accounts.members import find_user
-from gateway.accounts.organizations import find_organization
-from gateway.accounts.projects import find_project
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import HOUR_US, Clock, to_iso
 from gateway.errors import InvalidRequest
@@ -19,7 +16,7 @@ from gateway.metering.sources import Sources
 from gateway.money import usd_number
 from gateway.reports.metrics import NEEDED, show_metrics, total
 from gateway.reports.period import ReportDays, read_period
-from gateway.reports.scope import ReportScope, keys_of, owners_of, show_scope
+from gateway.reports.scope import AccountNames, ReportScope, keys_of, names_of, owners_of, show_scope
 from gateway.store.database import Database
 
 UNKNOWN = "unknown"  # the app of requests that recorded none
@@ -66,18 +63,16 @@ class Reports:
 
     def get_account(self, scope: ReportScope) -> dict[str, Any]:
         """Who asks, what they may see, and what their key may still spend; for owners and admins the balance too."""
-        user = find_user(self._database, scope.user_id)
-        organization = find_organization(self._database, scope.organization_id)
-        project = find_project(self._database, scope.project_id)
+        names = names_of(self._database, scope)
         balance = self._ledger.balance(scope.organization_id) if scope.whole else None
         shown = None if balance is None or balance.unlimited else usd_number(balance.balance_nusd)
         return {
-            "user": {"id": user.id, "name": user.name or None},
-            "organization": {"id": organization.id, "name": organization.name, "kind": KIND},
-            "project": {"id": project.id, "name": project.name},
+            "user": {"id": scope.user_id, "name": names.user or None},
+            "organization": {"id": scope.organization_id, "name": names.organization, "kind": KIND},
+            "project": {"id": scope.project_id, "name": names.project},
             "role": scope.role,
             "usageScope": show_scope(scope),
-            "apiKey": self._show_key(scope),
+            "apiKey": self._show_key(scope, names),
             "creditsBalanceUsd": shown,
         }
 
@@ -198,18 +193,18 @@ class Reports:
             return (model.name if model else "") or ident
         return (self._sources.labels if group == "app" else keys).get(ident) or ident
 
-    def _show_key(self, scope: ReportScope) -> dict[str, Any]:
-        status, key = self._budgets.status(scope.key_id), keys_of(self._database, scope).get(scope.key_id)
+    def _show_key(self, scope: ReportScope, names: AccountNames) -> dict[str, Any]:
+        status = self._budgets.status(scope.key_id)
         limits, started = status.limits, status.period_started_us
         return {
             "id": scope.key_id,
-            "name": key.description if key else scope.key_id,
+            "name": names.key,
             "usageUsd": usd_number(status.usage_nusd),
             "usageLimitUsd": _usd(limits.total_nusd),
             "periodUsageUsd": usd_number(status.period_usage_nusd),
             "periodUsageLimitUsd": _usd(limits.period_nusd),
             "periodStartedAt": None if started is None else to_iso(started),
-            "expiresAt": to_iso(key.expires_at_us) if key and key.expires_at_us is not None else None,
+            "expiresAt": None if names.expires_at_us is None else to_iso(names.expires_at_us),
         }
 
 
