@@ -93,8 +93,13 @@ browser: .venv/test.stamp
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.txt
 	@touch $@
 
+# uv takes seconds where pip takes most of a minute; it does not know of pip's own settings, though: where they say how an
+# index is reached, pip does it.
 .venv/test.stamp: requirements-dev.txt | .venv/bin/python
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.txt > .venv/uv.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
+	@$(BIN)/uv pip install --quiet --require-hashes -r requirements-dev.txt || \
+		$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@ .venv/serve.stamp
 
 # promtool, which runs the alert rules, and nginx: out of Debian's packages into .venv, without installing these (that
@@ -109,8 +114,7 @@ browser: .venv/test.stamp
 	@touch $@
 
 # Writes the requirement files anew from pyproject.toml, hashes included.
-requirements: .venv/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check uv
+requirements: .venv/test.stamp
 	$(BIN)/uv pip compile pyproject.toml --extra test --extra catalogue --extra otel --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-dev.txt
 	$(BIN)/uv pip compile pyproject.toml -c requirements-dev.txt --universal --python-version 3.11 \
