@@ -21,7 +21,8 @@ test: lint types .venv/tools.stamp
 
 # Between two edits: what is slow or wants a server of its own is left to `make test`.
 check: lint types
-	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/unit -q -m "not soak and not postgresql and not slow"
+	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/unit -q -m "not soak and not postgresql and not slow" \
+		--hypothesis-profile=few
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -47,6 +47,8 @@ hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.register_profile(
     "fuzz", deadline=None, max_examples=3000, suppress_health_check=list(hypothesis.HealthCheck)
 )
+# `make check`: the first few of the steady ones.
+hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=10)
 hypothesis.settings.load_profile("steady")
 
 trust.without_public_authorities()

@@ -3,8 +3,10 @@
 The suite starts hundreds of gateways in one process, the product one a worker. What a start decides is not touched.
 """
 
+import secrets
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from werkzeug.routing import Rule
@@ -17,9 +19,22 @@ def make_cheap() -> None:
     """From now on in this process."""
     _keep_layers("read_snapshot", loader.FOLDER / loader.SNAPSHOT)
     _keep_layers("read_folder", loader.FOLDER)
+    _keep_models()
+    # All installations of this process have the same secrets, so that their slow hashes are worked out once.
+    installation.secrets = SimpleNamespace(  # type: ignore[assignment]
+        token_hex=cache(secrets.token_hex), token_urlsafe=cache(secrets.token_urlsafe)
+    )
+    installation._make_encryption_key = cache(installation._make_encryption_key)
     installation._fingerprint = cache(installation._fingerprint)
     # Addresses are only ever matched; Werkzeug prepares for each what would write it too, most of a start's work.
     Rule._compile_builder = lambda rule, append_unknown=True: _write_no_address  # type: ignore[assignment]
+
+
+def know_secrets() -> None:
+    """Work them out now, for processes that are forked from this one."""
+    salt = installation.secrets.token_hex(16)
+    for key in (installation.secrets.token_urlsafe(32), installation._make_encryption_key()):
+        installation._fingerprint(key, salt)
 
 
 def _write_no_address(rule: Rule, **values: Any) -> None:
@@ -35,3 +50,34 @@ def _keep_layers(name: str, own: Path) -> None:
         return kept(path) if path == own else read(path)
 
     setattr(loader, name, read_once)
+
+
+def _keep_models() -> None:
+    """What the product's own two layers give, without an operator's, is put together once."""
+    overlay, build_providers, build_models = loader.overlay, loader._build_providers, loader._build_models
+    own: list[Any] = []
+    built: dict[bool, tuple[dict[str, Any], dict[str, Any]]] = {}
+
+    def overlay_once(layers: list[Any]) -> Any:
+        parts = [loader.read_snapshot(loader.FOLDER / loader.SNAPSHOT), loader.read_folder(loader.FOLDER)]
+        if len(layers) != 2 or any(one is not part for one, part in zip(layers, parts, strict=True)):
+            return overlay(layers)
+        if not own:
+            own.append(overlay(layers))
+        return own[0]
+
+    def providers_once(merged: Any, sandbox: bool, problems: list[str]) -> dict[str, Any]:
+        if not any(merged is one for one in own):
+            return build_providers(merged, sandbox, problems)
+        if sandbox not in built:
+            providers = build_providers(merged, sandbox, problems)
+            built[sandbox] = providers, build_models(merged, providers, problems)
+        return built[sandbox][0]
+
+    def models_once(merged: Any, providers: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+        for known, models in built.values():
+            if providers is known:
+                return models
+        return build_models(merged, providers, problems)
+
+    loader.overlay, loader._build_providers, loader._build_models = overlay_once, providers_once, models_once

@@ -158,6 +158,7 @@ if __name__ == "__main__":
     cheap_starts.make_cheap()
     cheap_disks.make_cheap()
     loader.load()
+    cheap_starts.know_secrets()
     gc.collect()
     gc.freeze()
     told = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(sys.argv[1]))

@@ -31,7 +31,12 @@ from gateway.providers.schemas import RECURSION, UNRESOLVED, rewrite
 
 SCHEMAS = load_schemas()
 OPEN_GRAMMARS = (GOOGLE_JSON, ANTHROPIC, BEDROCK, MISTRAL, COHERE, PLAIN)
-every_schema = pytest.mark.parametrize("schema", [schema for _, schema in SCHEMAS], ids=[name for name, _ in SCHEMAS])
+samples = pytest.mark.parametrize("schema", [schema for _, schema in SCHEMAS], ids=[name for name, _ in SCHEMAS])
+
+
+def every_schema(test):
+    """Fourteen hundred cases: together most of ten seconds."""
+    return pytest.mark.slow(samples(test))
 
 
 def of(schema: dict, grammar=GOOGLE) -> dict:
