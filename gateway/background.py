@@ -22,6 +22,7 @@ from gateway import errors
 from gateway.clock import DAY_US, Clock
 from gateway.lazy_import import LazyImport
 from gateway.leadership import Leadership
+from gateway.oauth.documents import KIND as CLIENT_DOCUMENTS
 from gateway.services import Services
 from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
@@ -300,6 +301,8 @@ def _forget_journals(services: Services, go_on: GoOn) -> None:
     forget_writers(services.store.database, services.store.database.now_us() - WRITERS_KEPT_US)
 
 
+# Kinds of documents that anybody can make more of, and how many are kept.
+DOCUMENTS = {CLIENT_DOCUMENTS: 5_000}
 TABLE = (
     # What a worker knows, holds or publishes, so each does its own.
     RecurringJob("gossip", 0.4, Scope.WORKER, lambda at, go_on: at.routing.gossip.beat()),
@@ -322,7 +325,7 @@ TABLE = (
     RecurringJob(
         "usage_rows", 600.0, Scope.INSTALLATION, lambda at, go_on: at.billing.usage_purge.run(go_on), first_s=FOLLOW_S
     ),
-    RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, go_on: at.store.documents.sweep({}, go_on)),
+    RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, go_on: at.store.documents.sweep(DOCUMENTS, go_on)),
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.routing.decisions.purge(go_on)),
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.retention.purge(go_on)),
     RecurringJob("payload_room", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.payload_room.keep(go_on)),

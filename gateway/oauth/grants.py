@@ -230,6 +230,8 @@ class Grants:
         grant = OAuthGrant.get_or_none(OAuthGrant.id == grant_id)
         if grant is None:
             raise Conflict("The application was signed out meanwhile.")
+        if not rows.usable_keys(now, ApiKey.id == grant.api_key_id).exists():
+            raise Conflict("The API key is not in force.")
         given: list[tuple[TokenKind, str, str, int]] = [("access", issued.access, issued.scope, ACCESS_S)]
         if issued.refresh:
             given.append(("refresh", issued.refresh, grant.scope, REFRESH_S))

@@ -1,14 +1,13 @@
 """What callers may take up in a worker: the bytes of bodies that it holds at once, and connections of one address."""
 
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 
 from gateway.errors import Overloaded
+from gateway.surfaces.proxies import network_of
 
 RETRY_S = 1.0
 UNREAD = "unread"  # requests that are not here whole and of which nobody knows yet whose they are
 ANYONE = "anyone"  # whose a request is where nobody can tell
-NETWORK_BITS = 64  # of an IPv6 caller: who has one address of a network has them all
 
 
 class BodyBudget:
@@ -70,7 +69,7 @@ class AddressCounts:
         """Count one more; False, and nothing counted, when that is too many."""
         if not self._most or self._shared(address):
             return True
-        place = _place(address)
+        place = network_of(address)
         found = self._open.get(place, 0)
         if found >= self._most:
             return False
@@ -79,23 +78,12 @@ class AddressCounts:
 
     def leave(self, address: str) -> None:
         """One that entered is gone."""
-        place = _place(address)
+        place = network_of(address)
         left = self._open.get(place, 0) - 1
         if left > 0:
             self._open[place] = left
         else:
             self._open.pop(place, None)
-
-
-def _place(address: str) -> str:
-    """The address, or the network of an IPv6 one."""
-    try:
-        found = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if not isinstance(found, IPv6Address) or found.ipv4_mapped:
-        return str(getattr(found, "ipv4_mapped", None) or found)
-    return f"net-{int(found) >> NETWORK_BITS:x}"
 
 
 def _full(message: str) -> Overloaded:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 
 ANY = "*"
 REMEMBERED = 4096
+NETWORK_BITS = 64  # of an IPv6 caller: who has one address of a network has them all
 
 
 class Proxies:
@@ -53,3 +54,14 @@ def read_address(text: str) -> str:
     except ValueError:
         return ""
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def network_of(address: str) -> str:
+    """The address that callers are counted by: itself, or the network of an IPv6 one."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address) or found.ipv4_mapped:
+        return str(getattr(found, "ipv4_mapped", None) or found)
+    return f"net-{int(found) >> NETWORK_BITS:x}"

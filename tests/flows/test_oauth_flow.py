@@ -10,7 +10,7 @@ import pytest
 from support.oauth import BACK, SCOPE, App, Person, owner_of, parameters
 from support.shared import Tenant
 
-from gateway.accounts import audit
+from gateway.accounts import audit, keys
 from gateway.oauth.clients import read_metadata
 from gateway.oauth.documents import KIND
 
@@ -311,3 +311,27 @@ def test_an_application_may_be_known_by_the_address_of_its_document(gateway: Ten
     app.id = "https://127.0.0.1/client.json"
     refused = app.web.get(app.address())
     assert refused.status_code == 400 and "is not known here" in refused.text
+
+
+def test_who_has_no_key_in_force_is_told_so(gateway: Tenant, app: App, person: Person) -> None:
+    services = gateway.services
+    key_id = services.accounts.authentication.caller(gateway.key).key_id
+    stores = services.store.database, services.store.control
+    keys.update(*stores, key_id, keys.Change("deactivate"), actor="test")
+    page = person.open(app.address())
+    assert "no active API key" in page.text and 'value="allow"' not in page.text
+    assert person.submit(page, decision="allow", key=key_id).status_code == 404
+    assert person.submit(page, decision="deny").status_code == 302
+
+
+def test_pages_of_other_origins_may_register_and_get_tokens_but_not_look_at_the_page_of_consent(
+    gateway: Tenant, app: App
+) -> None:
+    asked = {"Origin": "https://inspector.example", "Access-Control-Request-Method": "POST"}
+    for path in ("/oauth/register", "/oauth/token", "/oauth/revoke", "/.well-known/oauth-authorization-server"):
+        answer = app.web.options(gateway.address + path, headers=asked)
+        assert answer.status_code == 204 and answer.headers["access-control-allow-origin"] == "*", path
+    told = app.web.post(f"{gateway.address}/oauth/token", data={}, headers={"Origin": asked["Origin"]})
+    assert told.status_code == 400 and told.headers["access-control-allow-origin"] == "*"
+    page = app.web.get(app.address(), headers={"Origin": asked["Origin"]})
+    assert "access-control-allow-origin" not in page.headers

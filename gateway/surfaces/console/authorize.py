@@ -11,6 +11,7 @@ from gateway.services import Services
 from gateway.surfaces.console.connect import as_page, check_csrf, find_visitor, make_csrf
 from gateway.surfaces.console.pages import SAFE, page, read_form, redirect
 from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.proxies import network_of
 from gateway.surfaces.visitor import Visitor, check_origin
 
 PATH, TITLE = "/oauth/authorize", "Connect an application"
@@ -132,7 +133,7 @@ def _lead(location: str) -> Outbound:
 
 
 def _throttle(services: Services, inbound: Inbound) -> None:
-    services.management.throttle.take(ThrottleGate("applications let in", inbound.peer, LOOKS, MINUTE_S))
+    services.management.throttle.take(ThrottleGate("applications let in", network_of(inbound.peer), LOOKS, MINUTE_S))
 
 
 OPERATIONS: tuple[Operation, ...] = (

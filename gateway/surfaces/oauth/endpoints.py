@@ -12,6 +12,7 @@ from gateway.oauth.forms import TokenQuestion
 from gateway.services import Services
 from gateway.surfaces import auth
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
+from gateway.surfaces.proxies import network_of
 from gateway.surfaces.replies import json_reply
 
 MINUTE_S, DAY_S = 60, 86_400
@@ -48,9 +49,10 @@ ERRORS = ErrorFormat(
 
 def register(services: Services, inbound: Inbound) -> Outbound:
     """Register an application. With an API key it may have tokens of that key by client credentials."""
+    place = network_of(inbound.peer)
     gates = [
-        ThrottleGate("applications registered", inbound.peer, REGISTRATIONS, MINUTE_S),
-        ThrottleGate("applications registered, a day", inbound.peer, REGISTRATIONS_A_DAY, DAY_S),
+        ThrottleGate("applications registered", place, REGISTRATIONS, MINUTE_S),
+        ThrottleGate("applications registered, a day", place, REGISTRATIONS_A_DAY, DAY_S),
     ]
     services.management.throttle.take(*gates)
     given = _read_json(inbound)
@@ -76,7 +78,7 @@ def revoke(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _ask(services: Services, inbound: Inbound, work: Callable[[TokenQuestion], Any]) -> Outbound:
-    services.management.throttle.take(ThrottleGate("tokens", inbound.peer, TOKENS, MINUTE_S))
+    services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
     fields = read_fields(inbound)
     fields.pop("token_type_hint", None)  # every kind is found without
     authorization = inbound.header("authorization")

@@ -6,7 +6,8 @@ import gevent
 import pytest
 
 from gateway.accounts import audit, keys
-from gateway.errors import NotFound, RateLimited, Unauthenticated
+from gateway.clock import SECOND_US
+from gateway.errors import Conflict, NotFound, RateLimited, Unauthenticated
 from gateway.oauth import grants as module
 from gateway.oauth.grants import CODE_S, REFRESH_S, Spent
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
@@ -172,3 +173,14 @@ def test_nobody_can_fill_the_audit_log_or_empty_every_memory_again_and_again(sma
         small_office.grants.allow(small_office.consent())
     # What is there goes on being used.
     assert small_office.grants.hold(replace(asked, audience="https://1.example/mcp")).access
+
+
+def test_nothing_is_got_for_a_key_that_is_over_and_all_is_good_again_with_it(small_office, clock) -> None:
+    made = small_office.make_key(expires_at_us=clock.now_us() + 100 * SECOND_US)
+    issued = small_office.connect(key_id=made.info.id)
+    clock.advance(101)
+    with pytest.raises(Conflict):
+        small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools")
+    later = keys.Change("activate", expiry=keys.Expiry(None))
+    keys.update(small_office.database, small_office.control, made.info.id, later, actor="operator")
+    assert small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools").access
