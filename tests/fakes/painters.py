@@ -72,6 +72,11 @@ class FakePainters(FakeServer):
             return self._openai(call)
         if call.path.startswith(("/xai/", "/ark/")):
             known = {"model", "prompt", "response_format", "image", "n", "aspect_ratio", "size"}
+            if call.path.startswith("/xai/"):
+                known |= {"images", "resolution"} - {"size"}
+                given = call.body.get("images", [call.body["image"]] if "image" in call.body else [])
+                assert call.path == f"/xai/v1/images/{'edits' if given else 'generations'}", "another address"
+                assert all(one.keys() == {"type", "url"} for one in given) and len(given) <= 3, "pictures"
             assert call.body.keys() <= known and call.body["response_format"] == "b64_json", "members"
             return {"data": [{"b64_json": PIXEL}] * int(call.body.get("n", 1))}
         if call.path.startswith("/qwen/"):

@@ -74,6 +74,15 @@ def test_every_maker_changes_pictures(house, sdk, upstream, model):
     assert json_answer.status_code == 200, json_answer.text
 
 
+def test_several_pictures_reach_makers_that_take_json(house, upstream):
+    for model, field, count in ((XAI, "images", 3), (ARK, "image", 4)):
+        given = [{"image_url": DATA_URL}] * count
+        assert post(house, "/images/edits", model=model, images=given).status_code == 200
+        assert len(upstream.calls[-1].body[field]) == count
+    refused = post(house, "/images/edits", model=XAI, images=[{"image_url": DATA_URL}] * 4).json()["error"]
+    assert (refused["param"], refused["code"]) == ("images", "unsupported_input")
+
+
 def test_several_pictures_and_a_mask_go_where_they_are_taken(house, sdk, upstream):
     sdk.images.edit(model=OPENAI, prompt="Join them", image=[("a.png", PNG), ("b.png", PNG)], mask=("m.png", PNG))
     assert set(upstream.calls[-1].files) == {"image[]", "mask"}

@@ -1,10 +1,12 @@
 """Images in OpenAI's format: made from a prompt by JSON, changed by a form.
 
-Facts: Images API reference, "Create image", "Create image edit". Models take different fields: what a mapping does not
-name among its `supported_parameters` (where it names any) is left out. `image_field` in `extra`: pictures go in JSON
-under that name (ByteDance's reference). `image_stream`: it streams ("Image streaming").
+Facts: Images API reference, "Create image", "Create image edit" and their stream events. Models take different fields:
+what a mapping does not name among its `supported_parameters` (where it names any) is left out. In `extra`:
+`image_field`: pictures go in JSON under that name (ByteDance's reference); `image_objects`: as objects, and to the
+address of edits (xAI's); `image_stream`: it streams.
 """
 
+from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Finished, ImageMade
 from gateway.neutral.images import AUTO, ENDINGS, ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture
 from gateway.neutral.parts import Image, Media
+from gateway.neutral.signatures import type_of
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
 from gateway.providers.image_pieces import WholeImages, data_url
@@ -25,7 +28,9 @@ from gateway.providers.sse import read_batches
 from gateway.providers.written import WrittenCodec
 
 MAKE, EDIT = "/images/generations", "/images/edits"
-IN_JSON = "image_field"
+IN_JSON, IN_OBJECTS = "image_field", "image_objects"
+MOST_OBJECTS = 3
+BASE64_HEAD = 24  # characters that tell what an image is
 STREAMS = "image_stream"
 EVENT_STREAM = "text/event-stream"
 ASKS_BASE64 = "response_format"  # models that give addresses unless asked take this field; the others refuse it
@@ -56,10 +61,10 @@ class OpenAIImages(WrittenCodec, WholeImages):
         if wanted.pictures:
             if wanted.mask is not None:
                 raise NotSupported(f"{target.mapping.key} takes no mask.", param="mask", code="unsupported_input")
-            found = [data_url(one, files) for one in wanted.pictures]
-            body[inline] = found[0] if len(found) == 1 else found
+            body |= _inlined([data_url(one, files) for one in wanted.pictures], inline, target)
         streams = _streams(wanted, target)
-        way = way_of(target, MAKE, streams, self._tokens)
+        edits = bool(wanted.pictures and target.mapping.extra.get(IN_OBJECTS))
+        way = way_of(target, EDIT if edits else MAKE, streams, self._tokens)
         return Call("POST", way.url, way.headers, files.encode(body), streams, tuple(warnings), way=way, reader=reader)
 
     def _form(
@@ -96,7 +101,9 @@ class _ImageReader(WholeImages):
         wire = read_object(reply.read_all())
         try:
             rows = wire["data"]
-            made = wire.get("output_format") or self._wanted.output_format or "png"
+            made = _kind_of(
+                rows[0]["b64_json"] if rows else "", wire.get("output_format") or self._wanted.output_format
+            )
             images = tuple(Image(Media(media_type=f"image/{made}", data=row["b64_json"])) for row in rows)
             revised = tuple(row.get("revised_prompt") or "" for row in rows)
             quality, size = wire.get("quality") or self._wanted.quality, wire.get("size") or self._wanted.size
@@ -120,7 +127,7 @@ class _ImageEvents:
         _, _, what = wire["type"].partition(".")
         if what not in ("partial_image", "completed"):
             return None
-        made = wire.get("output_format") or self._wanted.output_format or "png"
+        made = _kind_of(wire["b64_json"], wire.get("output_format") or self._wanted.output_format)
         image = ImageMade(
             Media(media_type=f"image/{made}", data=wire["b64_json"]),
             wire["partial_image_index"] if what == "partial_image" else -1,
@@ -133,6 +140,26 @@ class _ImageEvents:
             return image
         key = f"{image.quality or AUTO}/{image.edges or AUTO}"
         return [image, Finished("stop", _usage_of(wire.get("usage"), 1, key, False))]
+
+
+def _inlined(found: list[str], field: str, target: Target) -> dict[str, Any]:
+    """Pictures as a field of a JSON body."""
+    if not target.mapping.extra.get(IN_OBJECTS):
+        return {field: found[0] if len(found) == 1 else found}
+    objects = [{"type": "image_url", "url": one} for one in found]
+    if len(objects) > MOST_OBJECTS:
+        what = f"{target.mapping.key} reads up to {MOST_OBJECTS} images."
+        raise NotSupported(what, param="images", code="unsupported_input")
+    return {field: objects[0]} if len(objects) == 1 else {f"{field}s": objects}
+
+
+def _kind_of(data: str, told: str) -> str:
+    """The format of an image by its first bytes, else as it is told."""
+    try:
+        kind = type_of(b64decode(data[:BASE64_HEAD]))
+    except ValueError:
+        kind = ""
+    return ENDINGS.get(kind) or told or "png"
 
 
 def _streams(wanted: ImagesInput, target: Target) -> bool:
