@@ -7,13 +7,12 @@ if __name__ == "__main__":  # before any other import, so that every lock and so
 
 import importlib  # noqa: E402
 import logging  # noqa: E402
-import os  # noqa: E402
 import sys  # noqa: E402
 
 import click  # noqa: E402
 
 from gateway.errors import GatewayError, Unavailable  # noqa: E402
-from gateway.settings import SettingsError  # noqa: E402
+from gateway.settings import MANAGE, SettingsError  # noqa: E402
 
 # Command → (module of gateway.operator, attribute, help). The help stands here so that listing loads nothing.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -97,7 +96,7 @@ def run(arguments: list[str] | None = None, find: bool = False) -> int:
     """Run a command and return the exit status; a mistake is one line on standard error and status 1."""
     logging.getLogger("gateway").addHandler(SILENCE)
     try:
-        name = os.path.basename(sys.argv[0]) if find else "python -m gateway.manage"
+        name = MANAGE if find else "python -m gateway.manage"
         result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=FIND if find else "")
     except (GatewayError, SettingsError, click.ClickException, click.Abort) as error:
         for line in _describe(error).splitlines():

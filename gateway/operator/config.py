@@ -1,7 +1,8 @@
 """`config`: what is wrong with the configuration, and what it is as a whole."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,9 @@ def find_problems() -> list[str]:
     problems = loader.find_problems(loader.sources_of(chosen))
     if not problems:
         problems += accepted.strange_choices(chosen, loader.load_from(loader.sources_of(chosen)))
-    for look_at in (lambda: check_url(chosen.redis), lambda: check_scheme(chosen.database)):
+    checks: list[Callable[[], object]] = [partial(check_url, chosen.redis), partial(check_scheme, chosen.database)]
+    checks += [partial(chosen.secret, name) for name in settings.SECRETS.values()]
+    for look_at in checks:
         try:
             look_at()
         except SettingsError as error:

@@ -40,22 +40,24 @@ class RunningGateway:
 def adopt() -> None:
     """Let this command see what the running gateway sees: its variables, where this process has none of that name.
 
-    Nothing is done where the caller chose an installation, or none runs; then a data folder of the checkout serves
-    where the current folder has none. InvalidRequest when several installations run."""
+    Where the caller chose an installation, only a gateway of that one counts. Where none runs, a data folder of the
+    checkout serves if the current folder has none. InvalidRequest when several installations run and none was
+    chosen."""
     _found.clear()
     own = settings.inherited()
-    if any(own.get(name) for name in CHOICES):
-        return
+    chosen = {name: own[name] for name in CHOICES if own.get(name)}
+    wanted = [(name, value) for name, value in absolute(chosen, Path.cwd()).items() if name in chosen]
     gateways: list[RunningGateway] = []
     for one in find_gateways():  # workers look like their master, which has the lowest number
-        gateways += [one] if one.place not in [known.place for known in gateways] else []
-    if len(gateways) > 1:
+        fits = all(one.environment.get(name) == value for name, value in wanted)
+        gateways += [one] if fits and one.place not in [known.place for known in gateways] else []
+    if len(gateways) > 1 and not chosen:
         places = ", ".join(sorted(one.environment.get(DATA) or one.environment["GATEWAY_CONFIG"] for one in gateways))
         raise InvalidRequest(f"Several gateways run; choose one with {DATA}: {places}.")
-    if gateways:
+    if len(gateways) == 1:
         settings.adopt(gateways[0].environment)
         _found.append(f"of the gateway that runs as process {gateways[0].pid}")
-    elif not (Path("data") / FILE).exists() and (ROOT / "data" / FILE).exists():
+    elif not chosen and not (Path("data") / FILE).exists() and (ROOT / "data" / FILE).exists():
         settings.adopt({DATA: str(ROOT / "data")})
 
 

@@ -61,6 +61,7 @@ def _providers(installation: Installation) -> list[dict[str, Any]]:
         {
             "provider": provider.id,
             "configured": is_configured(provider, environment),
+            "keyless": not provider.key_required,
             "needs": wanting(provider, environment) or None,
         }
         for provider in installation.catalogue.providers.values()
@@ -125,8 +126,10 @@ def _show(found: dict[str, Any], every: bool) -> None:
         "No worker lives: the gateway does not run on this database.",
     )
     click.echo()
-    ready = [one["provider"] for one in found["providers"] if one["configured"]]
+    ready = [one["provider"] for one in found["providers"] if one["configured"] and not one["keyless"]]
     click.echo(f"Providers with a key: {', '.join(ready) or 'none'}.")
+    open_ones = [one["provider"] for one in found["providers"] if one["configured"] and one["keyless"]]
+    click.echo(f"That need none: {', '.join(open_ones) or 'none'}.")
     missing = [one for one in found["providers"] if not one["configured"]]
     if every:
         print_table(("PROVIDER", "NEEDS"), [(one["provider"], one["needs"]) for one in missing], "None is without.")

@@ -94,6 +94,10 @@ def test_mistakes_of_the_configuration_are_json_too(run, monkeypatch) -> None:
     monkeypatch.setenv("GATEWAY_LIMTS_MAX_KEYS", "5")
     (problem,) = json.loads(run("config", "check", "--json", status=1))["problems"]
     assert "GATEWAY_LIMTS_MAX_KEYS" in problem
+    monkeypatch.delenv("GATEWAY_LIMTS_MAX_KEYS")
+    monkeypatch.setenv("GATEWAY_METRICS_TOKEN_FILE", "/nowhere")
+    (problem,) = json.loads(run("config", "check", "--json", status=1))["problems"]
+    assert "GATEWAY_METRICS_TOKEN_FILE" in problem and "/nowhere" in problem
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
