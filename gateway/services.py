@@ -69,7 +69,7 @@ from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log import RequestLog
-from gateway.threads import Threads
+from gateway.threads import NamedSlots, Threads
 from gateway.transport import Transport
 
 log = logging.getLogger("gateway")
@@ -166,6 +166,8 @@ class BackgroundServices:
     counters: Counters
     # Apart from `threads`, so that callers who unpack much do not keep commits waiting.
     unpackers: Threads
+    # By organization.
+    exports: NamedSlots
 
 
 @dataclass(slots=True)

@@ -91,10 +91,11 @@ from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log import RequestLog
-from gateway.threads import Threads
+from gateway.threads import NamedSlots, Threads
 from gateway.transport import Transport
 
 UNPACKERS = 2
+EXPORTS = 2  # of an organization at once
 SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
 
 
@@ -187,7 +188,9 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
         vault=Vault(secrets.encryption_keys),
     )
     data = Path(settings.database.data_dir)
-    background = BackgroundServices(threads, Counters(data / "metrics"), unpackers=Threads(UNPACKERS))
+    background = BackgroundServices(
+        threads, Counters(data / "metrics"), unpackers=Threads(UNPACKERS), exports=NamedSlots(EXPORTS)
+    )
     transport = Transport(settings.timeouts, settings.security, clock=clock)
     telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
     states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))

@@ -8,6 +8,7 @@ from gateway.metering.figures import FIGURES, ActivityFigures
 from gateway.metering.rollups.days import BLOCK, DAY, SumStep, list_blocks
 from gateway.metering.rollups.table import HOURS, Series, State, fetch_sums, read_state
 from gateway.store.database import Database
+from gateway.store.partitions import time_of
 
 T = TypeVar("T")
 
@@ -119,6 +120,13 @@ def is_filled(database: Database) -> bool:
     """Whether all rows that were there before the rollups are counted. Inside a read."""
     state = read_state(database)
     return state is not None and not state.filling
+
+
+def rows_begin_us(database: Database) -> int:
+    """Since when all usage rows are there still; before that moment some or all were removed. 0: none was. Inside a
+    read."""
+    state = read_state(database)
+    return time_of(bytes.fromhex(state.purged)) if state is not None and state.purged else 0
 
 
 def _runs(database: Database, question: RollupQuestion) -> list[HourRun]:

@@ -1,19 +1,21 @@
 """`/logs/export` and `/activity/export`: the request log and the usage rows as CSV or lines of JSON.
 
 Both are read page by page while they are sent, each page in a short read of its own, so that an export of any size
-holds neither memory nor a transaction; what comes in meanwhile is not part of it.
+holds neither memory nor a transaction; what comes in meanwhile is not part of it. Where usage rows were removed, the
+export of them says since when they are there: statistics of what was before are in `GET /activity`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.accounts.members import list_members
-from gateway.clock import DAY_US
-from gateway.errors import Forbidden, Unauthenticated
+from gateway.clock import DAY_US, to_iso
+from gateway.errors import Forbidden, RateLimited, Unauthenticated
 from gateway.metering.figures import CLIENT_CODES
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, search
 from gateway.metering.models import CACHED
+from gateway.metering.rollups.reading import rows_begin_us
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
 from gateway.surfaces import request_log, tabular
@@ -25,9 +27,13 @@ from gateway.surfaces.management.windows import read_window
 from gateway.surfaces.request_log import LogsQuery, show_attempt, show_request
 from gateway.surfaces.schemas import OneOf, read_query
 from gateway.surfaces.visitor import Visitor
+from gateway.telemetry.ends import EndedBody
 from gateway.threads import pause
 
 TAG = "Exports"
+# Since when usage rows are there, where an export would begin before that.
+ROWS_SINCE = "X-LLMGateway-Rows-Since"
+BUSY_S = 10.0
 PAGE = 200
 # How long after it came in a request may still make attempts.
 LONGEST_US = 2 * DAY_US
@@ -56,12 +62,13 @@ def export_logs(visitor: Visitor, inbound: Inbound) -> Outbound:
     given = read_query(LogsExportQuery, inbound)
     wanted = _until_now(visitor, request_log.filter_of(given, inbound))
     pages = ([show_request(one) for one in page] for page in _pages(visitor, given, wanted))
-    return _download("logs", given["format"], tabular.write_rows(pages, LOG_COLUMNS, given["format"]))
+    return _download(visitor, given, "logs", tabular.write_rows(pages, LOG_COLUMNS, given["format"]))
 
 
 def export_usage(visitor: Visitor, inbound: Inbound) -> Outbound:
     """The usage rows of a window of `GET /activity`, one for each upstream call, newest requests first: its columns add
-    up to what that report shows. `requestCount` is 1 in the last attempt of a request and 0 in the others."""
+    up to what that report shows. `requestCount` is 1 in the last attempt of a request and 0 in the others. Where the
+    window begins before the rows that are there still, the header `X-LLMGateway-Rows-Since` says when those begin."""
     given = read_query(UsageExportQuery, inbound)
     span = read_window(given, visitor.services.clock.now_us()).span
     wanted = _until_now(visitor, LogFilter(from_us=span.start_us - LONGEST_US, to_us=span.end_us))
@@ -74,7 +81,10 @@ def export_usage(visitor: Visitor, inbound: Inbound) -> Outbound:
         ]
         for page in _pages(visitor, given, wanted)
     )
-    return _download("usage", given["format"], tabular.write_rows(pages, USAGE_COLUMNS, given["format"]))
+    database = visitor.services.store.database
+    since_us = database.read(lambda: rows_begin_us(database))
+    more = [(ROWS_SINCE, to_iso(since_us))] if span.start_us < since_us else []
+    return _download(visitor, given, "usage", tabular.write_rows(pages, USAGE_COLUMNS, given["format"]), more)
 
 
 def _pages(visitor: Visitor, given: Mapping[str, Any], wanted: LogFilter) -> Iterator[list[LoggedRequest]]:
@@ -137,19 +147,45 @@ def _show_usage(one: LoggedRequest, record: UsageRecord) -> dict[str, Any]:
     }
 
 
-def _download(name: str, form: str, pieces: Iterator[bytes]) -> Outbound:
+def _download(
+    visitor: Visitor, given: Mapping[str, Any], name: str, pieces: Iterator[bytes], more: Sequence[tuple[str, str]] = ()
+) -> Outbound:
+    project_id, form = given.get("projectId", ""), given["format"]
+    owners = [visitor.project(project_id).organization_id] if project_id else sorted(visitor.memberships)
+    room = visitor.services.background.exports
+    if not room.take(owners):
+        raise RateLimited(
+            "Your organization has as many exports under way as it may have at once; begin when one of them has ended.",
+            code="too_many_exports",
+            retry_after=BUSY_S,
+        )
     headers = [
         ("Content-Type", tabular.MEDIA[form]),
         ("Cache-Control", "no-store"),
         ("X-Content-Type-Options", "nosniff"),
         ("Content-Disposition", f'attachment; filename="{name}.{form}"'),
+        *more,
     ]
-    return Outbound(200, headers, pieces)
+    taken = [owners]
+
+    def give() -> None:
+        if taken:
+            room.give(taken.pop())
+
+    # Whether it is read to its end, breaks off, or is never begun.
+    return Outbound(200, headers, EndedBody(_then(pieces, give), give))
+
+
+def _then(pieces: Iterator[bytes], end: Callable[[], None]) -> Iterator[bytes]:
+    try:
+        yield from pieces
+    finally:
+        end()
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, query=LogsExportQuery,
+    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, query=LogsExportQuery, errors=(429,),
             media=tabular.MEDIA[tabular.CSV], also=(tabular.MEDIA[tabular.JSON_LINES],)),
     managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG, query=UsageExportQuery,
-            media=tabular.MEDIA[tabular.CSV], also=(tabular.MEDIA[tabular.JSON_LINES],)),
+            errors=(429,), media=tabular.MEDIA[tabular.CSV], also=(tabular.MEDIA[tabular.JSON_LINES],)),
 )  # fmt: skip
