@@ -8,13 +8,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def build_wheel(folder: Path) -> Path:
-    """A wheel of this checkout in `folder`."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+def build_wheel(folder: Path, source: Path = ROOT) -> Path:
+    """A wheel of this checkout, or of another folder, in `folder`."""
+    _build("wheel", folder, source)
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def build_source(folder: Path) -> Path:
+    """What is published of the source of this checkout, in `folder`."""
+    _build("sdist", folder, ROOT)
+    (archive,) = folder.glob("*.tar.gz")
+    return archive
+
+
+def _build(kind: str, folder: Path, source: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def install_wheel(wheel: Path, folder: Path) -> Path:

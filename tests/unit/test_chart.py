@@ -287,6 +287,10 @@ def test_the_ingress_lets_streams_and_large_bodies_through(render: Callable[...,
     assert told["proxy-buffering"] == told["proxy-request-buffering"] == "off"
     assert f"client_max_body_size {told['proxy-body-size']};" in nginx
     assert f"proxy_read_timeout {told['proxy-read-timeout']}s;" in nginx
+    public = "GATEWAY_SERVER_PUBLIC_URL"
+    assert environment(render(WHOLE))[public] == "https://llm.example.com" and public not in environment(render(PLAIN))
+    told_otherwise = {**WHOLE, "settings": {public: "https://example.com/llm"}}
+    assert environment(render(told_otherwise))[public] == "https://example.com/llm"
     assert ingress["spec"]["tls"] == [{"hosts": ["llm.example.com"], "secretName": "tls"}]
 
 

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
-from support.wheels import build_wheel
+from support.wheels import build_source, build_wheel
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -68,3 +69,11 @@ def test_an_installed_package_finds_its_files(wheel: Path, tmp_path: Path) -> No
 
 def test_the_wheel_is_the_same_whenever_it_is_built(wheel: Path, tmp_path: Path) -> None:
     assert build_wheel(tmp_path).read_bytes() == wheel.read_bytes()
+
+
+def test_the_published_source_makes_the_same_wheel(inside: set[str], tmp_path: Path) -> None:
+    with tarfile.open(build_source(tmp_path)) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    found = zipfile.ZipFile(build_wheel(tmp_path, source)).namelist()
+    assert {name for name in found if ABOUT not in name} == inside

@@ -108,6 +108,10 @@ capabilities:
 - name: GATEWAY_METRICS_HOST
   value: 0.0.0.0
 {{- end }}
+{{- if and .Values.ingress.enabled (not (hasKey .Values.settings "GATEWAY_SERVER_PUBLIC_URL")) }}
+- name: GATEWAY_SERVER_PUBLIC_URL
+  value: {{ printf "%s://%s" (ternary "https" "http" (ne .Values.ingress.tlsSecret "")) .Values.ingress.host | quote }}
+{{- end }}
 {{- with .Values.trustedProxies }}
 - name: TRUSTED_PROXIES
   value: {{ join "," . | quote }}
