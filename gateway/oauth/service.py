@@ -15,6 +15,7 @@ from gateway.oauth.tokens import TokenCallers
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.installation import Secrets
+from gateway.threads import compute
 
 if TYPE_CHECKING:
     from gateway.oauth.server import OAuthServer
@@ -44,6 +45,7 @@ class OAuth:
 
     @cached_property
     def server(self) -> "OAuthServer":
-        """What answers requests for tokens; made on first use, since its library serves nobody who has an API key."""
-        made: OAuthServer = server.OAuthServer(self.clients.find, self.grants, self._authentication)
+        """What answers requests for tokens; made on first use, since its library serves nobody who has an API key. Its
+        reading takes some 100 ms, beside the loop."""
+        made: OAuthServer = compute(lambda: server.OAuthServer(self.clients.find, self.grants, self._authentication))
         return made

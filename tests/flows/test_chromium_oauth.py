@@ -16,6 +16,7 @@ from support.chromium import BROWSER, MISSING, PATIENCE_S, Chromium
 from support.desk import EMAIL
 from support.gateways import GatewayProcess
 from support.oauth import PASSWORD, App
+from support.oauth_client import CALLS, Storage, visit
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
 
@@ -24,9 +25,11 @@ class Listener(FakeServer):
     """The application's own small server, which leads on to the application's own scheme."""
 
     told: dict[str, str] | None = None
+    came_to = ""
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         if environ["PATH_INFO"] == "/callback":
+            self.came_to = f"{self.url}/callback?{environ['QUERY_STRING']}"
             self.told = dict(parse_qsl(environ["QUERY_STRING"]))
             start("302 Found", [("Location", "cursor://anysphere.cursor-mcp/done"), ("Content-Length", "0")])
             return iter([b""])
@@ -45,13 +48,38 @@ def decide(browser: Chromium, listener: Listener, decision: str) -> dict[str, st
     """Press a button of the page; what the application hears."""
     listener.told = None
     browser.wait_for("!!document.querySelector('button[name=decision]')")
-    assert "An editor" in browser.run("document.body.innerText")
+    assert "wants to act for" in browser.run("document.body.innerText")
     assert browser.run("document.querySelectorAll('select option').length") == 1
     browser.run(f"document.querySelector('button[value={decision}]').click()")
     with gevent.Timeout(PATIENCE_S, AssertionError("the browser did not go back to the application")):
         while listener.told is None:
             gevent.sleep(0.05)
     return listener.told
+
+
+def sign_in(browser: Chromium) -> None:
+    browser.wait_for("!!document.querySelector('#password')")
+    browser.run(f"document.querySelector('#email').value = '{EMAIL}'")
+    browser.run(f"document.querySelector('#password').value = '{PASSWORD}'")
+    browser.run("document.querySelector('form button').click()")
+
+
+def test_the_official_client_calls_every_tool_once_its_person_allowed_it_in_the_browser(
+    process: Callable[..., GatewayProcess], browser: Chromium
+) -> None:
+    gateway = process(GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD)
+    with Listener() as listener:
+
+        def allow(address: str) -> str:
+            browser.open(address)
+            sign_in(browser)
+            decide(browser, listener, "allow")
+            return listener.came_to
+
+        calls = [(name, given | ({"model": "sandbox-echo"} if name == "chat" else {})) for name, given in CALLS]
+        names, results, _ = visit(gateway.address, allow, Storage(), calls, f"{listener.url}/callback")
+    assert sorted(names) == sorted(name for name, _ in CALLS)
+    assert not any(result.is_error for result in results), results
 
 
 def test_a_person_decides_in_a_real_browser_and_the_application_hears_of_it(
@@ -63,10 +91,7 @@ def test_a_person_decides_in_a_real_browser_and_the_application_hears_of_it(
         back = f"{listener.url}/callback"
         app = App(base, redirect_uris=[back])
         browser.open(app.address(redirect_uri=back))
-        browser.wait_for("!!document.querySelector('#password')")
-        browser.run(f"document.querySelector('#email').value = '{EMAIL}'")
-        browser.run(f"document.querySelector('#password').value = '{PASSWORD}'")
-        browser.run("document.querySelector('form button').click()")
+        sign_in(browser)
         denied = decide(browser, listener, "deny")
         assert denied["error"] == "access_denied" and denied["iss"] == base and "code" not in denied
         browser.open(app.address(redirect_uri=back))

@@ -11,6 +11,7 @@ from support.oauth import BACK, SCOPE, App, Person, owner_of, parameters
 from support.shared import Tenant
 
 from gateway.accounts import audit, keys
+from gateway.limits.budgets import Limits
 from gateway.oauth.clients import read_metadata
 from gateway.oauth.documents import KIND
 
@@ -222,8 +223,14 @@ def test_who_has_the_key_gets_tokens_by_client_credentials(gateway: Tenant, pers
     assert basic.status_code == 200
     wrong = web.post(f"{gateway.address}/oauth/token", data=asked | {"client_secret": "llmgtwy_" + "0" * 40})
     assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
-    app = App(gateway.address)
-    assert app.ask(grant_type="client_credentials").json()["error"] == "invalid_client"
+    # Neither a key that only generates nor an application without a secret has tokens of its own.
+    services = gateway.services
+    owner = services.accounts.authentication.caller(gateway.key)
+    draft = keys.Draft(gateway.project_id, owner.member_id, "An end user", "customer")
+    customer = services.management.create_key(draft, Limits(), actor="test").token
+    only = web.post(f"{gateway.address}/oauth/token", data=asked | {"client_secret": customer})
+    assert (only.status_code, only.json()["error"]) == (401, "invalid_client")
+    assert App(gateway.address).ask(grant_type="client_credentials").json()["error"] == "invalid_client"
 
 
 def test_a_client_that_registers_with_a_key_has_tokens_of_it_until_it_is_rolled(

@@ -1,0 +1,81 @@
+"""The official MCP client, which gets its token by OAuth from nothing but the address."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+from mcp import ClientSession
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+from support.oauth import parameters
+
+# A person who is shown an address, and where their browser is led in the end.
+Decide = Callable[[str], str]
+MODEL = "openai/gpt-4o-mini"
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("get-account", {}),
+    ("get-usage", {}),
+    ("get-usage-breakdown", {"group_by": "model"}),
+    ("chat", {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}),
+    ("generate-image", {"prompt": "A lighthouse", "model": "sandbox/sandbox-image"}),
+    ("generate-alt-image", {"prompt": "A boat", "aspect_ratio": "16:9"}),
+    ("list-models", {"limit": 3}),
+    ("list-image-models", {}),
+]
+
+
+class Storage:
+    """What the client keeps."""
+
+    def __init__(self) -> None:
+        self.tokens: Any = None
+        self.client: Any = None
+
+    async def get_tokens(self) -> Any:
+        return self.tokens
+
+    async def set_tokens(self, tokens: Any) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> Any:
+        return self.client
+
+    async def set_client_info(self, client_info: Any) -> None:
+        self.client = client_info
+
+
+async def _visit(
+    base: str, decide: Decide, storage: Storage, calls: list[Any], back: str
+) -> tuple[list[str], list[Any], list[str]]:
+    asked: list[str] = []
+    opened: list[str] = []
+
+    async def open_browser(address: str) -> None:
+        opened.append(address)
+
+    async def come_back() -> AuthorizationCodeResult:
+        told = parameters(decide(opened[-1]))
+        return AuthorizationCodeResult(code=told["code"], state=told["state"], iss=told["iss"])
+
+    async def note(request: httpx2.Request) -> None:
+        asked.append(f"{request.method} {request.url.path}")
+
+    metadata = OAuthClientMetadata(client_name="The official client", redirect_uris=[back])
+    provider = OAuthClientProvider(f"{base}/mcp", metadata, storage, open_browser, come_back)
+    async with (
+        httpx2.AsyncClient(auth=provider, trust_env=False, timeout=60, event_hooks={"request": [note]}) as http,
+        streamable_http_client(f"{base}/mcp", http_client=http) as streams,
+        ClientSession(*streams[:2]) as session,
+    ):
+        await session.initialize()
+        names = [tool.name for tool in (await session.list_tools()).tools]
+        return names, [await session.call_tool(name, given) for name, given in calls], asked
+
+
+def visit(
+    base: str, decide: Decide, storage: Storage, calls: list[Any], back: str = "http://localhost:3030/callback"
+) -> tuple[list[str], list[Any], list[str]]:
+    """The names of the tools, what each call gave, and all that was asked; `back` is where the browser goes back to."""
+    return asyncio.run(_visit(base, decide, storage, calls, back))
