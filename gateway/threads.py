@@ -99,6 +99,12 @@ def pause(seconds: float) -> None:
     gevent.sleep(seconds)
 
 
+def give_way() -> None:
+    """Let other greenlets have their turn; in a thread of `compute` nothing, for threads take turns by themselves."""
+    if not getattr(_here, "computing", False):
+        gevent.sleep(0)
+
+
 def wait_until_idle(most_s: float) -> None:
     """Return once no other greenlet and no socket is ready to go on, after `most_s` at the latest."""
     with gevent.Timeout(most_s, False):

@@ -6,14 +6,23 @@ import orjson
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import FinishReason
+from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 
+# Objects and lists of an answer: ten thousand tokens with the twenty likeliest of each are some 210,000.
+MOST_PARTS = 250_000
 NOT_JSON = "The provider sent an answer that is not JSON."
 ODD = "The provider sent an answer of an unknown shape."
 EMPTY = "The provider ended its answer without any content."
 SHAPE_ERRORS = (AttributeError, LookupError, TypeError, ValueError)  # what reading a foreign shape ends in
 EXCUSED = frozenset(("content_filter", "refusal", "pause"))  # ends that explain themselves
+
+
+def check_parts(body: bytes) -> None:
+    """UpstreamFailed for JSON of more objects and lists than are read."""
+    if len(body) > MOST_PARTS and has_more_parts(body, MOST_PARTS, OPENING):
+        raise UpstreamFailed(f"The provider sent an answer of more than {MOST_PARTS:,} parts.", upstream_status=200)
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.neutral.request import Native, Request
+from gateway.providers.answers import check_parts
 from gateway.providers.protocol import Call, Codec, Target, UpstreamReply
 from gateway.threads import compute
 
@@ -54,5 +55,6 @@ def read(codec: Codec, reply: UpstreamReply, relayed: bool) -> Any:
     """As the codec's `read`; the body is received here."""
     body = reply.read_all()
     if len(body) >= LARGE:
+        check_parts(body)
         return compute(codec.read, Whole(reply, body), relayed)
     return codec.read(Whole(reply, body), relayed)

@@ -73,6 +73,7 @@ SECRETS = re.compile(
     r"[\\\"']*\s*[=:]\s*[\\\"']*[^\s\\\"'&,}]{8,}"
 )
 HIDDEN = "[hidden]"
+MOST_REFUSAL = 1 << 18  # bytes of a refusal that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Explanation:
 def read_refusal(reply: UpstreamReply) -> bytes:
     """The body of an answer other than 2xx; empty when it broke off, for what its status says holds all the same."""
     try:
-        return reply.read_all()
+        return reply.read_all()[:MOST_REFUSAL]
     except GatewayError:
         return b""
 

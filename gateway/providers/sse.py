@@ -10,7 +10,8 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Heartbeat
-from gateway.providers.failures import explain_object, stream_failure
+from gateway.providers.answers import check_parts
+from gateway.providers.failures import MOST_REFUSAL, explain_object, stream_failure
 from gateway.providers.protocol import UpstreamReply
 from gateway.threads import compute_if
 
@@ -88,6 +89,8 @@ class EventReader:
             held += piece
             piece = bytes(held)
             held.clear()
+            if len(piece) > LONG:
+                check_parts(piece)
         if piece[-2:] != b"\n\n":
             whole, blank, rest = piece.rpartition(b"\n\n")
             self._hold(rest)
@@ -109,6 +112,7 @@ class EventReader:
         self._cr = False
         events: list[tuple[str, bytes]] = []
         if block:
+            check_parts(block)
             self._add(block, events)
         return events
 
@@ -154,7 +158,7 @@ class EventReader:
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
     """A 2xx answer that is no event stream: the error that it tells of, or that it is none."""
-    body = reply.read_all()
+    body = reply.read_all()[:MOST_REFUSAL]
     try:
         wire = orjson.loads(body)
     except orjson.JSONDecodeError:

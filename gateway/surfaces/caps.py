@@ -1,6 +1,5 @@
 """Caps on what one request may hold, each refused by its name; and large bodies read in a thread."""
 
-import re
 from collections.abc import Callable, Sized
 from typing import Any, ParamSpec, TypeVar
 
@@ -8,18 +7,11 @@ import orjson
 from msgspec import json
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.json_parts import OPENING, count_marks, has_more
 from gateway.settings import LimitSettings
-from gateway.threads import compute, pause
+from gateway.threads import compute
 
 LARGE = 1 << 17  # from so many bytes a body is read in a thread; what is smaller can hold little
-SLICE = 1 << 21  # bytes that are counted between two turns of the event loop
-PIECE = 1 << 18  # bytes of one match at most: it holds the interpreter, some 10 ms a megabyte
-# Strings as a whole, so that what stands in them is no structure. Possessive: a string without end is read once. The
-# group is its end, empty where the piece ends before it.
-INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)
-TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{\[,]', re.DOTALL)
-BACKSLASH = 0x5C
-OPENING, STRUCTURE = (b"{", b"["), (b"{", b"[", b",")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -32,31 +24,16 @@ def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args,
     return compute(work, *args, **kwargs)
 
 
-def has_more_parts(raw: bytes, most: int) -> bool:
-    """Whether a JSON text has more than `most` parts."""
-    return len(raw) > most and sum(_count(raw)) > most and compute(_has_more, raw, most)
-
-
 def _check_parts(limits: LimitSettings, raw: bytes) -> None:
     """InvalidRequest for a JSON text of too many parts, before it is decoded: each takes memory, and time of one call
     that nobody else gets."""
-    opening, commas = _count(raw)
+    opening, commas = count_marks(raw)
     most = limits.max_json_nodes
-    if 0 < most < opening + commas and compute(_has_more, raw, most):
+    if 0 < most < opening + commas and compute(has_more, raw, most):
         raise _too_many("The body", "parts (values, objects and lists)", most, "max_json_nodes", "")
     most = limits.max_json_containers
-    if 0 < most < opening and compute(_has_more, raw, most, OPENING):
+    if 0 < most < opening and compute(has_more, raw, most, OPENING):
         raise _too_many("The body", "objects and lists", most, "max_json_containers", "")
-
-
-def _count(raw: bytes) -> tuple[int, int]:
-    """Marks that open something, and commas; most of them may stand in texts."""
-    opening = commas = 0
-    for start in range(0, len(raw), SLICE):
-        opening += sum(raw.count(mark, start, start + SLICE) for mark in OPENING)
-        commas += raw.count(b",", start, start + SLICE)
-        pause(0)
-    return opening, commas
 
 
 def check(limits: LimitSettings, raw: bytes, messages: Sized | None, tools: Sized | None, *schemas: Any) -> None:
@@ -102,33 +79,6 @@ def _measure(root: Any) -> tuple[int, int]:
             node = node.values()
         rest += [inner for inner in node if isinstance(inner, dict | list)]
     return nodes, longest
-
-
-def _has_more(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:
-    """Whether there are more marks of structure outside of strings; in pieces, so that others have their turn."""
-    found, at, inside = 0, 0, False
-    while at < len(raw):
-        end = _end_of_piece(raw, at + PIECE)
-        piece, start = raw[at:end], 0
-        if inside and (rest := INSIDE.match(piece)) is not None:
-            start, inside = rest.end(), not rest[1]
-        for token in TOKENS.finditer(piece, start):
-            closing = token[1]
-            if closing is None:
-                found += token[0] in marks
-                if found > most:
-                    return True
-            else:
-                inside = not closing
-        at = end
-    return False
-
-
-def _end_of_piece(raw: bytes, end: int) -> int:
-    """Where a piece ends that is to end at `end`: behind no backslash, since what follows belongs to it."""
-    while end < len(raw) and raw[end - 1] == BACKSLASH:
-        end += 1
-    return end
 
 
 def _too_many(what: str, parts: str, most: int, name: str, param: str) -> InvalidRequest:

@@ -12,7 +12,7 @@ from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validat
 from gateway import money
 from gateway.clock import from_datetime
 from gateway.errors import InvalidRequest, UnsupportedMediaType
-from gateway.surfaces.caps import has_more_parts
+from gateway.neutral.json_parts import has_more_parts
 from gateway.surfaces.http import Inbound
 from gateway.threads import compute_if
 

@@ -9,6 +9,7 @@ import zlib
 from typing import NamedTuple
 
 from gateway.errors import UpstreamFailed
+from gateway.providers.answers import check_parts
 from gateway.providers.failures import truncated
 from gateway.providers.sse import LONG, LongEvent
 
@@ -98,6 +99,7 @@ def _read_frame(data: bytes, size: int) -> Frame:
     payload = data[PRELUDE.size + size : -CRC.size]
     if kind == "error" and not payload:
         payload = headers.get(":error-message", "").encode()
+    check_parts(payload)
     return Frame(kind, name, payload)
 
 

@@ -14,7 +14,15 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.providers.bedrock.eventstream import Frame
-from gateway.providers.failures import Explanation, classify, diagnose, explain, read_refusal, retry_after
+from gateway.providers.failures import (
+    MOST_REFUSAL,
+    Explanation,
+    classify,
+    diagnose,
+    explain,
+    read_refusal,
+    retry_after,
+)
 from gateway.providers.protocol import Target, UpstreamReply
 
 STATUSES = {
@@ -55,7 +63,7 @@ def frame_failure(frame: Frame) -> GatewayError:
 
 def read_failure(reply: UpstreamReply) -> GatewayError:
     """The error of a 2xx answer that is no stream."""
-    said = explain(reply.read_all())
+    said = explain(reply.read_all()[:MOST_REFUSAL])
     message = "The provider did not answer with an event stream."
     return UpstreamFailed(message, upstream_status=reply.status, details={"responseText": said.text})
 

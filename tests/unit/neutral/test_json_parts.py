@@ -1,0 +1,62 @@
+"""Parts of a JSON text are counted without decoding it, wherever it is cut."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.neutral import json_parts
+
+TEXTS = st.text(alphabet='"\\{}[],a', max_size=30)
+VALUES = st.recursive(
+    st.none() | st.integers(0, 9) | TEXTS,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize("text", ["1,2,abc,", 'a\n",', "\\,", "é,"], ids=["plain", "escaped", "backslashes", "utf-8"])
+def test_a_long_text_full_of_commas_is_counted_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One match over 28 MB held the interpreter for half a second, and with it every caller of the worker."""
+    longest: list[int] = []
+
+    class Watched:
+        def __init__(self, pattern: Any) -> None:
+            self.pattern = pattern
+
+        def finditer(self, piece: bytes, start: int) -> Any:
+            longest.append(len(piece))
+            return self.pattern.finditer(piece, start)
+
+    monkeypatch.setattr(json_parts, "TOKENS", Watched(json_parts.TOKENS))
+    raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": text * 400_000}], "more": [1, 2, 3]})
+    assert not json_parts.has_more(raw, 9) and json_parts.has_more(raw, 8)
+    assert max(longest) < json_parts.PIECE + 16 and len(longest) > 5
+
+
+@given(VALUES, st.integers(1, 9))
+def test_where_a_piece_ends_changes_nothing(value: object, size: int) -> None:
+    raw = orjson.dumps(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_parts, "PIECE", size)
+        assert not json_parts.has_more(raw, _structure(value))
+        assert not _structure(value) or json_parts.has_more(raw, _structure(value) - 1)
+
+
+@given(VALUES)
+def test_marks_within_texts_are_no_structure(value: object) -> None:
+    raw = orjson.dumps(value)
+    assert json_parts.has_more(raw, 0) == (_structure(value) > 0)
+    if _structure(value):
+        assert not json_parts.has_more(raw, _structure(value))
+        assert json_parts.has_more(raw, _structure(value) - 1)
+
+
+def _structure(value: object) -> int:
+    """Objects, lists and commas of a value."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(0, len(value) - 1) + sum(map(_structure, inner))
