@@ -1,5 +1,8 @@
 """A request to make or change images, and its result."""
 
+import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +16,7 @@ READ_TOKENS, MADE_TOKENS = 8192, 16_384
 PARTIAL_TOKENS = 100  # that an image on its way counts as (Image generation guide, "Partial images cost")
 LIKELY_READ, BYTES_A_TOKEN = 1024, 4
 AUTO = "auto"
+SHAPE = re.compile(r"([1-9]\d{0,4})[x:*]([1-9]\d{0,4})")
 ENDINGS = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 
 
@@ -76,6 +80,19 @@ class ImagesResult(WholeResult):
     @property
     def finish(self) -> str:
         return "content_filter" if self.blocked else "stop"
+
+
+def shape_of(edges: str) -> float:
+    """Width by height of a ratio ("16:9") or a size ("1536x1024"); 0 for what is neither."""
+    found = SHAPE.fullmatch(edges)
+    return int(found[1]) / int(found[2]) if found else 0.0
+
+
+def nearest_shape(edges: str, offered: Iterable[str]) -> str:
+    """Of ratios or sizes the one that is most like `edges`; "" where that tells none."""
+    shape = shape_of(edges)
+    known = [one for one in offered if shape_of(one)]
+    return min(known, key=lambda one: abs(math.log(shape_of(one) / shape)), default="") if shape else ""
 
 
 def units_of(wanted: ImagesInput) -> Units:

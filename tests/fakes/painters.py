@@ -152,6 +152,10 @@ class FakePainters(FakeServer):
         return answer
 
     def _imagen(self, body: dict[str, Any]) -> dict[str, Any]:
-        assert set(body) == {"instances", "parameters"} and body["instances"][0]["prompt"], "shape"
+        assert set(body) == {"instances", "parameters"} and set(body["instances"][0]) == {"prompt"}, "shape"
+        given = body["parameters"]
+        assert given.keys() <= {"sampleCount", "aspectRatio", "sampleImageSize", "personGeneration"}, "parameters"
+        assert 1 <= given["sampleCount"] <= 4, "count"
+        assert given.get("aspectRatio", "1:1") in ("1:1", "3:4", "4:3", "16:9", "9:16"), "ratio"
         row = {"bytesBase64Encoded": PIXEL, "mimeType": "image/png"}
         return {"predictions": [row] * body["parameters"]["sampleCount"]}

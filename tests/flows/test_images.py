@@ -168,6 +168,19 @@ def test_ratios_sizes_and_numbers_reach_alibaba_in_its_words(house, upstream):
     assert (refused["param"], refused["code"]) == ("n", "unsupported_n")
 
 
+def test_a_ratio_is_honoured_in_each_makers_words(house, upstream):
+    post(house, aspect_ratio="16:9", size="1024x1024")
+    assert upstream.calls[-1].body["size"] == "1536x1024" and "aspect_ratio" not in upstream.calls[-1].body
+    post(house, model=GOOGLE, aspect_ratio="21:9")
+    assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": "21:9"}
+    post(house, model=IMAGEN, size="1536x1024", n=4)
+    assert upstream.calls[-1].body["parameters"] == {"sampleCount": 4, "aspectRatio": "4:3"}
+    post(house, model=XAI, aspect_ratio="3:2")
+    assert upstream.calls[-1].body["aspect_ratio"] == "3:2"
+    for body, code in (({"aspect_ratio": "21:9"}, "unsupported_size"), ({"n": 5}, "unsupported_n")):
+        assert post(house, model=IMAGEN, **body).json()["error"]["code"] == code
+
+
 def test_a_size_that_a_model_does_not_make_is_refused_by_name(house, upstream):
     error = post(house, size="100x100").json()["error"]
     assert (error["param"], error["code"]) == ("size", "unsupported_size") and upstream.calls == []

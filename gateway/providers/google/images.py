@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult
+from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, nearest_shape
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answers import EMPTY, ODD, SHAPE_ERRORS, counts_images, read_object
@@ -20,16 +20,8 @@ from gateway.providers.written import WrittenCodec
 
 PREDICT = "predict"
 PREDICTS = "imagen"  # how models that are asked by :predict begin
-RATIOS = {
-    "1:1": 1.0,
-    "3:2": 1.5,
-    "2:3": 2 / 3,
-    "4:3": 4 / 3,
-    "3:4": 0.75,
-    "16:9": 16 / 9,
-    "9:16": 9 / 16,
-    "21:9": 21 / 9,
-}
+RATIOS = ("1:1", "3:2", "2:3", "4:3", "3:4", "16:9", "9:16", "21:9")
+PREDICTED_RATIOS, MOST_PREDICTED = ("1:1", "4:3", "3:4", "16:9", "9:16"), 4
 SIZES = ("1K", "2K", "4K")
 LARGE_EDGE, HUGE_EDGE = 1536, 3072
 BLOCKED = ("IMAGE_SAFETY", "PROHIBITED_CONTENT", "SAFETY", "BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "RECITATION")
@@ -50,10 +42,7 @@ class GoogleImages(WrittenCodec, WholeImages):
         if wanted.mask is not None:
             raise NotSupported(f"{target.mapping.key} takes no mask.", param="mask", code="unsupported_input")
         predicts = target.mapping.external_id.startswith(PREDICTS)
-        if predicts and wanted.pictures:
-            raise NotSupported(f"{target.mapping.key} changes no images.", param="images", code="unsupported_input")
-        if wanted.n > 1 and not predicts:
-            raise NotSupported(f"{target.mapping.key} makes one image at a time.", param="n", code="unsupported_n")
+        _check(wanted, target, predicts)
         files = InlinedFiles()
         body = _predict(wanted) if predicts else _generate(wanted, files)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
@@ -91,6 +80,19 @@ class _ImageReader(WholeImages):
         return ImagesResult(images, blocked=blocked, usage=usage, model=str(wire.get("modelVersion") or ""))
 
 
+def _check(wanted: ImagesInput, target: Target, predicts: bool) -> None:
+    """NotSupported for what one call of the model does not make."""
+    key, most = target.mapping.key, MOST_PREDICTED if predicts else 1
+    ratios = PREDICTED_RATIOS if predicts else RATIOS
+    if predicts and wanted.pictures:
+        raise NotSupported(f"{key} changes no images.", param="images", code="unsupported_input")
+    if wanted.n > most:
+        raise NotSupported(f"{key} makes up to {most} images at a time.", param="n", code="unsupported_n")
+    if wanted.aspect_ratio and wanted.aspect_ratio not in ratios:
+        what = f"{key} makes no images of {wanted.aspect_ratio[:16]}; it makes {', '.join(ratios)}."
+        raise NotSupported(what, param="aspect_ratio", code="unsupported_size")
+
+
 def _generate(wanted: ImagesInput, files: InlinedFiles) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": wanted.prompt}]
     for one in wanted.pictures:
@@ -105,20 +107,14 @@ def _generate(wanted: ImagesInput, files: InlinedFiles) -> dict[str, Any]:
 
 def _predict(wanted: ImagesInput) -> dict[str, Any]:
     parameters: dict[str, Any] = {"sampleCount": wanted.n}
-    if ratio := ratio_of(wanted):
+    if ratio := ratio_of(wanted, PREDICTED_RATIOS):
         parameters["aspectRatio"] = ratio
     return {"instances": [{"prompt": wanted.prompt}], "parameters": parameters}
 
 
-def ratio_of(wanted: ImagesInput) -> str:
+def ratio_of(wanted: ImagesInput, offered: tuple[str, ...] = RATIOS) -> str:
     """The aspect ratio: as named, else the nearest to that of the size; "" where neither is told."""
-    if wanted.aspect_ratio:
-        return wanted.aspect_ratio
-    width, _, height = wanted.size.partition("x")
-    if not (width.isdigit() and height.isdigit() and int(height)):
-        return ""
-    shape = int(width) / int(height)
-    return min(RATIOS, key=lambda name: abs(RATIOS[name] - shape))
+    return wanted.aspect_ratio or nearest_shape(wanted.size, offered)
 
 
 def size_of(wanted: ImagesInput) -> str:

@@ -13,7 +13,16 @@ from typing import Any
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Event, Finished, ImageMade
-from gateway.neutral.images import AUTO, ENDINGS, ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture
+from gateway.neutral.images import (
+    AUTO,
+    ENDINGS,
+    ImageEditsRequest,
+    ImagesInput,
+    ImagesRequest,
+    ImagesResult,
+    Picture,
+    nearest_shape,
+)
 from gateway.neutral.parts import Image, Media
 from gateway.neutral.signatures import type_of
 from gateway.neutral.usage import Usage, read_count
@@ -170,11 +179,7 @@ def _streams(wanted: ImagesInput, target: Target) -> bool:
 def _body(wanted: ImagesInput, target: Target, edits: bool, warnings: list[str]) -> dict[str, Any]:
     taken = target.mapping.supported_parameters or USUAL
     body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
-    given: dict[str, Any] = {name: value for name in FIELDS if (value := getattr(wanted, name))}
-    if wanted.n > 1:
-        given["n"] = wanted.n
-    if wanted.output_compression is not None:
-        given["output_compression"] = wanted.output_compression
+    given = _given(wanted, taken, target)
     for name, value in given.items():
         if name in (MAKES_ONLY if edits else EDITS_ONLY):
             continue
@@ -193,6 +198,20 @@ def _body(wanted: ImagesInput, target: Target, edits: bool, warnings: list[str])
     if ASKS_BASE64 in taken:
         body[ASKS_BASE64] = "b64_json"
     return body
+
+
+def _given(wanted: ImagesInput, taken: tuple[str, ...], target: Target) -> dict[str, Any]:
+    """The fields that were named; a ratio as the nearest size where the model takes none."""
+    given: dict[str, Any] = {name: value for name in FIELDS if (value := getattr(wanted, name))}
+    ratio = given.get("aspect_ratio", "")
+    if "aspect_ratio" not in taken and (size := nearest_shape(ratio, target.mapping.image_sizes)):
+        given["size"] = size  # the ratio wins over the size
+        del given["aspect_ratio"]
+    if wanted.n > 1:
+        given["n"] = wanted.n
+    if wanted.output_compression is not None:
+        given["output_compression"] = wanted.output_compression
+    return given
 
 
 def _form_text(value: Any) -> str:
