@@ -75,4 +75,4 @@ def process(tmp_path: Path) -> Iterator[Callable[..., GatewayProcess]]:
 
     yield start
     for one in started:
-        one.stop()
+        one.discard()

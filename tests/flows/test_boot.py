@@ -59,9 +59,8 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayPro
     folder = tmp_path_factory.mktemp("boot")
     environment = write_twins(folder / "own", "http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1")
     gateway = GatewayProcess(folder / "data", 2, GATEWAY_METRICS_TOKEN="token", **environment)
-    gateway.cold = True
     yield gateway.start(), folder / "own" / "providers" / "north.toml"
-    gateway.stop()
+    gateway.discard()
 
 
 def test_a_broken_catalogue_ends_nothing_and_is_told_everywhere(twins: tuple[GatewayProcess, Path]) -> None:
@@ -223,7 +222,7 @@ def test_a_worker_that_dies_while_the_database_is_away_comes_back_with_it(
         wait_until(lambda: all(gateway.post("/v1/chat/completions", HELLO)[0] == 200 for _ in range(6)))
     finally:
         way.open()
-        gateway.stop()
+        gateway.discard()
 
 
 def test_a_first_start_without_its_database_is_one_line(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         GATEWAY_SERVER_ANSWER_STALL_S="1",
     )
     yield made.start()
-    made.stop()
+    made.discard()
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def nodes(postgres_databases: postgres.Databases, tmp_path) -> Iterator[tuple[st
     finally:
         for node in made:
             with suppress(Exception):
-                node.stop()
+                node.discard()
         postgres_databases.give(url)
 
 

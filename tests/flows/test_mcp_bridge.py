@@ -23,7 +23,7 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     environment = {"GATEWAY_TIMEOUTS_HEARTBEAT_S": "0.2", "GATEWAY_MCP_MAX_STREAMS": str(MOST)}
     gateway = GatewayProcess(tmp_path_factory.mktemp("bridge") / "data", 2, **environment).start()
     yield gateway
-    gateway.stop()
+    gateway.discard()
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def front(upstream: FakeOpenAI, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield nginx, gateway
     finally:
         nginx.stop()
-        gateway.stop()
+        gateway.discard()
 
 
 @pytest.fixture(scope="module")

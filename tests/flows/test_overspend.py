@@ -33,7 +33,7 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path, mint: Mint) -> Iterato
         started.append(GatewayProcess(tmp_path / f"node{number}", workers, **environment).start())
     yield started
     for one in started:
-        one.stop()
+        one.discard()
 
 
 def make_key(gateway: GatewayProcess, limit: str) -> str:

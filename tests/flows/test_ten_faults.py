@@ -96,7 +96,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with FakeOpenAI() as upstream:
         made = House(tmp_path_factory.mktemp("faults"), upstream)
         yield made
-        made.gateway.stop()
+        made.gateway.discard()
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def cluster(postgres_databases: postgres.Databases, tmp_path_factory: pytest.Tem
     finally:
         for node in nodes:
             with suppress(Exception):
-                node.stop()
+                node.discard()
         postgres_databases.give(url)
 
 

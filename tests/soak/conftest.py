@@ -29,4 +29,4 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, mint: Mint) -> Iterato
 
     yield make
     for one in started:
-        one.stop()
+        one.discard()

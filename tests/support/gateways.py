@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,15 @@ class GatewayProcess:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def discard(self) -> None:
+        """End it at once where the test is over: nobody will look at what it leaves."""
+        if self._process is not None and self._process.poll() is None:
+            # The arbiter first, else it would replace the workers.
+            for pid in [self._process.pid, *self.workers()]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.wait()
 
     def get(self, path: str, timeout: float = 30) -> tuple[int, bytes]:
         """Status and body, with the key of this gateway."""
