@@ -111,8 +111,8 @@ def test_a_client_with_untouched_defaults_gets_each_event_before_the_next_is_sen
         client = OpenAI(base_url=f"{nginx.address}/v1", api_key=gateway.key, http_client=own)
         stream = client.chat.completions.create(**chat(), stream=True)
         sent = [upstream.calls[-1].sent for part in stream if part.choices]
-    # The first event says no more than who speaks, and comes with the second.
-    assert len(sent) >= 4 and sent[1:] == sorted(set(sent)), "more was sent before each came"
+    # The first event says who speaks and comes with the second; behind a buffer all would come at the end.
+    assert len(sent) >= 4 and len(set(sent)) >= 3 and sent[1] < sent[-1], sent
 
 
 def test_its_tls_is_of_today_and_speaks_http_2(front: Front) -> None:
