@@ -31,6 +31,8 @@ from support.pages import Block, blocks
 from support.shared import load
 
 from gateway import settings
+from gateway.accounts import keys
+from gateway.accounts.members import list_members
 from gateway.catalogue import loader
 
 MARKS = {
@@ -78,12 +80,14 @@ class House:
     gateway: LocalGateway
     session: str
     folder: Path
+    spare: str  # the id of a key that no block asks with
 
     def fill(self, text: str) -> str:
         """The block with this gateway's address, key, password and session."""
         text = OURS.sub(self.gateway.address, text).replace("llmgtwy_…", self.gateway.key)
         text = text.replace("llmgses_…", self.session).replace("sk-…", "sk-of-the-tests")
-        text = text.replace(PASSWORD_BLANK, f'"password": "{PASSWORD}"')
+        text = text.replace("org_…", self.gateway.organization_id).replace("proj_…", self.gateway.project_id)
+        text = text.replace("key_…", self.spare).replace(PASSWORD_BLANK, f'"password": "{PASSWORD}"')
         for written, tried in SECONDS.items():
             text = text.replace(written, tried)
         assert "…" not in re.sub(r"#.*", "", text), f"nobody knows what stands for …:\n{text}"
@@ -121,7 +125,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         for name, does in PROGRAMS.items():
             (programs / name).write_text(f"#!/bin/sh\n{does}\n")
             (programs / name).chmod(0o755)
-        yield House(gateway, session, folder)
+        yield House(gateway, session, folder, make_key(gateway))
+
+
+def make_key(gateway: LocalGateway) -> str:
+    stores = gateway.services.store.database, gateway.services.store.control
+    owner = list_members(stores[0])[0]
+    draft = keys.Draft(gateway.project_id, owner.id, "For rules")
+    return keys.create(*stores, gateway.services.store.secrets.hash_keys, draft, actor="test").info.id
 
 
 def run_shell(house: House, block: Block, folder: Path) -> None:
@@ -129,10 +140,11 @@ def run_shell(house: House, block: Block, folder: Path) -> None:
     script = f"set -ea\n{house.fill(block.text)}\nenv -0 > '{folder}/variables'\n"
     (folder / "manage").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gateway.manage "$@"\n')
     (folder / "manage").chmod(0o755)
-    shutil.copytree(ROOT / "deploy", folder / "deploy")
+    shutil.copytree(ROOT / "deploy", folder / "deploy", dirs_exist_ok=True)
     environment = {
         "PATH": f"{house.folder / 'programs'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
+        **({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(house.folder / "data")} if "./manage" in block.text else {}),
         "HOME": str(folder),
         "LLMGATEWAY_API_KEY": house.gateway.key,
         "API_KEY": house.gateway.key,
