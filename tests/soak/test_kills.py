@@ -1,8 +1,6 @@
 """Workers killed at random moments under load: every upstream call has its one row, and nothing stays reserved."""
 
-import os
 import random
-import signal
 from collections import Counter
 from itertools import count
 
@@ -10,6 +8,7 @@ import gevent
 import pytest
 from fakes.mint import Mint
 from support.gateways import GatewayProcess, Start
+from support.kills import kill_by_chance
 from support.spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
 
 WORKERS, CALLERS = 3, 12
@@ -34,21 +33,6 @@ def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, Told]) -
     at_once(CALLERS, caller, 900)
 
 
-def kill_by_chance(gateway: GatewayProcess, rounds: int) -> int:
-    chance, kills = random.Random(2), 0
-    while kills < rounds:
-        gevent.sleep(chance.uniform(0.15, 0.6))
-        workers = gateway.workers()
-        if len(workers) < WORKERS:
-            continue
-        try:
-            os.kill(chance.choice(workers), signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-        kills += 1
-    return kills
-
-
 def is_whole(one: Told) -> bool:
     return one.status == 200 and (not isinstance(one.body, bytes) or one.body.endswith(b"data: [DONE]\n\n"))
 
@@ -59,7 +43,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: Mint, rou
     stopping: list[bool] = []
     told: dict[str, Told] = {}
     running = gevent.spawn(load, gateway, stopping, told)
-    kill_by_chance(gateway, rounds)
+    kill_by_chance(gateway, rounds, WORKERS)
     stopping.append(True)
     running.join()
     assert until(lambda: reserved_nusd(gateway) == 0, 15)

@@ -1,0 +1,104 @@
+"""What the reports of `/mcp` tell after a mixed load with killed workers: the upstream's own log of calls."""
+
+import http.client
+import json
+import random
+from collections import Counter
+from itertools import count
+from typing import Any
+
+import gevent
+import pytest
+from fakes.mint import Mint
+from support.gateways import GatewayProcess, Start
+from support.kills import kill_by_chance
+from support.spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
+
+WORKERS, CALLERS = 3, 8
+APPS = ("agent-a", "agent-b")
+Json = dict[str, Any]
+
+
+def call_tool(gateway: GatewayProcess, tool: str, key: str, mark: str = "", source: str = "", **arguments: Any) -> Told:
+    """One call of a tool over a connection of its own; status 0 when the connection broke."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Accept": "application/json"}
+    headers |= {"x-request-id": mark, "x-source": source} if mark else {}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=60)
+    try:
+        connection.request("POST", "/mcp", json.dumps(body), headers)
+        answer = connection.getresponse()
+        told = json.loads(answer.read())
+    except (OSError, http.client.HTTPException):
+        return Told(0)
+    finally:
+        connection.close()
+    return Told(answer.status, "error" if told.get("result", {}).get("isError") else "", told.get("result"))
+
+
+def load(gateway: GatewayProcess, keys: list[str], stopping: list[bool], told: dict[str, Told]) -> None:
+    """Callers that chat by the tool and over `/v1`, with either key, whatever happens; `told` by the mark of the call,
+    which begins with its app and its key's number."""
+    numbers = count()
+
+    def caller(number: int) -> None:
+        chance = random.Random(number)
+        while not stopping:
+            app, key = chance.randrange(2), chance.randrange(2)
+            mark = f"{APPS[app]}.{key}.{next(numbers)}"
+            words = f"mark:{mark} wait:{chance.choice((0, 0.01, 0.1))}"
+            if chance.random() < 0.7:
+                talk = [{"role": "user", "content": words}]
+                arguments = {"model": "mint/coin", "messages": talk, "max_tokens": 100}
+                told[mark] = call_tool(gateway, "chat", keys[key], mark, APPS[app], **arguments)
+            else:
+                told[mark] = pay(gateway, mark, words, keys[key])
+            if not told[mark].status:
+                gevent.sleep(0.01)
+
+    at_once(CALLERS, caller, 600)
+
+
+def report(gateway: GatewayProcess, tool: str, key: str, **arguments: Any) -> Json:
+    told = call_tool(gateway, tool, key, **arguments)
+    assert told.status == 200 and not told.code, told
+    shown: Json = told.body["structuredContent"]
+    return shown
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.soak)])
+def test_reports_equal_the_upstreams_own_log(start: Start, mint: Mint, rounds: int) -> None:
+    gateway = start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")
+    organization = json.loads(gateway.manage("organizations", "list", "--json"))[0]["id"]
+    added = json.loads(gateway.manage("members", "add", organization, "dev@localhost", "--json"))
+    made = gateway.manage("keys", "create", "--description", "theirs", "--member", added["id"]).split()
+    theirs = next(word for word in made if word.startswith("llmgtwy_"))
+    stopping: list[bool] = []
+    told: dict[str, Told] = {}
+    running = gevent.spawn(load, gateway, [gateway.key, theirs], stopping, told)
+    kill_by_chance(gateway, rounds, WORKERS)
+    stopping.append(True)
+    running.join()
+    assert until(lambda: reserved_nusd(gateway) == 0, 15)
+    assert "The books agree." in gateway.manage("doctor")  # sums up what was used so far
+    rows = {mark: (finish, cost) for mark, finish, cost in query(gateway, "SELECT label, finish, cost_nusd FROM usage")}
+    # Called, or killed between the word that it left and its first byte upstream.
+    called = Counter(mint.marks())
+    assert set(called) <= set(rows) and max(called.values()) == 1
+    assert all(rows[mark][0] == "interrupted" for mark in set(rows) - set(called))
+    assert any(rows[mark][0] == "interrupted" for mark in rows) and len(called) > 5 * rounds
+
+    def check(key: str, seen: dict[str, tuple[str, int]]) -> None:
+        totals = report(gateway, "get-usage", key)["totals"]
+        assert totals["requestCount"] == len(seen)
+        assert round(totals["costUsd"] * 1e9) == sum(cost for _, cost in seen.values())
+        whole = [mark for mark, (finish, _) in seen.items() if finish == "stop"]
+        assert sum(seen[mark][1] for mark in whole) == len(whole) * 100 * TOKEN_NUSD
+        by_key = report(gateway, "get-usage-breakdown", key, group_by="api_key")["rows"]
+        assert sum(row["requestCount"] for row in by_key) == len(seen)
+
+    check(gateway.key, rows)
+    own = {mark: row for mark, row in rows.items() if mark.split(".")[1] == "1"}
+    check(theirs, own)
+    assert len(report(gateway, "get-usage-breakdown", theirs, group_by="api_key")["rows"]) == 1
+    assert len(report(gateway, "get-usage-breakdown", gateway.key, group_by="api_key")["rows"]) == 2

@@ -1,0 +1,24 @@
+"""Workers killed by chance while the gateway serves."""
+
+import os
+import random
+import signal
+
+import gevent
+from support.gateways import GatewayProcess
+
+
+def kill_by_chance(gateway: GatewayProcess, rounds: int, workers: int) -> int:
+    """Kill -9 that many times one of the workers, when all of them are there; how many were killed."""
+    chance, kills = random.Random(2), 0
+    while kills < rounds:
+        gevent.sleep(chance.uniform(0.15, 0.6))
+        alive = gateway.workers()
+        if len(alive) < workers:
+            continue
+        try:
+            os.kill(chance.choice(alive), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        kills += 1
+    return kills
