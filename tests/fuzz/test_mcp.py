@@ -1,16 +1,23 @@
 """Messages and arguments of tools as nobody would write them: read, or refused with what is wrong."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.gateways import LocalGateway, local_gateway
 
+from gateway import settings as settings_module
 from gateway.errors import GatewayError
 from gateway.settings import load
 from gateway.surfaces.mcp import messages, schemas
 from gateway.surfaces.mcp.saving import check_name
+
+# Each goes through the whole gateway.
+EXAMPLES = settings().max_examples // 2
 
 LIMITS = load({}).limits
 JSON = st.recursive(
@@ -73,3 +80,78 @@ def test_no_name_leads_out_of_the_folder(name: str) -> None:
     except GatewayError:
         return
     assert "/" not in name and "\\" not in name and "\x00" not in name and not name.startswith(".")
+
+
+# Through the whole gateway.
+
+WORDS = st.text(alphabet=st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f"), max_size=12)
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "Accept": st.sampled_from(["", "*/*", "text/event-stream, application/json", "text/html"]) | WORDS,
+        "Content-Type": st.sampled_from(["application/json", "application/json; charset=latin-1", "text/plain"])
+        | WORDS,
+        "MCP-Protocol-Version": st.sampled_from(["2026-07-28", "2025-11-25", "2024-11-05", "1999-01-01"]) | WORDS,
+        "Mcp-Method": st.sampled_from(["ping", "tools/call"]) | WORDS,
+        "Mcp-Name": st.sampled_from(["chat", "=?base64?Y2hhdA==?=", "=?base64?!?="]) | WORDS,
+        "Origin": st.sampled_from(["http://localhost", "null", "https://evil.example"]) | WORDS,
+        "Host": st.sampled_from(["localhost", "evil.example", "[::1]:4001"]),
+        "x-source": WORDS,
+        "Idempotency-Key": WORDS,
+        "Mcp-Session-Id": WORDS,
+    },
+)
+CALLS = st.fixed_dictionaries(
+    {"jsonrpc": st.just("2.0"), "id": st.integers(0, 9) | st.text(max_size=4)},
+    optional={
+        "method": st.sampled_from(["initialize", "ping", "tools/list", "tools/call", "server/discover", "logging"]),
+        "params": st.fixed_dictionaries(
+            {},
+            optional={
+                "name": st.sampled_from(["get-account", "get-usage", "list-models", "list-image-models"]) | JSON,
+                "arguments": st.dictionaries(st.sampled_from(["from", "limit", "family", "group_by"]), JSON, max_size=2)
+                | JSON,
+                "_meta": st.just(META) | st.dictionaries(st.sampled_from([*META]), JSON, max_size=2) | JSON,
+                "protocolVersion": JSON,
+            },
+        )
+        | JSON,
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGateway]:
+    base = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path_factory.mktemp("fuzz"))}
+    with local_gateway(lambda **more: settings_module.load(base | more)) as running:
+        yield running
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=EXAMPLES)
+@given(
+    method=st.sampled_from(["POST"] * 6 + ["GET", "HEAD", "DELETE", "OPTIONS"]),
+    headers=HEADERS,
+    body=CALLS | MESSAGES | JSON,
+    query=st.sampled_from(["", "", "?sessionId=abc", "?sessionId=", "?a=%ff"]),
+)
+def test_any_message_with_any_headers_is_answered_and_never_our_fault(
+    gateway: LocalGateway, method: str, headers: dict[str, str], body: Any, query: str
+) -> None:
+    given = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json", **headers}
+    client = gateway.app.flask.test_client(use_cookies=False)
+    answer = client.open(f"/mcp{query}", method=method, headers=given, data=json.dumps(body), buffered=False)
+    try:
+        if answer.mimetype == "text/event-stream":
+            assert answer.status_code == 200 and method in ("GET", "HEAD")
+            return
+        raw = answer.get_data()
+    finally:
+        answer.close()
+    assert answer.status_code < 500, raw[:500]
+    if answer.status_code in (202, 204) or method == "HEAD":
+        assert raw == b""
+    elif method == "POST":
+        told = json.loads(raw)
+        assert told["jsonrpc"] == "2.0" and ("result" in told) != ("error" in told)
+        assert "error" not in told or isinstance(told["error"]["code"], int) and told["error"]["message"]
