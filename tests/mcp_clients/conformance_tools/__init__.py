@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.extensions import Extension
 from gateway.providers.sandbox import sounds
-from gateway.providers.sandbox.images import png
+from gateway.providers.sandbox.pictures import png
 from gateway.surfaces.mcp import routes, schemas
 from gateway.surfaces.mcp.answers import Json, text_of
 from gateway.surfaces.mcp.tools import OfferedTool

@@ -1,0 +1,54 @@
+// The official TypeScript client gets a token by OAuth: it prints the address that a person opens, hears the answer at a
+// small server of its own, then lists all tools and calls those that it is given.
+// Arguments: the folder of its packages, the address of the MCP server, calls as JSON.
+import { createServer } from "node:http";
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+const [folder, address, calls] = process.argv.slice(2);
+const find = createRequire(pathToFileURL(`${folder}/package.json`));
+const load = async (name) => import(pathToFileURL(find.resolve(`@modelcontextprotocol/sdk/client/${name}`)));
+const { Client } = await load("index.js");
+const { StreamableHTTPClientTransport } = await load("streamableHttp.js");
+const { UnauthorizedError } = await load("auth.js");
+let hear;
+const heard = new Promise((resolve) => (hear = resolve));
+const server = createServer((request, response) => {
+  const told = new URL(request.url, "http://localhost");
+  response.end("You may close this page.");
+  if (told.pathname === "/callback") hear(told.searchParams);
+});
+await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+const back = `http://127.0.0.1:${server.address().port}/callback`;
+const kept = {};
+const provider = {
+  redirectUrl: back,
+  clientMetadata: { client_name: "The TypeScript client", redirect_uris: [back], token_endpoint_auth_method: "none" },
+  state: () => "a state",
+  clientInformation: () => kept.client,
+  saveClientInformation: (client) => void (kept.client = client),
+  tokens: () => kept.tokens,
+  saveTokens: (tokens) => void (kept.tokens = tokens),
+  redirectToAuthorization: (url) => console.log(`OPEN ${url}`),
+  saveCodeVerifier: (verifier) => void (kept.verifier = verifier),
+  codeVerifier: () => kept.verifier,
+};
+const open = () => new StreamableHTTPClientTransport(new URL(address), { authProvider: provider });
+const first = open();
+try {
+  await new Client({ name: "test", version: "1" }).connect(first);
+  throw new Error("let in without a token");
+} catch (error) {
+  if (!(error instanceof UnauthorizedError)) throw error;
+}
+const answer = await heard;
+await first.finishAuth(answer.get("code"));
+const client = new Client({ name: "test", version: "1" });
+await client.connect(open());
+const tools = (await client.listTools()).tools.map((tool) => tool.name);
+const results = [];
+for (const [name, args] of JSON.parse(calls)) results.push(await client.callTool({ name, arguments: args }));
+const told = { server: client.getServerVersion().name, tools, results, state: answer.get("state"), iss: answer.get("iss") };
+console.log(`DONE ${JSON.stringify(told)}`);
+await client.close();
+server.close();
+process.exit(0);

@@ -1,0 +1,130 @@
+"""Published clients from npm sign in by OAuth, knowing nothing but the address; the person decides in a real
+Chromium."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gevent
+import httpx
+import pytest
+from support import npm
+from support.chromium import BROWSER, Chromium
+from support.desk import EMAIL, PASSWORD
+from support.gateways import GatewayProcess
+from support.oauth import Person
+from support.oauth_client import CALLS as KNOWN
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parent.parent / "data" / "mcp"
+SDK, REMOTE = {"@modelcontextprotocol/sdk": "1.32.2"}, {"mcp-remote": "0.15.1"}
+CALLS = [(name, given | ({"model": "sandbox-echo"} if name == "chat" else {})) for name, given in KNOWN]
+RUN_S = 300
+
+Open = Callable[[str], None]
+
+
+@pytest.fixture
+def open_page(gateway: GatewayProcess, tmp_path: Path) -> Iterator[Open]:
+    """Opens an address as the owner, allows, and goes where that leads: in Chromium, where one is installed."""
+    if BROWSER is None:
+
+        def follow(address: str) -> None:
+            httpx.get(Person(gateway.address, EMAIL).decide(address), trust_env=False)
+
+        yield follow
+        return
+    browser = Chromium(tmp_path / "browser")
+
+    def allow(address: str) -> None:
+        browser.open(address)
+        browser.wait_for("!!document.querySelector('#password')")
+        browser.run(f"document.querySelector('#email').value = '{EMAIL}'")
+        browser.run(f"document.querySelector('#password').value = '{PASSWORD}'")
+        browser.run("document.querySelector('form button').click()")
+        browser.wait_for("!!document.querySelector('button[value=allow]')")
+        browser.run("document.querySelector('button[value=allow]').click()")
+
+    yield allow
+    browser.close()
+
+
+def start(home: Path, *command: object, **pipes: Any) -> Any:
+    own = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    return subprocess.Popen([str(one) for one in command], cwd=home, env=own, stdout=subprocess.PIPE, **pipes)
+
+
+def check(tools: list[str], results: list[Any]) -> None:
+    assert sorted(tools) == sorted(name for name, _ in CALLS)
+    assert [bool(one.get("isError")) for one in results] == [False] * len(CALLS), results
+
+
+def test_the_typescript_client_signs_in_by_itself_and_calls_every_tool(
+    node: Path, gateway: GatewayProcess, open_page: Open, tmp_path: Path
+) -> None:
+    npm.install(CACHE / "sdk", SDK)
+    command = [node, HERE / "sign_in.mjs", CACHE / "sdk", f"{gateway.address}/mcp", json.dumps(CALLS)]
+    process = start(tmp_path, *command, stderr=subprocess.STDOUT)
+    said: list[str] = []
+    try:
+        with gevent.Timeout(RUN_S):
+            for line in iter(process.stdout.readline, b""):
+                said.append(line.decode())
+                if said[-1].startswith("OPEN "):
+                    open_page(said[-1].removeprefix("OPEN ").strip())
+            assert process.wait() == 0, "".join(said)[-3000:]
+    finally:
+        process.kill()
+        process.wait()
+    told = json.loads(said[-1].removeprefix("DONE "))
+    check(told["tools"], told["results"])
+    assert told["state"] == "a state" and told["iss"] == gateway.address and told["server"] == "llmgateway"
+
+
+def test_mcp_remote_signs_in_by_itself_and_calls_every_tool(
+    node: Path, gateway: GatewayProcess, open_page: Open, tmp_path: Path
+) -> None:
+    program = npm.install(CACHE / "remote", REMOTE) / "mcp-remote" / "dist" / "proxy.js"
+    command = [node, program, f"{gateway.address}/mcp", "--allow-http", "--transport", "http-only"]
+    process = start(tmp_path, *command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    said: list[str] = []
+
+    def watch() -> None:
+        for line in iter(process.stderr.readline, b""):
+            said.append(line.decode())
+            found = re.search(r"https?://\S+/oauth/authorize\?\S+", said[-1])
+            if found:
+                open_page(found[0])
+
+    def say(message: dict[str, Any]) -> None:
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+
+    def ask(number: int, method: str, **params: Any) -> Any:
+        say({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        while line := process.stdout.readline():
+            answer = json.loads(line)
+            if answer.get("id") == number:
+                return answer["result"]
+        raise AssertionError("".join(said)[-3000:])
+
+    watching = gevent.spawn(watch)
+    try:
+        with gevent.Timeout(RUN_S, AssertionError("".join(said)[-3000:])):
+            hello = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            }
+            ask(1, "initialize", **hello)
+            say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            tools = [tool["name"] for tool in ask(2, "tools/list")["tools"]]
+            check(tools, [ask(number, "tools/call", name=n, arguments=a) for number, (n, a) in enumerate(CALLS, 3)])
+    finally:
+        process.kill()
+        process.wait()
+        watching.kill()
