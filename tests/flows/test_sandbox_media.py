@@ -3,6 +3,7 @@ fails as it is told to."""
 
 import io
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from support.gateways import LocalGateway
 from support.media import sdk_of
 from support.shared import Share
 
+ROOT = Path(__file__).resolve().parents[2]
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests for a while."
 SECONDS = len(TEXT) / 15
 FAULT = "[[sandbox: status=429 retry_after=2]]"
@@ -127,3 +129,11 @@ def test_a_stream_of_images_that_breaks_raises_in_the_sdk(sdk: OpenAI, fault: st
     with pytest.raises(Exception) as caught:
         list(sdk.images.generate(model="sandbox/sandbox-image", prompt=f"[[sandbox: {fault}]] fox", stream=True))
     assert type(caught.value).__module__.startswith(("openai", "httpx"))
+
+
+def test_the_example_of_the_documents_works_without_any_key(sdk: OpenAI, capsys: pytest.CaptureFixture[str]) -> None:
+    section = (ROOT / "docs" / "clients.md").read_text().partition("## Vectors, images and sound")[2]
+    code = section.partition("```python\n")[2].partition("```")[0]
+    exec(compile(code, "docs/clients.md", "exec"), {"client": sdk})
+    count, size, heard = capsys.readouterr().out.strip().split(" ", 2)
+    assert (count, heard) == ("2", "Hello.") and int(size) > 100
