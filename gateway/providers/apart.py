@@ -5,12 +5,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.errors import UpstreamFailed
 from gateway.neutral.request import Native, Request
 from gateway.providers.answers import check_parts
 from gateway.providers.protocol import Call, Codec, Target, UpstreamReply
 from gateway.threads import compute
 
 LARGE = 1 << 17  # bytes of an answer
+MOST_CALLS = 5_000  # texts and calls of tools in one
 
 
 class Whole(Struct):
@@ -56,5 +58,9 @@ def read(codec: Codec, reply: UpstreamReply, relayed: bool) -> Any:
     body = reply.read_all()
     if len(body) >= LARGE:
         check_parts(body)
-        return compute(codec.read, Whole(reply, body), relayed)
+        result = compute(codec.read, Whole(reply, body), relayed)
+        # What is not passed on as it came is written for its caller on the event loop.
+        if not relayed and sum(len(choice.parts) for choice in getattr(result, "choices", ())) > MOST_CALLS:
+            raise UpstreamFailed(f"The provider sent an answer of more than {MOST_CALLS:,} texts and calls.")
+        return result
     return codec.read(Whole(reply, body), relayed)

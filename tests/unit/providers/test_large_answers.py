@@ -4,6 +4,9 @@ import orjson
 import pytest
 
 from gateway.errors import UpstreamFailed
+from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.parts import ToolCall
+from gateway.neutral.usage import Usage
 from gateway.providers import apart
 from gateway.providers.answers import MOST_PARTS, check_parts
 from gateway.providers.failures import MOST_REFUSAL, read_refusal
@@ -33,6 +36,24 @@ def test_an_answer_of_too_many_parts_is_not_decoded() -> None:
     """22 MB of small objects held the interpreter for 1.5 s."""
     with pytest.raises(UpstreamFailed, match="parts"):
         apart.read(Never(), Reply(MANY), False)  # type: ignore[arg-type]
+
+
+class Calls:
+    """Reads an answer of so many calls."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def read(self, reply: object, relayed: bool) -> ChatResult:
+        return ChatResult((Choice((ToolCall("c", "f", "{}"),) * self.count, "tool_calls"),), Usage())
+
+
+def test_an_answer_of_too_many_calls_is_refused() -> None:
+    """100,000 of them were written for the caller in 0.4 s of the event loop."""
+    body = bytes(apart.LARGE)
+    assert apart.read(Calls(apart.MOST_CALLS), Reply(body), False).choices  # type: ignore[arg-type]
+    with pytest.raises(UpstreamFailed, match="calls"):
+        apart.read(Calls(apart.MOST_CALLS + 1), Reply(body), False)  # type: ignore[arg-type]
 
 
 def test_the_likeliest_of_each_token_and_a_text_full_of_code_are_read() -> None:
