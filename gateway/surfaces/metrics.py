@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
@@ -10,13 +11,14 @@ from prometheus_client.registry import Collector
 
 from gateway import __version__
 from gateway.errors import NotFound, Unauthenticated
-from gateway.metering.counters import BUCKETS, Labels
+from gateway.metering.counters import BUCKETS, GaugeRow, Histograms, Labels, Totals
 from gateway.services import Services
 from gateway.surfaces.auth import token_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.replies import OPENAI
 from gateway.telemetry.ends import OWN_BUCKETS
 from gateway.telemetry.gauges import INSTALLATION, SHARED, merge
+from gateway.threads import compute
 
 PREFIX = "llmgateway_"
 # What a call to a provider is counted by.
@@ -56,16 +58,45 @@ def metrics(services: Services, inbound: Inbound) -> Outbound:
 
 def expose(services: Services) -> tuple[str, bytes]:
     """The content type and the text."""
+    return CONTENT_TYPE_LATEST, compute(_write, Figures.of(services))
+
+
+def _write(figures: "Figures") -> bytes:
+    """Thousands of series take longer to write than requests may wait for."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(MetricsCollector(services))
-    return CONTENT_TYPE_LATEST, generate_latest(registry)
+    registry.register(MetricsCollector(figures))
+    return generate_latest(registry)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a node counted, at one moment."""
+
+    totals: Totals
+    histograms: Histograms
+    gauges: dict[str, dict[Labels, list[float]]]
+    texts: dict[str, str]
+    installation: list[GaugeRow]
+    books: dict[str, tuple[str, float]]
+
+    @classmethod
+    def of(cls, services: Services) -> "Figures":
+        counters = services.background.counters
+        return cls(
+            counters.totals(),
+            counters.histograms(),
+            counters.node_gauges(),
+            services.gauge_texts(),
+            services.installation_rows(),
+            services.billing.reconciliation_gauge.gauges(),
+        )
 
 
 class MetricsCollector(Collector):
-    """What `Services` counted, in Prometheus' shapes."""
+    """The same in Prometheus' shapes."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge("build_info", "The version that serves.", ("version",), {(__version__,): 1.0})
@@ -73,8 +104,7 @@ class MetricsCollector(Collector):
         yield from self._gauges()
 
     def _counted(self) -> Iterator[Metric]:
-        counters = self._services.background.counters
-        totals, histograms = counters.totals(), counters.histograms()
+        totals, histograms = self._figures.totals, self._figures.histograms
         for name, (text, labels) in COUNTERS.items():
             counter = CounterMetricFamily(PREFIX + name, text, labels=labels)
             for values, amount in totals.get(name, {}).items():
@@ -87,15 +117,14 @@ class MetricsCollector(Collector):
             yield histogram
 
     def _gauges(self) -> Iterator[Metric]:
-        services = self._services
-        found, texts = services.background.counters.node_gauges(), services.gauge_texts()
-        for name, text in texts.items():
-            samples = {labels: merge(name, values) for labels, values in found.get(name, {}).items()}
+        figures = self._figures
+        for name, text in figures.texts.items():
+            samples = {labels: merge(name, values) for labels, values in figures.gauges.get(name, {}).items()}
             yield _gauge(name, text, SHARED[name].labels if name in SHARED else (), samples)
-        told = services.installation_rows()
         for name, gauge in INSTALLATION.items():
-            yield _gauge(name, gauge.text, gauge.labels, {labels: value for one, labels, value in told if one == name})
-        for name, (text, value) in services.billing.reconciliation_gauge.gauges().items():
+            rows = {labels: value for one, labels, value in figures.installation if one == name}
+            yield _gauge(name, gauge.text, gauge.labels, rows)
+        for name, (text, value) in figures.books.items():
             yield _gauge(name, text, (), {(): value})
 
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 import yaml
 from fakes.openai import Answer, FakeOpenAI
+from gevent import monkey
 from openai import APIStatusError, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 from support.gateways import GatewayProcess, LocalGateway, free_port, local_gateway
@@ -20,6 +21,7 @@ from support.programs import find_program
 from gateway import settings as module
 from gateway.metering.counters import MOST_SERIES, OTHER, Counters
 from gateway.settings import Settings
+from gateway.surfaces import metrics
 from gateway.surfaces.metrics import expose
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -254,3 +256,17 @@ def test_promtool_takes_scrapes_rules_their_tests_and_the_dashboards_queries(pro
 def test_promtool_takes_what_a_scrape_gets(promtool: str, text: str) -> None:
     checked = run(promtool, "check", "metrics", input=text)
     assert checked.returncode in (0, 3), checked.stderr
+
+
+def test_what_is_long_to_write_is_written_beside_the_loop(gateway: LocalGateway, monkeypatch) -> None:
+    """A scrape of thousands of series is nobody else's wait."""
+    ident = monkey.get_original("_thread", "get_ident")
+    writers: list[int] = []
+    write = metrics.generate_latest
+
+    def record(registry: Any) -> bytes:
+        writers.append(ident())
+        return write(registry)
+
+    monkeypatch.setattr(metrics, "generate_latest", record)
+    assert expose(gateway.services)[1] and writers and ident() not in writers
