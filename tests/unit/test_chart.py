@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "llmgateway"
 # The oldest that Chart.yaml takes, and the newest that there are schemas of.
 KUBERNETES = ("1.27", "1.34", "1.37")
+OF_PROMETHEUS = "monitoring.coreos.com/"
 NAMES = ["DATABASE_URL", "REDIS_URL", "GATEWAY_API_KEY_HASH_SECRET", "GATEWAY_ENCRYPTION_KEY"]
 PLAIN: dict[str, Any] = {"secrets": {"existingSecret": "mine"}}
 WHOLE: dict[str, Any] = {
@@ -86,8 +87,20 @@ def test_kubernetes_takes_what_it_makes(render: Callable[..., Made], values: dic
     made = render(values)
     assert len(made) >= 5
     for one in made.values():
-        if not one["apiVersion"].startswith("monitoring.coreos.com/"):  # of Prometheus Operator, not of Kubernetes
+        if not one["apiVersion"].startswith(OF_PROMETHEUS):
             kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize("port", [9464, 0])
+def test_the_operator_of_prometheus_takes_what_is_for_it(render: Callable[..., Made], port: int) -> None:
+    """Every field is of its kind, and none is there that it does not know and would drop."""
+    models = pytest.importorskip("cloudcoil.models.prometheus_operator.v1")
+    made = render({**WHOLE, "metrics": {**WHOLE["metrics"], "port": port}})
+    found = [one for one in made.values() if one["apiVersion"].startswith(OF_PROMETHEUS)]
+    assert {one["kind"] for one in found} == {"ServiceMonitor", "PrometheusRule"}
+    for one in found:
+        read = getattr(models, one["kind"]).model_validate(one)
+        assert read.model_dump(mode="json", by_alias=True, exclude_unset=True) == one
 
 
 @pytest.mark.parametrize(
