@@ -11,6 +11,7 @@ from gateway.background import TABLE, Background, NodeLock, RecurringJob, Scope,
 from gateway.control import Control
 from gateway.leadership import TERM_S, Leadership
 from gateway.store.documents import Documents
+from gateway.telemetry.gauges import job_rows
 
 PACKAGE = Path(__file__).resolve().parents[2] / "gateway"
 
@@ -143,6 +144,25 @@ def test_a_job_that_fails_is_run_again_and_its_trouble_is_known(run_table, caplo
     (report,) = background.reports()
     assert report.error == "RuntimeError" and report.at_us > 0
     assert sum("the job count failed" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_when_a_job_last_went_well_is_told_apart_from_when_it_was_done_last(run_table, clock):
+    runs = []
+
+    def fail_later(services, wanted):
+        runs.append(services)
+        if len(runs) > 1:
+            raise RuntimeError("no")
+
+    background = run_table(job(fail_later))
+    assert job_rows(background.reports()) == []
+    background.start()
+    wait(lambda: background.reports()[0].good_us)
+    good_s = {name: value for name, _, value in job_rows(background.reports())}["job_last_success_timestamp_seconds"]
+    wait(lambda: len(runs) > 2 and background.reports()[0].error)
+    told = {name: value for name, labels, value in job_rows(background.reports()) if labels == ("count",)}
+    assert told["job_last_success_timestamp_seconds"] == good_s < told["job_last_run_timestamp_seconds"]
+    assert told["job_failing"] == 1
 
 
 def test_a_job_that_finds_no_store_is_run_again_without_a_fuss(run_table, caplog):

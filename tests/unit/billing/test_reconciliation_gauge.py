@@ -80,3 +80,20 @@ def test_a_difference_is_logged_once_with_what_to_do(one, caplog):
         one.clock.advance(86_400)
     (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert line.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in line.remedy
+
+
+def test_how_far_statistics_are_behind_is_told_by_every_worker(one, house):
+    leader, other, rollups = drift_of(one), drift_of(house()), Rollups(one.database)
+    assert "rollups_lag_seconds" not in other.gauges()
+    rollups.catch_up()
+    now_us = one.database.now_us
+    one.database.now_us = lambda: now_us() + 90_000_000
+    try:
+        assert 85 < leader.gauges()["rollups_lag_seconds"][1] < 120
+        rollups.catch_up()
+        assert leader.gauges()["rollups_lag_seconds"][1] < 30
+        # While what was there before is being summed up, they are behind by all of the time.
+        one.database.write(lambda: one.database.execute("UPDATE rollup_state SET filled = ''"))
+        assert leader.gauges()["rollups_lag_seconds"][1] > 10**9
+    finally:
+        del one.database.now_us
