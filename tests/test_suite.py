@@ -39,7 +39,6 @@ TRIED_THROUGH = {
     "dialects/": ("contract/test_every_way.py", "contract/test_losses.py"),
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),
-    "metering/figures.py": ("unit/metering/test_activity.py", "unit/metering/rollups/test_job.py"),
     "metering/recent.py": ("unit/surfaces/management/test_rates.py",),
     "metering/rollups/": ("unit/metering/rollups/test_job.py",),
     "neutral/": ("unit/neutral/test_healing.py", "contract/test_every_way.py"),
