@@ -31,6 +31,7 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from support import cheap_disks, cheap_passwords, cheap_starts, postgres, servers, trust  # noqa: E402
 from support.clock import FakeClock  # noqa: E402
+from support.ordering import long_first  # noqa: E402
 
 from gateway import settings as settings_module  # noqa: E402
 from gateway.clock import Clock  # noqa: E402
@@ -74,11 +75,14 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs PostgreSQL, by its fixtures or its parameter, before -m is looked at."""
+    """Mark what needs PostgreSQL, by its fixtures or its parameter, before -m is looked at; several processes of pytest
+    begin with what takes long."""
     for item in items:
         params = item.callspec.params.values() if hasattr(item, "callspec") else ()
         if "postgresql" in params or not POSTGRESQL_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("postgresql")
+    if WORKER:
+        items[:] = long_first(items, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
 @pytest.fixture

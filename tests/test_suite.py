@@ -3,8 +3,12 @@
 import ast
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from support import warm
+from support.ordering import long_first
 
 TESTS = Path(__file__).resolve().parent
 
@@ -117,3 +121,20 @@ def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
     assert program.poll() is None
     program.kill()
     assert program.wait(10) == -9 and program.poll() == -9
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
+def test_what_waits_begins_each_share_of_half_of_the_workers_and_no_test_is_lost(workers: int) -> None:
+    long, short = SimpleNamespace(GatewayProcess=None), SimpleNamespace()
+    items: list[Any] = [
+        SimpleNamespace(module=long if number % 5 == 0 else short, path=Path(f"test_{number}.py"), number=number)
+        for number in range(100)
+        for _ in range(3)
+    ]
+    ordered = long_first(items, workers)
+    assert sorted(map(id, ordered)) == sorted(map(id, items)), "each once"
+    share = len(items) // workers
+    begun = [ordered[start].module is long for start in range(0, share * workers, share)]
+    assert begun == [True] * max(1, workers // 2) + [False] * (workers - max(1, workers // 2))
+    long_ones = [one.number for one in ordered if one.module is long]
+    assert all(long_ones[at : at + 3] == [long_ones[at]] * 3 for at in range(0, len(long_ones), 3)), "whole modules"

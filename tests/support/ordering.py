@@ -1,0 +1,32 @@
+"""In which order the processes of pytest take the tests, so that none is left waiting at the end while others idle."""
+
+from collections.abc import Sequence
+
+import pytest
+
+
+def waits(item: pytest.Item) -> bool:
+    """Whether its module runs gateways as processes: such tests wait far more than they work."""
+    return "GatewayProcess" in vars(getattr(item, "module", None) or object)
+
+
+def long_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The tests that wait come first in half of the workers' shares, whole modules each; the others work beside them,
+    and what is left is of the short ones. A share is as many tests as the next, and who is done takes of another's end.
+    """
+    heads = max(1, workers // 2)
+    piles: list[list[pytest.Item]] = [[] for _ in range(heads)]
+    short = []
+    modules: dict[str, int] = {}
+    for item in items:
+        if waits(item):
+            piles[modules.setdefault(item.path.name, len(modules)) % heads].append(item)
+        else:
+            short.append(item)
+    share = len(items) // workers
+    ordered: list[pytest.Item] = []
+    for number, pile in enumerate(piles):
+        rest = max(0, share - len(pile)) if number < workers - 1 else len(short)
+        ordered += [*pile, *short[:rest]]
+        short = short[rest:]
+    return ordered + short
