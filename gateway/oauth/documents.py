@@ -1,7 +1,7 @@
 """Applications whose id is the https address of their description (client-ID metadata documents).
 
 The address comes from anybody, so it passes the guard of addresses, is not followed elsewhere, is short, and is kept
-for an hour, for all workers. A document that is wrong is kept by nobody.
+for an hour, for all workers; for a week while its host does not answer. A document that is wrong is kept by nobody.
 """
 
 import hashlib
@@ -9,6 +9,7 @@ import json
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError
 from gateway.oauth import redirects
 from gateway.oauth.clients import OAuthApp, WrongMetadata, make_client, read_metadata
@@ -17,8 +18,10 @@ from gateway.store.documents import Documents
 LONGEST_ADDRESS = 400
 MOST_BYTES = 16 << 10
 PATIENCE_S = 5.0
-KEPT_S = 3600.0
+KEPT_S, STALE_S = 3600, 7 * 86_400.0
 KIND = "oauth_client"
+# Codes of a fetch that say what is there, rather than that nothing answers.
+WRONG = frozenset(("too_many_redirects", "response_too_large", "address_not_allowed", "invalid_address"))
 HEADERS = {"accept": "application/json", "user-agent": "llmgateway"}
 
 
@@ -39,36 +42,56 @@ class DocumentFetcher(Protocol):
     ) -> FetchedDocument: ...
 
 
+class Away(Exception):
+    """Nobody could be asked just now."""
+
+
 class ClientDocuments:
     """Those descriptions, fetched and remembered."""
 
-    def __init__(self, documents: Documents, fetcher: DocumentFetcher) -> None:
-        self._documents, self._fetcher = documents, fetcher
+    def __init__(self, documents: Documents, fetcher: DocumentFetcher, clock: Clock) -> None:
+        self._documents, self._fetcher, self._clock = documents, fetcher, clock
 
     def find(self, address: str) -> OAuthApp | None:
         """The client that the document at `address` describes; None where there is none that is right."""
         if not may_be_client(address):
             return None
-        name = hashlib.sha256(address.encode()).hexdigest()
+        name, now = hashlib.sha256(address.encode()).hexdigest(), self._clock.now_us() // SECOND_US
         kept = self._documents.get(KIND, name)
-        if kept is not None:
-            return make_client(address, json.loads(kept))
-        metadata = self._load(address)
+        known = json.loads(kept) if kept is not None else None
+        if known is not None and now < known["until"]:
+            return make_client(address, known["metadata"])
+        try:
+            metadata = self._load(address)
+        except Away:
+            # A host that is away for a while must not sign out everybody who uses its application.
+            return make_client(address, known["metadata"]) if known is not None else None
         if metadata is None:
+            if known is not None:
+                self._documents.delete(KIND, name)
             return None
-        self._documents.put(KIND, name, json.dumps(metadata).encode(), KEPT_S)
+        told = {"until": now + KEPT_S, "metadata": metadata}
+        self._documents.put(KIND, name, json.dumps(told).encode(), STALE_S)
         return make_client(address, metadata)
 
     def _load(self, address: str) -> dict[str, Any] | None:
+        """What the document says, None for one that is wrong or gone. Away."""
         try:
             answer = self._fetcher.fetch(address, MOST_BYTES, timeout_s=PATIENCE_S, headers=HEADERS, redirects=0)
+        except GatewayError as error:
+            if error.code in WRONG:
+                return None
+            raise Away from None
+        if answer.status >= 500:
+            raise Away
+        try:
             given = json.loads(answer.body) if answer.status == 200 else None
             # Nobody shares a secret with us by a public document; what such a client could sign with is not asked for,
             # since PKCE binds its codes.
             if not isinstance(given, dict) or given.get("client_id") != address or "client_secret" in given:
                 return None
             return read_metadata({**given, "token_endpoint_auth_method": "none"})
-        except (GatewayError, WrongMetadata, ValueError, RecursionError):
+        except (WrongMetadata, ValueError, RecursionError):
             return None
 
 

@@ -5,8 +5,11 @@ from typing import Any
 
 from gateway.accounts import audit
 from gateway.accounts.models import ApiKey, Member, Organization, Project, User
+from gateway.errors import InvalidRequest
 from gateway.oauth.forms import Consent, GrantInfo
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
+
+LONGEST_AUDIENCE = 512
 
 
 def usable_keys(now: int, *wanted: Any) -> Any:
@@ -64,6 +67,8 @@ def info_of(row: Any) -> GrantInfo:
 
 
 def insert_grant(grant_id: str, consent: Consent, key: Any, now: int, end: int) -> None:
+    if len(consent.audience) > LONGEST_AUDIENCE:
+        raise InvalidRequest("The address of this gateway is too long.", param="resource")
     OAuthGrant.insert(
         id=grant_id,
         api_key=key.id,

@@ -38,7 +38,7 @@ class OAuth:
         clock: Clock,
     ) -> None:
         self._authentication = authentication
-        self.clients = Clients(database, secrets, ClientDocuments(documents, fetcher).find)
+        self.clients = Clients(database, secrets, ClientDocuments(documents, fetcher, clock).find)
         self.grants = Grants(database, control, secrets)
         self.endings = OAuthEndings(database)
         self.callers = TokenCallers(authentication, control, secrets, clock)

@@ -306,7 +306,8 @@ def test_an_application_may_be_known_by_the_address_of_its_document(gateway: Ten
     # As if it had been fetched within the hour, by whatever worker.
     address = "https://app.example/client.json"
     given = {"client_name": "A described one", "redirect_uris": ["http://localhost/callback"]}
-    kept = json.dumps(read_metadata({**given, "token_endpoint_auth_method": "none"})).encode()
+    metadata = read_metadata({**given, "token_endpoint_auth_method": "none"})
+    kept = json.dumps({"until": 10**10, "metadata": metadata}).encode()
     gateway.services.store.documents.put(KIND, hashlib.sha256(address.encode()).hexdigest(), kept, 60)
     app = App(gateway.address)
     app.id = address

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.errors import UpstreamUnreachable
-from gateway.oauth.documents import KEPT_S, MOST_BYTES, ClientDocuments, may_be_client
+from gateway.oauth.documents import KEPT_S, MOST_BYTES, STALE_S, ClientDocuments, may_be_client
 from gateway.settings import Security, Timeouts
 from gateway.store.documents import Documents
 from gateway.transport import Transport
@@ -38,15 +38,15 @@ def web() -> Web:
 
 
 @pytest.fixture
-def found(small_office, web) -> ClientDocuments:
-    return ClientDocuments(Documents(small_office.database), web)
+def found(small_office, web, clock) -> ClientDocuments:
+    return ClientDocuments(Documents(small_office.database), web, clock)
 
 
 def test_a_document_is_fetched_once_an_hour_for_all_workers(small_office, found, web, clock) -> None:
     client = found.find(ADDRESS)
     assert (client.id, client.name, client.method) == (ADDRESS, "An app", "none")
     assert client.allows_redirect("http://localhost:7777/cb") and not client.allows_redirect("https://evil.example/")
-    assert ClientDocuments(Documents(small_office.database), web).find(ADDRESS) == client and web.asked == 1
+    assert ClientDocuments(Documents(small_office.database), web, clock).find(ADDRESS) == client and web.asked == 1
     clock.advance(KEPT_S + 1)
     assert found.find(ADDRESS) == client and web.asked == 2
 
@@ -90,13 +90,32 @@ def test_other_addresses_are_not_asked(found, web, address) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "10.0.0.1", "[::1]", "localhost"])
-def test_no_address_inside_the_network_is_asked(small_office, host) -> None:
+def test_no_address_inside_the_network_is_asked(small_office, clock, host) -> None:
     # The gateway's own client, which connects nowhere: the guard stands before.
     timeouts = Timeouts(plain_s=5, stream_s=5, request_s=5, connect_s=1, silence_s=5, heartbeat_s=5)
     security = Security(allow_private_upstreams=False, trusted_origins=(), cors_origins=())
     transport = Transport(timeouts, security)
     dialled = []
     transport._dial = lambda *given: dialled.append(given) or 1 / 0
-    assert ClientDocuments(Documents(small_office.database), transport).find(f"https://{host}/client.json") is None
+    found = ClientDocuments(Documents(small_office.database), transport, clock)
+    assert found.find(f"https://{host}/client.json") is None
     assert dialled == []
     transport.close()
+
+
+def test_a_host_that_is_away_signs_nobody_out_and_a_document_that_is_gone_does(found, web, clock) -> None:
+    client = found.find(ADDRESS)
+    clock.advance(KEPT_S + 1)
+    web.body, kept = b"", web.body
+    assert found.find(ADDRESS) == client
+    web.body, web.status = kept, 503
+    assert found.find(ADDRESS) == client
+    web.status = 404
+    assert found.find(ADDRESS) is None
+    web.body, web.status = b"", 200
+    assert found.find(ADDRESS) is None
+    web.body = kept
+    assert found.find(ADDRESS) == client
+    web.body = b""
+    clock.advance(STALE_S + 1)
+    assert found.find(ADDRESS) is None

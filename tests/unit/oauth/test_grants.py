@@ -7,7 +7,7 @@ import pytest
 
 from gateway.accounts import audit, keys
 from gateway.clock import SECOND_US
-from gateway.errors import Conflict, NotFound, RateLimited, Unauthenticated
+from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
 from gateway.oauth import grants as module
 from gateway.oauth.grants import CODE_S, REFRESH_S, Spent
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
@@ -184,3 +184,8 @@ def test_nothing_is_got_for_a_key_that_is_over_and_all_is_good_again_with_it(sma
     later = keys.Change("activate", expiry=keys.Expiry(None))
     keys.update(small_office.database, small_office.control, made.info.id, later, actor="operator")
     assert small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools").access
+
+
+def test_an_address_that_no_row_can_hold_is_refused(office) -> None:
+    with pytest.raises(InvalidRequest):
+        office.grants.allow(office.consent(audience="https://" + "x" * 600))

@@ -253,6 +253,13 @@ def test_fetch_ends_a_loop_of_redirects(upstream, make_transport):
     assert refusal.value.code == "too_many_redirects"
 
 
+def test_fetch_follows_no_redirect_where_none_is_wanted(upstream, make_transport):
+    upstream.answer(redirect("/again"))
+    with pytest.raises(UpstreamFailed) as refusal:
+        make_transport().fetch(upstream.url, 100, redirects=0)
+    assert refusal.value.code == "too_many_redirects" and len(upstream.requests) == 1
+
+
 @pytest.mark.parametrize("wire", [OK, b"HTTP/1.1 200 OK\r\n\r\nok"])
 def test_fetch_refuses_more_than_its_cap(upstream, make_transport, wire):
     upstream.answer(wire, None)
