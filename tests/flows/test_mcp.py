@@ -114,6 +114,28 @@ def test_the_challenge_leads_to_the_metadata(visitor: Visitor) -> None:
     assert refusal(large) == (401, -32001)
 
 
+def test_every_answer_says_that_nobody_may_keep_it(visitor: Visitor) -> None:
+    large = b'"' + b"x" * (1 << 20) + b'"'
+    answers = [
+        visitor.send(),
+        visitor.send(body={"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        visitor.send(body=[PING]),
+        visitor.send(body=b"{nonsense"),
+        visitor.send(body=large),
+        visitor.send(body=large, key="llmgtwy_" + "0" * 40),
+        visitor.send(key=""),
+        visitor.send("DELETE"),
+        visitor.send(Content_Type="text/plain"),
+        visitor.send(Accept="text/html"),
+        visitor.send(MCP_Protocol_Version="1999-01-01"),
+        visitor.send("GET", Accept="*/*"),
+    ]
+    assert {answer.status_code for answer in answers} == {200, 202, 400, 401, 405, 406, 415}
+    for answer in answers:
+        assert "no-store" in answer.headers["cache-control"] and "Accept, Origin" in answer.headers["vary"]
+        assert "mcp-session-id" not in answer.headers
+
+
 def test_a_key_in_its_own_header_is_taken(visitor: Visitor, gateway: LocalGateway) -> None:
     assert visitor.send(key="", x_api_key=gateway.key).json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
@@ -443,6 +465,20 @@ def test_images_are_saved_in_the_folder_alone(saving: tuple[Visitor, Path], tmp_
     assert text(visitor.call("generate-alt-image", prompt="A boat", filename="run.sh")).endswith("run.sh.png")
     assert "alt-image-" in text(visitor.call("generate-alt-image", prompt="A boat"))
     assert sorted(one.name for one in tmp_path.iterdir() if one.suffix == ".png") == []
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_the_image_given(saving: tuple[Visitor, Path]) -> None:
+    visitor, folder = saving
+    folder.write_text("a file stands in its place")
+    made = visitor.call("generate-alt-image", prompt="A boat")
+    assert text(made) == "The image could not be saved on the server." and made["content"][1]["type"] == "image"
+
+
+def test_generate_images_default_and_that_of_the_other_tool_are_settings(share: Share) -> None:
+    chosen = {"GATEWAY_MEDIA_IMAGE_MODEL": "sandbox-image", "GATEWAY_MEDIA_ALT_IMAGE_MODEL": "openai/gpt-image-1"}
+    visitor = Visitor(share.gateway(chosen | {"LLM_OPENAI_API_KEY": "sk-upstream"}, name="chosen"))
+    told = visitor.call("list-image-models")["structuredContent"]
+    assert (told["default"], told["altDefault"]) == ("sandbox-image", "gpt-image-1")
 
 
 @pytest.fixture

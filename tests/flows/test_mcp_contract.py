@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from support.spending import TOKEN_NUSD, write_mint
 from gateway.accounts import keys, projects
 from gateway.accounts.keys import Change, Draft
 from gateway.accounts.members import list_members
+from gateway.accounts.organizations import set_policy
 from gateway.accounts.projects import ProjectChange
 from gateway.limits.budgets import Limits
 
@@ -152,6 +154,24 @@ def test_a_retained_tool_call_keeps_its_row_and_its_payload(gateway: LocalGatewa
     assert kept is not None and (kept.path, kept.status) == ("/mcp", 200) and row.cost_nusd == 100 * TOKEN_NUSD
     sent = json.loads(gateway.services.engine.retention.read(kept).sent)
     assert sent["params"]["name"] == tool
+
+
+def test_an_image_that_may_not_be_kept_is_not_saved(share: Share, mint: Mint, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+
+    def environment(folder: Path) -> dict[str, str]:
+        given = write_mint(folder / "catalogue", mint.url)
+        path = folder / "catalogue" / "providers" / "mint.toml"
+        path.write_text(path.read_text().replace("[[mappings]]", '[data_policy]\nretention = "none"\n[[mappings]]', 1))
+        return given | {"GATEWAY_MEDIA_ALT_IMAGE_MODEL": "mint/brush", "UPLOAD_DIR": str(kept)}
+
+    gateway = share.gateway(environment, name="saving")
+    visitor, stores = Visitor(gateway), (gateway.services.store.database, gateway.services.store.control)
+    assert text(visitor.call("generate-alt-image", prompt="A boat", filename="a.png")) == f"Saved: {kept / 'a.png'}"
+    set_policy(*stores, gateway.organization_id, {"zeroDataRetention": True}, actor="test")
+    made = visitor.call("generate-alt-image", prompt="A boat", filename="b.png")
+    assert [block["type"] for block in made["content"]] == ["image"]
+    assert [one.name for one in kept.iterdir()] == ["a.png"]
 
 
 # Who is let in.

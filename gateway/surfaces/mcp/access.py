@@ -17,6 +17,7 @@ STATELESS = "2026-07-28"
 SUPPORTED = (STATELESS, *VERSIONS)
 ANY = "*"
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+VARY = ("Vary", "Accept, Origin")  # of every answer
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 
 

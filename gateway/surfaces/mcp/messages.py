@@ -8,8 +8,8 @@ import msgspec
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
 from gateway.settings import LimitSettings
 from gateway.surfaces import caps
-from gateway.surfaces.http import ErrorFormat
-from gateway.surfaces.mcp.access import mend
+from gateway.surfaces.http import ErrorFormat, Inbound
+from gateway.surfaces.mcp.access import VARY, mend
 from gateway.surfaces.validation_errors import unreadable
 
 Json = dict[str, Any]
@@ -120,6 +120,13 @@ def error_body(error: GatewayError, request_id: str) -> Json:
     return _error(None, _number_of(error), error.message, error.code)
 
 
+def mend_unread(error: GatewayError, inbound: Inbound) -> GatewayError:
+    """The error of a request that was not read, with what every answer says."""
+    error = mend(error, inbound)
+    error.headers = (*error.headers, VARY)
+    return error
+
+
 ERRORS = ErrorFormat(
     "mcp",
     error_body,
@@ -140,5 +147,5 @@ ERRORS = ErrorFormat(
             },
         },
     },
-    mend=mend,
+    mend=mend_unread,
 )

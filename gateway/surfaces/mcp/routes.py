@@ -16,7 +16,7 @@ from gateway.surfaces.shapes import ANY, OBJECT, named
 
 READS = ("GET", "HEAD")
 READABLE = ("application/json", "application/*", "*/*")
-HEADERS = (("Vary", "Accept, Origin"),)
+HEADERS = (access.VARY,)
 
 
 class Endpoint:
