@@ -34,6 +34,7 @@ MAJORS = {
         "@ai-sdk/openai": "4.0.118",
         "@ai-sdk/anthropic": "4.0.105",
         "@ai-sdk/google": "4.0.121",
+        "@ai-sdk/openai-compatible": "3.0.92",
     },
 }
 SHARED = {"zod": "4.6.7"}

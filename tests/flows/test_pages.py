@@ -37,7 +37,7 @@ from gateway.catalogue import loader
 
 MARKS = {
     "drawing": "shows how parts lie to each other",
-    "npm": "its packages come from npm: here its addresses are tried, `make ai-sdk` and `make agents` run such clients",
+    "npm": "its packages come from npm: here its addresses are tried, `make ai-sdk` runs it as it is written",
 }
 BLOCKS = list(blocks())
 OURS = re.compile(r"http://(?:127\.0\.0\.1|localhost):4001")
