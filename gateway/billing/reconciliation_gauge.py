@@ -81,6 +81,8 @@ class ReconciliationGauge:
         found: dict[str, tuple[str, float]] = {}
         kept, watermark_us, now_us = told
         if watermark_us is not None:
+            found["rollups_filling"] = ("1 while statistics are made of the rows of before.", float(not watermark_us))
+        if watermark_us:
             lag = max(0, now_us - watermark_us) / SECOND_US
             found["rollups_lag_seconds"] = ("How far statistics are behind what was posted.", lag)
         if kept is not None:
@@ -94,11 +96,10 @@ class ReconciliationGauge:
 def _attempt(
     documents: Documents, database: Database, rollups: Rollups
 ) -> tuple[list[int] | None, int | None, int] | None:
-    """What was measured last, up to when usage is summed up, and the store's time; None for an error, which would be
-    printed on leaving a greenlet."""
+    """What was measured last, up to when usage is summed up (0: what was there before is not yet), and the store's
+    time; None for an error, which would be printed on leaving a greenlet."""
     try:
         kept, state = documents.get(KIND, KEY), rollups.state()
-        # What was there before waits for longer than what comes.
         done = None if state is None else 0 if state.filling else state.watermark
         return (orjson.loads(kept) if kept else None, done, database.now_us())
     except GatewayError:
