@@ -1,5 +1,6 @@
 """Usage rows go, and the books are as provable as before: counters, ledger and rollups to the nano-dollar."""
 
+import gevent
 import pytest
 from support.billing import DOLLAR, attempt_at, target
 
@@ -121,11 +122,13 @@ def test_an_hour_that_is_purged_by_half_is_no_difference_and_may_be_computed_ane
 
 def test_a_purge_that_breaks_in_the_middle_loses_and_doubles_nothing(books, monkeypatch):
     monkeypatch.setattr(module, "STEP_ROWS", 2)
-    write, calls = books.database.write, 0
+    write, calls, purging = books.database.write, 0, gevent.getcurrent()
     while books.count("usage"):
         calls += 1
 
         def fail(work, patient=False, after=calls % 2):
+            if gevent.getcurrent() is not purging:  # what the house does beside it
+                return write(work, patient)
             books.database.write = write
             if after:
                 write(work, patient)
