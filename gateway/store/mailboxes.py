@@ -105,7 +105,7 @@ class Mailboxes:
         """End all mailboxes: the worker goes."""
         self._leaving = leaving
         for box in list(self._boxes.values()) if leaving else ():
-            box.end()
+            self.close(box)
 
     def _collect(self) -> None:
         """Until nobody listens, once more to tell so."""

@@ -10,7 +10,18 @@ from gateway.store.mailboxes import MOST_WAITING, Mailboxes
 @pytest.fixture
 def workers(database, open_store, database_url):
     """Two workers of one installation."""
-    return Mailboxes(Documents(database)), Mailboxes(Documents(open_store(database_url)))
+    both = Mailboxes(Documents(database)), Mailboxes(Documents(open_store(database_url)))
+    yield both
+    for one in both:
+        one.leave()
+    until(lambda: not any(one._collecting for one in both))
+
+
+def until(condition):
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def post(workers, owner, name, message):
@@ -45,11 +56,8 @@ def test_mailboxes_are_counted_over_all_workers_until_they_are_closed(workers):
     here.close(one)
     there.close(two)
     assert one.ended and one.take(5) is None
-    end = time.monotonic() + 5
-    while here.count("key_1") and time.monotonic() < end:
-        time.sleep(0.02)
-    assert here.count("key_1") == 0 and there.find("key_1", one.name) is None
-    here.leave()
+    until(lambda: here.count("key_1") == 0)
+    assert there.find("key_1", one.name) is None
 
 
 def test_a_worker_that_leaves_ends_all_and_takes_no_more(workers):
