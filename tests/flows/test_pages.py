@@ -164,7 +164,9 @@ def run_python(house: House, block: Block, folder: Path) -> None:
     if block.text.startswith("# file:"):
         check_followed(block)
         return
-    names: dict[str, Any] = {}
+    # What a page made before, its later blocks go on with.
+    made = openai.OpenAI(base_url=house.gateway.url, api_key=house.gateway.key, max_retries=0)
+    names: dict[str, Any] = {} if "client = " in block.text else {"client": made}
     exec(compile(house.fill(block.text), str(block), "exec"), names)
     asked = {
         openai.OpenAI: lambda client: client.models.list().data,
