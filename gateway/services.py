@@ -11,6 +11,7 @@ from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.endings import Endings
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.throttle import Throttle
 from gateway.accounts.vault import Vault
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
@@ -100,6 +101,7 @@ class AccountServices:
     """Who calls, from which client, and what organizations brought along."""
 
     authentication: Authentication
+    throttle: Throttle
     sources: Sources
     provider_keys: ProviderKeys
     custom_providers: CustomProviders

@@ -12,6 +12,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.accounts.endings import Endings
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.throttle import Throttle
 from gateway.accounts.vault import Vault
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
@@ -238,8 +239,10 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
     provider_keys = ProviderKeys(database, control, base.store.vault, funding.budgets.write_bound)
     custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
     authentication = Authentication(database, control, base.store.secrets, base.clock)
+    throttle = Throttle(database, base.hash_key)
     return AccountServices(
         authentication=authentication,
+        throttle=throttle,
         sources=read_clients(loader.FOLDER / "clients.toml"),
         provider_keys=provider_keys,
         custom_providers=custom_providers,
@@ -255,6 +258,7 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
             base.store.secrets,
             base.transport,
             authentication,
+            throttle,
             base.clock,
         ),
     )
@@ -379,4 +383,5 @@ def _open_management(base: WorkerBase, accounts: AccountServices, routing: Routi
         base.settings.limits,
         base.store.documents,
         base.settings.organizations,
+        accounts.throttle,
     )

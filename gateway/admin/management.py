@@ -54,6 +54,7 @@ class Management:
         limits: settings.LimitSettings,
         documents: Documents,
         defaults: settings.OrganizationDefaults,
+        throttle: Throttle,
     ) -> None:
         self._defaults = defaults
         self._database = database
@@ -64,7 +65,7 @@ class Management:
         self.sessions = Sessions(database, secrets)
         self.devices = Devices(database, secrets, self.sessions)
         self.invitations = Invitations(database, control, secrets)
-        self.throttle = Throttle(database, secrets.hash_keys[0])
+        self.throttle = throttle
         self._pace = ChangePace(self.throttle, limits.max_changes)
         self.provider_keys = provider_keys
         self.custom_providers = custom_providers

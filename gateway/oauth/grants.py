@@ -33,10 +33,10 @@ class Spent(Exception):
 class Grants:
     """All grants, in the store: each use of a code or a refresh token is one transaction, on whatever worker."""
 
-    def __init__(self, database: Database, control: Control, secrets: Secrets) -> None:
+    def __init__(self, database: Database, control: Control, secrets: Secrets, throttle: Throttle) -> None:
         self._database, self._control = database, control
         self._hash_keys = secrets.hash_keys
-        self._throttle = Throttle(database, secrets.hash_keys[0])
+        self._throttle = throttle
 
     def keys_of(self, user_id: str) -> list[tuple[str, str, str]]:
         """The keys that a person can bind a grant to: (id, name, project), of kind user and in force, oldest first."""

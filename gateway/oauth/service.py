@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gateway.accounts.authentication import Authentication
+from gateway.accounts.throttle import Throttle
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.lazy_import import LazyImport
@@ -35,11 +36,12 @@ class OAuth:
         secrets: Secrets,
         fetcher: DocumentFetcher,
         authentication: Authentication,
+        throttle: Throttle,
         clock: Clock,
     ) -> None:
         self._authentication = authentication
         self.clients = Clients(database, secrets, ClientDocuments(documents, fetcher, clock).find)
-        self.grants = Grants(database, control, secrets)
+        self.grants = Grants(database, control, secrets, throttle)
         self.endings = OAuthEndings(database)
         self.callers = TokenCallers(authentication, control, secrets, clock)
 

@@ -5,6 +5,7 @@ import pytest
 from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.accounts.throttle import Throttle
 from gateway.clock import Clock
 from gateway.control import Control
 from gateway.oauth.forms import Consent
@@ -74,5 +75,5 @@ def make_office(database: Database, clock: Clock) -> Office:
     members.add_member(database, control, organization.id, "other@example.com", "owner", **by)
     draft = keys.Draft(project.id, owner.id, "A key")
     key = keys.create(database, control, SECRETS.hash_keys, draft, **by)
-    grants = Grants(database, control, SECRETS)
+    grants = Grants(database, control, SECRETS, Throttle(database, SECRETS.hash_keys[0]))
     return Office(database, control, clock, grants, organization.id, project.id, owner, key.info)
