@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench wheel container soak fuzz public-client agents ai-sdk media mcp drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench bench-statistics wheel container soak fuzz public-client agents ai-sdk media mcp drills browser clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.manage serve
@@ -39,6 +39,12 @@ bench: .venv/test.stamp
 	$(BIN)/python -m bench.lanes
 	$(BIN)/python -m bench.lines
 	$(BIN)/python -m bench.uploads
+	$(BIN)/python -m bench.rollups --rows 20000
+
+# Statistics, the request log and removals over five million rows of a year, on both stores: some twenty minutes each.
+bench-statistics: .venv/test.stamp
+	$(BIN)/python -m bench.rollups
+	$(BIN)/python -m bench.rollups --postgresql
 
 wheel: .venv/test.stamp
 	$(BIN)/hatchling build -t wheel -d dist
