@@ -222,7 +222,7 @@ def test_a_long_export_holds_no_more_memory_than_a_short_one(house: House, monke
             attempt(request=(start + n).to_bytes(6, "big") + n.to_bytes(10, "big"), **mine) for n in range(first, last)
         ])  # fmt: skip
         house.services.billing.rollups.catch_up()  # or its job would do so meanwhile, in the same memory
-        rows, peak = peak_of(house, owner)
-        assert rows == last + 1  # with its header
-        peaks.append(peak)
+        found = [peak_of(house, owner) for _ in range(3)]
+        assert {rows for rows, _ in found} == {last + 1}  # with its header
+        peaks.append(min(peak for _, peak in found))  # what the process does beside it only adds to one
     assert peaks[1] < peaks[0] * 2, peaks
