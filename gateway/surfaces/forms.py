@@ -1,8 +1,11 @@
 """Multipart forms (RFC 7578): fields as text and files as they are stored, within the caps of an operation."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 import orjson
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, parse_options_header
 
@@ -79,6 +82,20 @@ def describe_form(form: Form) -> bytes:
     """What is kept of a form: its fields, and of files their size alone."""
     files = [{"name": one.name, "filename": one.filename, "bytes": len(one.data)} for one in form.files]
     return orjson.dumps({"fields": form.fields, "files": files})
+
+
+def describe_fields(fields: type, files: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a form with these fields, as the struct that checks them has them, and these files. A field
+    that may be null in JSON is left out of a form."""
+    (schema,), parts = msgspec.json.schema_components([fields])
+    told = parts[schema["$ref"].rpartition("/")[2]]
+    properties = {name: _without_null(one) for name, one in told["properties"].items()}
+    return {"type": "object", "required": told["required"], "properties": {**properties, **files}}
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return choices[0] if len(choices) == 1 else schema
 
 
 def digest_without(body: StoredFile, boundary: bytes) -> bytes:

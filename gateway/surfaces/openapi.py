@@ -24,6 +24,8 @@ from gateway.surfaces.replies import OPENAI
 EXAMPLES = Path(__file__).with_name("examples.json")
 Examples = dict[str, dict[str, Any]]
 EVENTS = "text/event-stream"
+# Some tools take the schema of a stream for that of its text, others for that of each event: it has no type.
+OF_EVENTS = {"description": "Events, the data of each being JSON as x-event-schema has it."}
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
 TITLE = "llmgateway"
 INTRODUCTION = (
@@ -185,7 +187,7 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
             answers[str(status)]["content"] = {about.media: {"schema": schema}}
             answers[str(status)]["content"] |= {media: {"schema": {"type": "string"}} for media in about.also}
             if about.events is not None:
-                events = {"schema": {"type": "string"}, "x-event-schema": _schema(spec, about.events, known)}
+                events = {"schema": OF_EVENTS, "x-event-schema": _schema(spec, about.events, known)}
                 answers[str(status)]["content"][EVENTS] = events
     errors = operation.errors or OPENAI
     for status in about.errors or (UNSAID if about.access in ("key", "optional") else ()):

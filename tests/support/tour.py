@@ -101,8 +101,10 @@ def both(path: str, body: Json, **more: Any) -> Iterator[Step]:
     yield ask(path, {**body, "stream": True})
 
 
-def speech(path: str) -> Step:
-    return Step("POST", path, access="key", form={"model": "sandbox-transcribe", "file": ("hello.wav", write_wav())})
+def heard(path: str) -> Iterator[Step]:
+    form = {"model": "sandbox-transcribe", "file": ("hello.wav", write_wav())}
+    yield Step("POST", path, access="key", form=form)
+    yield Step("POST", path, access="key", form={**form, "stream": "true"})
 
 
 def models_of(prefix: str) -> Iterator[Step]:
@@ -117,13 +119,8 @@ MODELS = (
     *both("/v1/chat/completions", {"model": "sandbox-echo", "messages": HELLO}, save={"log_id": "metadata.log_id"}),
     *both("/v1/completions", {"model": "sandbox-echo", "prompt": "Once upon"}),
     ask("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!", "dimensions": 8}),
-    ask("/v1/images/generations", {"model": "sandbox-image", "prompt": "A red square"}),
-    Step(
-        "POST",
-        "/v1/images/edits",
-        {"model": "sandbox-image", "prompt": "Make it blue", "images": [{"image_url": PNG}]},
-        access="key",
-    ),
+    *both("/v1/images/generations", {"model": "sandbox-image", "prompt": "A red square"}),
+    *both("/v1/images/edits", {"model": "sandbox-image", "prompt": "Make it blue", "images": [{"image_url": PNG}]}),
     ask("/v1/rerank", {"model": "sandbox-rerank", "query": "tea", "documents": ["Green tea", "A spade"]}),
     ask("/v1/moderations", {"model": "sandbox-moderate", "input": "Hello!"}),
     ask("/v1/ocr", {"model": "sandbox-read", "document": {"type": "image_url", "image_url": PNG}}),
@@ -136,8 +133,9 @@ MODELS = (
         },
     ),
     ask("/v1/audio/speech", {"model": "sandbox-speak", "input": "Hello!", "voice": "calm", "response_format": "wav"}),
-    speech("/v1/audio/transcriptions"),
-    speech("/v1/audio/translations"),
+    ask("/v1/audio/speech", {"model": "sandbox-speak", "input": "Hello!", "voice": "calm", "stream_format": "sse"}),
+    *heard("/v1/audio/transcriptions"),
+    *heard("/v1/audio/translations"),
     ask("/v1/models", query="mapped=true"),
     ask("/v1/models/{model}"),
     ask("/v1/route/explain", {"model": "sandbox-echo", "messages": HELLO}),

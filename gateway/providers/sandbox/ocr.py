@@ -15,6 +15,7 @@ from gateway.neutral.encoded import decode_base64
 from gateway.providers.sandbox.checks import Check, check_fields, of
 from gateway.providers.sandbox.directives import Directives, strip
 from gateway.providers.sandbox.personas import Persona
+from gateway.providers.sandbox.refusals import refuse
 from gateway.providers.sandbox.response import Response
 
 PAGE = re.compile(rb"/Type\s{0,8}/Page(?![a-zA-Z])")
@@ -44,6 +45,8 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     texts = _pages_of(data) or [f"The sandbox does not load {address[:200]}."]
     asked = body.get("pages")
     chosen = [page for page in asked if page < len(texts)] if asked is not None else range(len(texts))
+    if not chosen:
+        raise refuse(f"Invalid 'pages': the document has {len(texts)}.", "pages")
     pages: list[dict[str, Any]] = [
         {"index": page, "markdown": strip(texts[page]), "images": [], "dimensions": SIZE} for page in chosen
     ]

@@ -12,11 +12,31 @@ from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer, tokens
+from gateway.surfaces.shapes import ANY, shape
 from gateway.surfaces.validation_errors import invalid
 
 ID_PREFIX = "sone-"
 MOST_QUESTIONS = 256
 OPTIONS, LEVELS = (2, 255), (2, 10)
+SAID = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "object", "minProperties": 1},
+        {"type": "array", "minItems": 1},
+    ]
+}
+VERDICTS = {"type": "object", "properties": {"true": ANY, "false": ANY}, "additionalProperties": False}
+CHOICES = {"type": "object", "minProperties": OPTIONS[0], "maxProperties": OPTIONS[1]}
+STEPS = {"type": "array", "minItems": LEVELS[0], "maxItems": LEVELS[1]}
+QUESTION = {
+    "anyOf": [
+        shape({"criteria": VERDICTS}, type={"const": "noul"}, instructions=SAID),
+        shape(type={"const": "choice"}, instructions=SAID, criteria=CHOICES),
+        shape(type={"const": "score"}, instructions=SAID, criteria=STEPS),
+    ]
+}
+ASKED = {"minProperties": 1, "maxProperties": MOST_QUESTIONS, "additionalProperties": QUESTION}
+Questions = Annotated[dict[str, Any], Meta(extra_json_schema=ASKED)]
 
 
 class DecisionBody(Struct, kw_only=True, gc=False):
@@ -24,7 +44,7 @@ class DecisionBody(Struct, kw_only=True, gc=False):
 
     model: Annotated[str, Meta(min_length=1)]
     state: str | dict[str, Any] | list[Any]
-    questions: dict[str, Any]
+    questions: Questions
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
 
 

@@ -24,13 +24,18 @@ ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers of all vectors, from which on they are written in a thread
 CHOICES = {"encoding_format": ("float", "base64"), "routing": ("auto", "price", "throughput", "latency")}
 Name = Annotated[str, Meta(min_length=1)]
+SOME = {"minItems": 1}
+IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, **SOME}
+TEXT = {"type": "string", "minLength": 1}
+Text = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
+Texts = Annotated[list[Any], Meta(extra_json_schema={**SOME, "anyOf": [{"items": TEXT}, IDS, {"items": IDS}]})]
 
 
 class EmbeddingsBody(Struct, kw_only=True, gc=False):
     """Every field that has an effect; all others are accepted and dropped."""
 
     model: Name
-    input: str | list[Any]
+    input: Text | Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None

@@ -15,7 +15,7 @@ from gateway.neutral.request import Options, Requirements
 from gateway.services import Services
 from gateway.surfaces import auth, caps, pictures, replies
 from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form
+from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai import shapes
@@ -34,7 +34,7 @@ Quality = Literal["low", "medium", "high", "auto", "xhigh", "max", "standard", "
 
 
 class ImagesFields(Struct, kw_only=True, gc=False):
-    """Every field that has an effect, but for the pictures."""
+    """Every field that has an effect, but for the pictures; all others are accepted and dropped."""
 
     prompt: Annotated[str, Meta(min_length=1, max_length=100_000)]
     model: str = pictures.AUTO
@@ -54,11 +54,17 @@ class ImagesFields(Struct, kw_only=True, gc=False):
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
 
 
-class ImagesBody(ImagesFields, kw_only=True, gc=False):
+class PictureAddress(Struct, kw_only=True, gc=False):
+    """Where a picture is: an http address, or a data URL in base64."""
+
+    image_url: Annotated[str, Meta(extra_json_schema={"pattern": "^(https?://|data:)"})]
+
+
+class DescribedEdits(ImagesFields, kw_only=True, gc=False):
     """Every field that has an effect; all others are accepted and dropped."""
 
-    images: list[dict[str, Any]] | None = None
-    mask: dict[str, Any] | None = None
+    images: Annotated[list[PictureAddress], Meta(min_length=1, max_length=MOST_PICTURES)]
+    mask: PictureAddress | None = None
 
 
 class EditsBody(ImagesFields, kw_only=True, gc=False):
@@ -270,12 +276,10 @@ def _usage(facts: Facts) -> dict[str, Any]:
     } | facts.cost()
 
 
-FIELDS = [name for name in ImagesBody.__struct_fields__ if name not in ("images", "mask")]
 FILE = {"type": "string", "format": "binary"}
-FORM = {
-    "type": "object",
-    "required": ["prompt", "image"],
-    "properties": {name: {"type": "string"} for name in FIELDS} | {"image": FILE, "image[]": FILE, "mask": FILE},
+FILES = {"type": "array", "items": FILE, "minItems": 1, "maxItems": MOST_PICTURES}
+FORM = describe_fields(ImagesFields, {"image": FILES, "image[]": FILES, "mask": FILE}) | {
+    "oneOf": [{"required": ["image"]}, {"required": ["image[]"]}]
 }
 OPERATIONS = (
     Operation(
@@ -284,7 +288,7 @@ OPERATIONS = (
         make,
         body="json",
         paid=True,
-        about=About("Images from a prompt", request=ImagesBody, answer=shapes.IMAGES),
+        about=About("Images from a prompt", request=ImagesFields, answer=shapes.IMAGES, events=shapes.IMAGE_EVENT),
     ),
     Operation(
         "POST",
@@ -292,6 +296,12 @@ OPERATIONS = (
         edit,
         body="form",
         paid=True,
-        about=About("Images from others", request=ImagesBody, form=FORM, answer=shapes.IMAGES),
+        about=About(
+            "Images from others",
+            request=DescribedEdits,
+            form=FORM,
+            answer=shapes.IMAGES,
+            events=shapes.IMAGE_EVENT,
+        ),
     ),
 )

@@ -15,17 +15,28 @@ from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer, tokens
+from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_errors import invalid
 
 ID_PREFIX = "modr-"
 DEFAULT = "omni-moderation-latest"
 PARTS = {"text": str, "image_url": dict}
+TEXT = {"type": "string", "minLength": 1}
+PART = {
+    "anyOf": [
+        TEXT,
+        shape(type={"const": "text"}, text="string"),
+        shape(type={"const": "image_url"}, image_url=shape(url="string")),
+    ]
+}
+Text = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
+Parts = Annotated[list[Any], Meta(extra_json_schema={"minItems": 1, "items": PART})]
 
 
 class ModerationBody(Struct, kw_only=True, gc=False):
     """Every field that has an effect; all others are accepted and dropped."""
 
-    input: str | list[Any]
+    input: Text | Parts
     model: Annotated[str, Meta(min_length=1)] = DEFAULT
     routing: Literal["auto", "price", "throughput", "latency"] | None = None
 

@@ -15,6 +15,7 @@ from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer
+from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_errors import invalid
 from gateway.threads import compute
 
@@ -31,14 +32,24 @@ PASSED_ON = (
     *("document", "pages", "include_image_base64", "image_limit", "image_min_size", "bbox_annotation_format"),
     *("document_annotation_format", "document_annotation_prompt", "table_format", "extract_header", "extract_footer"),
 )
+ADDRESS = {"type": "string", "pattern": r"^(https?://|data:[A-Za-z0-9_.+-]+/[A-Za-z0-9_.+-]+;base64,)"}
+DOCUMENT = {
+    "anyOf": [
+        shape(type={"const": "document_url"}, document_url=ADDRESS),
+        shape(type={"const": "image_url"}, image_url={"anyOf": [ADDRESS, shape(url=ADDRESS)]}),
+    ]
+}
+Document = Annotated[dict[str, Any], Meta(extra_json_schema=DOCUMENT)]
+Pages = Annotated[list[int], Meta(extra_json_schema={"minItems": 1, "items": {"minimum": 0}})]
+Ranges = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"})]
 
 
 class OcrBody(Struct, kw_only=True, gc=False):
     """Every field that has an effect; all others are accepted and dropped."""
 
     model: Annotated[str, Meta(min_length=1)]
-    document: dict[str, Any]
-    pages: list[int] | str | None = None
+    document: Document
+    pages: Pages | Ranges | None = None
     include_image_base64: bool | None = None
     image_limit: int | None = None
     image_min_size: int | None = None
@@ -105,6 +116,8 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
         if ends is None:
             raise invalid("pages", 'numbers, or ranges such as "0-4,7"')
         first, last = int(ends[1]), int(ends[2] or ends[1])
+        if last < first:
+            raise invalid("pages", "a range ends no sooner than it begins")
         found.update(range(first, min(last, first + MOST_PAGES) + 1))
     return sorted(found)
 

@@ -1,7 +1,8 @@
 """Shapes of what the operations in the service's own format answer, for the API description."""
 
-from gateway.surfaces.shapes import ANY, COST, COST_DETAILS, METADATA, OBJECT, TOKENS, map_of, named, one_of, shape
+from gateway.surfaces.shapes import ANY, COST, METADATA, OBJECT, TOKENS, map_of, named, one_of, shape
 
+FAILED = shape(error=OBJECT)  # the last event of a stream that broke
 FINISH = one_of("stop", "length", "tool_calls", "content_filter", "function_call", null=True)
 TOOL_CALL = named(
     "ToolCall",
@@ -86,23 +87,41 @@ EMBEDDINGS = named(
     metadata=METADATA,
 )
 IMAGE_TOKENS = shape(image_tokens="integer", text_tokens="integer")
+IMAGES_USAGE = named(
+    "ImagesUsage",
+    COST,
+    input_tokens="integer",
+    input_tokens_details=IMAGE_TOKENS,
+    output_tokens="integer",
+    output_tokens_details=IMAGE_TOKENS,
+    total_tokens="integer",
+)
 IMAGES = named(
     "Images",
     {"output_format": "string", "quality": "string", "size": "string", "background": "string"},
     created="integer",
     data=[shape({"revised_prompt": "string"}, b64_json="string")],
     model="string",
-    usage=named(
-        "ImagesUsage",
-        COST,
-        input_tokens="integer",
-        input_tokens_details=IMAGE_TOKENS,
-        output_tokens="integer",
-        output_tokens_details=IMAGE_TOKENS,
-        total_tokens="integer",
-    ),
+    usage=IMAGES_USAGE,
     metadata=METADATA,
 )
+IMAGE_OF_STREAM = {
+    "b64_json": "string",
+    "created_at": "integer",
+    **dict.fromkeys(("size", "quality", "background", "output_format"), "string"),
+}
+IMAGE_EVENT = {
+    "title": "ImageEvent",
+    "anyOf": [
+        shape(
+            type=one_of("image_generation.partial_image", "image_edit.partial_image"),
+            partial_image_index="integer",
+            **IMAGE_OF_STREAM,
+        ),
+        shape(type=one_of("image_generation.completed", "image_edit.completed"), usage=IMAGES_USAGE, **IMAGE_OF_STREAM),
+        FAILED,
+    ],
+}
 RERANK = named(
     "Reranked",
     id="string",
@@ -143,6 +162,18 @@ DECISION = named(
     usage=TOKENS,
     metadata=METADATA,
 )
+HEARD = named(
+    "SoundUsage",
+    {
+        "seconds": "number",
+        "input_tokens": "integer",
+        "input_token_details": shape(text_tokens="integer", audio_tokens="integer"),
+        "output_tokens": "integer",
+        "total_tokens": "integer",
+        **COST,
+    },
+    type=one_of("duration", "tokens"),
+)
 TRANSCRIPTION = named(
     "Transcription",
     {
@@ -151,11 +182,29 @@ TRANSCRIPTION = named(
         "duration": "number",
         "segments": [OBJECT],
         "words": [OBJECT],
-        "usage": shape({"cost": "number", "cost_details": COST_DETAILS}, type=one_of("duration", "tokens")),
+        "logprobs": [ANY],
+        "task": one_of("transcribe", "translate"),
+        "usage": HEARD,
         "metadata": METADATA,
     },
     text="string",
 )
+TRANSCRIPTION_EVENT = {
+    "title": "TranscriptionEvent",
+    "anyOf": [
+        shape(type={"const": "transcript.text.delta"}, delta="string"),
+        shape(type={"const": "transcript.text.done"}, text="string", usage=HEARD),
+        FAILED,
+    ],
+}
+SPEECH_EVENT = {
+    "title": "SpeechEvent",
+    "anyOf": [
+        shape(type={"const": "speech.audio.delta"}, audio="string"),
+        shape(type={"const": "speech.audio.done"}, usage=TOKENS),
+        FAILED,
+    ],
+}
 PRICING = named(
     "Pricing",
     {"web_search": "string", "internal_reasoning": "string", "per_second": map_of("string"), "per_image": ANY},

@@ -21,6 +21,7 @@ from gateway.surfaces import auth, replies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
+from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 
 ID_PREFIX = "speech-"
@@ -160,6 +161,12 @@ def _write_events(batch: Batch, facts: Facts) -> bytes:
     return b"".join(sent) or KEEP_ALIVE
 
 
-ABOUT = About("Speech from text", request=SpeechBody, answer={"type": "string", "format": "binary"}, media="audio/*")
+ABOUT = About(
+    "Speech from text",
+    request=SpeechBody,
+    answer={"type": "string", "format": "binary"},
+    media="audio/*",
+    events=shapes.SPEECH_EVENT,
+)
 
 OPERATIONS = (Operation("POST", "/v1/audio/speech", speak, body="json", paid=True, about=ABOUT),)

@@ -211,19 +211,27 @@ def _write_events(facts: Facts, said: list[str], batch: Batch) -> bytes:
 
 
 FIELD = {"type": "string"}
+FIELDS = {"type": "array", "items": FIELD}
 FORM = {
     "type": "object",
     "required": ["model"],
+    # One of them, and not both.
+    "oneOf": [{"required": ["file"]}, {"required": ["url"]}],
     "properties": {
-        "model": FIELD,
+        "model": {**FIELD, "minLength": 1},
         "file": {"type": "string", "format": "binary"},
-        "url": FIELD,
+        "url": {**FIELD, "pattern": "^https?://", "description": "Where the sound is, in the place of a file."},
         "language": FIELD,
         "prompt": FIELD,
         "response_format": {"type": "string", "enum": list(FORMATS)},
         "temperature": {"type": "number", "minimum": 0, "maximum": 1},
         "stream": {"type": "boolean"},
         "timestamp_granularities[]": {"type": "array", "items": {"type": "string", "enum": list(GRANULARITIES)}},
+        "include[]": FIELDS,
+        "diarize": {"type": "boolean"},
+        "chunking_strategy": FIELD,
+        "keyterm": FIELDS,
+        "routing": {"type": "string", "enum": ["auto", "price", "throughput", "latency"]},
     },
 }
 OPERATIONS = tuple(
@@ -233,7 +241,13 @@ OPERATIONS = tuple(
         partial(transcribe, kind=kind),
         body="form",
         paid=True,
-        about=About(summary, form=FORM, answer=shapes.TRANSCRIPTION, also=("text/plain",)),
+        about=About(
+            summary,
+            form=FORM,
+            answer=shapes.TRANSCRIPTION,
+            also=("text/plain",),
+            events=shapes.TRANSCRIPTION_EVENT,
+        ),
     )
     for kind, summary in (
         (TranscriptionRequest, "Text of a sound"),

@@ -35,6 +35,14 @@ def test_no_look_is_at_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(longest) > 10 and max(longest) <= ocr.PIECE + ocr.LONGEST_WORD
 
 
+def test_a_range_that_ends_before_it_begins_is_refused() -> None:
+    """It asked for no page, for which nothing was reserved, and a provider may take none for all."""
+    for pages in ("5-2", "0,5-2", "9-0,1"):
+        with pytest.raises(InvalidRequest) as raised:
+            ocr._pages_of(pages)
+        assert raised.value.param == "pages"
+
+
 def test_a_list_of_pages_has_a_length() -> None:
     """28 MB of numbers were split on the event loop."""
     assert ocr._pages_of("0-2, 7") == [0, 1, 2, 7]

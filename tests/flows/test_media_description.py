@@ -1,0 +1,126 @@
+"""The description of every operation beside chat: whatever fits it is sent to the sandbox, as JSON or as a form with
+files, and is taken, and answered as described: objects, sounds and events."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from jsonschema import Draft202012Validator
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from support.shared import Share, Tenant
+from support.spending import ALIKE, BODIES, FORMS, STREAMED, TOOLS
+from support.tour import PNG, write_png, write_wav
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+EXAMPLES = 12
+EVENTS, FORM, JSON = "text/event-stream", "multipart/form-data", "application/json"
+# What the sandbox has for each, so that a good body has an answer.
+MODELS = {
+    "/v1/embeddings": "sandbox-embed",
+    "/v1/images/generations": "sandbox-image",
+    "/v1/images/edits": "sandbox-image",
+    "/v1/audio/speech": "sandbox-speak",
+    "/v1/audio/transcriptions": "sandbox-transcribe",
+    "/v1/audio/translations": "sandbox-transcribe",
+    "/v1/moderations": "sandbox-moderate",
+    "/v1/rerank": "sandbox-rerank",
+    "/v1/ocr": "sandbox-read",
+    "/v1/systemone": "sandbox-decide",
+}
+TALK = {*STREAMED, *ALIKE, TOOLS, "/v1/responses/compact"}
+WAYS = [
+    *((path, JSON) for path in MODELS if path not in FORMS),
+    *((path, FORM) for path in (*FORMS, "/v1/images/edits")),
+]
+# What is refused although it fits: a matter of the model, not of the operation. The param of the error.
+OF_THE_MODEL = {"model", "voice", "dimensions", "size", "quality", "pages"}
+# Nothing is fetched from where a generator happens to say, and a picture is one.
+ADDRESSES = ("image_url", "document_url", "url")
+FILES = {"file": write_wav(), "image": write_png(), "image[]": write_png(), "mask": write_png()}
+SEVERAL = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def gateway(share: Share) -> Tenant:
+    return share.gateway({})
+
+
+def with_pictures(value: Any) -> Any:
+    """The body with a picture wherever it has an address, and whole numbers as programs write them: 29, not 29.0."""
+    if isinstance(value, list):
+        return [with_pictures(one) for one in value]
+    if isinstance(value, dict):
+        return {
+            name: PNG if name in ADDRESSES and isinstance(one, str) else with_pictures(one)
+            for name, one in value.items()
+        }
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def with_files(body: dict[str, Any]) -> dict[str, Any]:
+    """The form with a real file in the place of each, and of an address."""
+    if "url" in body:
+        body = {"file": b""} | {name: value for name, value in body.items() if name != "url"}
+    real = {name: [FILES[name]] * len(one) if isinstance(one, list) else FILES[name]
+            for name, one in body.items() if name in FILES}  # fmt: skip
+    return {**body, **real}
+
+
+def events_of(answer: schemathesis.Response) -> Iterator[Any]:
+    for line in answer.content.decode().splitlines():
+        if line.startswith("data: {"):
+            yield json.loads(line[6:])
+
+
+def event_shape(document: dict[str, Any], path: str) -> Draft202012Validator:
+    told = document["paths"][path]["post"]["responses"]["200"]["content"][EVENTS]["x-event-schema"]
+    return Draft202012Validator({**told, "components": document["components"]})
+
+
+def test_every_operation_beside_chat_is_sent() -> None:
+    assert set(MODELS) == {*BODIES, *FORMS} - TALK
+
+
+@pytest.mark.parametrize(("path", "media"), WAYS)
+def test_what_fits_the_description_is_taken(gateway: Tenant, path: str, media: str) -> None:
+    schema = schemathesis.openapi.from_wsgi("/openapi.json", gateway.app.flask)
+    headers = {"Accept-Encoding": "identity", "Authorization": f"Bearer {gateway.key}"}
+    dice, taken = random.Random(5), 0
+
+    @SEVERAL
+    @given(case=schema[path]["POST"].as_strategy())
+    def answers(case: schemathesis.Case) -> None:
+        nonlocal taken
+        if case.media_type != media:
+            return
+        case.body = with_files(case.body) if media == FORM else with_pictures(case.body)
+        if dice.random() < 0.9:
+            case.body["model"] = MODELS[path]
+        answer = case.call(headers=headers)
+        case.validate_response(answer, checks=CHECKS)
+        if answer.status_code != 200:
+            assert answer.json()["error"]["param"] in OF_THE_MODEL, answer.text
+            return
+        taken += 1
+        if answer.headers["content-type"][0].startswith(EVENTS):
+            shape, found = event_shape(schema.raw_schema, path), list(events_of(answer))
+            assert found and [error.message for one in found for error in shape.iter_errors(one)] == []
+
+    answers()
+    assert taken
