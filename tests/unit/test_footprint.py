@@ -17,16 +17,8 @@ create_app().close()
 print(*sorted({name.partition(".")[0] for name in sys.modules if sys.modules[name] is not None}))
 """
 DRIVERS = {"psycopg", "psycopg_binary", "psycopg2", "redis", "pymysql", "sqlalchemy"}
-OTHERS = {"authlib", "joserfc"} | {
-    "segno",
-    "cryptography",
-    "opentelemetry",
-    "pytest",
-    "hypothesis",
-    "requests",
-    "tornado",
-    "twisted",
-}
+OTHERS = {"authlib", "joserfc", "segno", "cryptography", "opentelemetry"}
+OTHERS |= {"pytest", "hypothesis", "requests", "tornado", "twisted"}
 
 
 @pytest.fixture
