@@ -51,11 +51,20 @@ class Mint(FakeServer):
         self.calls.append(Call(words.get("mark", ""), 0, len(text), told=True))
         gevent.sleep(float(words.get("wait", 0)))
         start("200 OK", [("Content-Type", "audio/mpeg")])
-        return iter([b"sound " * 20, b"and more"])
+        return self._play(float(words.get("gap", 0)))
 
-    def _hear(self, start: Any) -> Iterator[bytes]:
-        """A second of sound."""
-        self.calls.append(Call("", 0, 100, told=True))
+    def _play(self, gap_s: float) -> Iterator[bytes]:
+        yield b"sound " * 20
+        yield b"more of it"
+        gevent.sleep(gap_s)
+        yield b"and its end"
+
+    def _hear(self, start: Any, raw: bytes) -> Iterator[bytes]:
+        """A second of sound; the form's prompt tells what to do."""
+        _, _, prompt = raw.partition(b'name="prompt"\r\n\r\n')
+        words = _words(prompt.partition(b"\r\n")[0].decode())
+        self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
+        gevent.sleep(float(words.get("wait", 0)))
         return send_json(start, 200, {"text": "Heard.", "usage": {"type": "duration", "seconds": 1}})
 
     def _judge(self, start: Any, end: str, text: str) -> Iterator[bytes]:
@@ -87,7 +96,7 @@ class Mint(FakeServer):
         if "/images/" in environ["PATH_INFO"]:
             return self._paint(start, raw)
         if environ["CONTENT_TYPE"].startswith("multipart/"):
-            return self._hear(start)
+            return self._hear(start, raw)
         body = json.loads(raw)
         end = environ["PATH_INFO"].rpartition("/")[2]
         if end in ("rerank", "moderations", "ocr", "systemone"):

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gevent
@@ -91,11 +92,11 @@ def spent(gateway: LocalGateway) -> int:
     return sum(row.cost_nusd for row in usage_of(gateway))
 
 
-def send(gateway: LocalGateway, operation: Any) -> httpx.Response:
+def send(gateway: LocalGateway, operation: Any, more: Mapping[str, str] = MappingProxyType({})) -> httpx.Response:
     path = re.sub(r"<(?:path:)?\w+>", "mint/coin", operation.path)
     assert path in {*BODIES, *FORMS}, f"{path} costs money: add a good body for it to tests/support/spending.py"
     with httpx.Client(trust_env=False, timeout=20) as http:
-        headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "mint/coin"}
+        headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "mint/coin", **more}
         return http.post(gateway.address + path, headers=headers, **sent_to(path, "Hello"))
 
 
@@ -130,6 +131,16 @@ def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: Min
     refused = send(gateway, operation)
     assert refusal(refused, operation.path) == (402, "insufficient_credits")
     assert mint.calls == []
+
+
+@pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
+def test_a_paid_route_asked_again_under_its_key_is_answered_again_and_billed_once(
+    gateway: LocalGateway, mint: Mint, operation
+) -> None:
+    first, again = (send(gateway, operation, {"Idempotency-Key": "once"}) for _ in range(2))
+    assert (first.status_code, again.status_code, again.headers["idempotent-replayed"]) == (200, 200, "true")
+    assert again.content == first.content and again.headers["content-type"] == first.headers["content-type"]
+    assert len(mint.calls) == len(usage_of(gateway)) == 1
 
 
 def test_every_operation_that_generates_is_marked_as_paid() -> None:

@@ -1,21 +1,21 @@
 """Callers that hang up at random moments, on every surface: one row each, and nothing stays reserved."""
 
-import json
 import random
 import socket
 from collections import Counter
 
+import httpx
 import pytest
 from fakes.mint import Mint
 from support.gateways import GatewayProcess, Start
-from support.spending import BODIES, STREAMED, TOKEN_NUSD, query, reserved_nusd, say_in_headers, until
+from support.spending import BODIES, FORMS, STREAMED, TOKEN_NUSD, query, reserved_nusd, say_in_headers, sent_to, until
 
 from gateway.threads import Job
 
 CALLERS = 16
 # About what a streamed answer has; an offset beyond its end reads it whole.
 MOST_BYTES = 6000
-WAYS = [(path, False) for path in BODIES] + [(path, True) for path in STREAMED]
+WAYS = [(path, False) for path in (*BODIES, *FORMS)] + [(path, True) for path in STREAMED]
 
 
 def abort(gateway: GatewayProcess, mint: Mint, mark: str, chance: random.Random, way: tuple[str, bool]) -> None:
@@ -23,12 +23,15 @@ def abort(gateway: GatewayProcess, mint: Mint, mark: str, chance: random.Random,
     path, streamed = way
     offset = chance.randint(0, MOST_BYTES) if streamed and chance.random() < 0.8 else 0
     words = f"mark:{mark} gap:0.004" if streamed else f"mark:{mark} wait:{chance.uniform(0.05, 0.6):.2f}"
-    body = {"model": "mint/coin"} | BODIES[path](words) | ({"stream": True} if streamed else {})
-    payload = json.dumps(body).encode()
+    body = (
+        {} if path in FORMS else {"model": "mint/coin"} | BODIES[path](words) | ({"stream": True} if streamed else {})
+    )
+    request = httpx.Request("POST", gateway.address, **(sent_to(path, words) if path in FORMS else {"json": body}))
+    payload, kind = request.read(), request.headers["content-type"]
     said = "".join(f"{name}: {value}\r\n" for name, value in say_in_headers(path, body).items())
     head = (
         f"POST {path} HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {gateway.key}\r\nx-request-id: {mark}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\n{said}Connection: close\r\n\r\n"
+        f"Content-Type: {kind}\r\nContent-Length: {len(payload)}\r\n{said}Connection: close\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as connection:
         connection.sendall(head.encode() + payload)

@@ -135,6 +135,8 @@ SECOND_OF_SOUND = sounds.make("wav", 1.0, "")
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v4/ai/language-model")
 # Paths that lead to one handler, of which one is enough where the way of a request is not the matter.
 ALIKE = ("/v1/ai/language-model", "/v3/ai/language-model")
+TALK = {*STREAMED, *ALIKE, TOOLS, "/v1/responses/compact"}
+BESIDE_CHAT = sorted({*BODIES, *FORMS} - TALK)
 
 
 def with_model(path: str, body: Json, model: str) -> Json:
@@ -148,7 +150,7 @@ def with_model(path: str, body: Json, model: str) -> Json:
 def sent_to(path: str, text: str) -> Json:
     """What httpx takes as the body of a good request for a paid operation."""
     if path in FORMS:
-        return {"data": FORMS[path], "files": {"file": ("a.wav", SECOND_OF_SOUND)}}
+        return {"data": FORMS[path] | {"prompt": text}, "files": {"file": ("a.wav", SECOND_OF_SOUND)}}
     return {"json": {"model": "mint/coin"} | BODIES[path](text)}
 
 

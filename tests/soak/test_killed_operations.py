@@ -1,0 +1,73 @@
+"""Kill -9 in the middle of every operation beside chat: one row each, in the operation's own unit, nothing twice."""
+
+import json
+import socket
+
+import gevent
+import httpx
+from fakes.mint import Mint
+from support.gateways import GatewayProcess, Start
+from support.spending import BESIDE_CHAT as PATHS
+from support.spending import TOKEN_NUSD, at_once, query, reserved_nusd, sent_to, until
+
+ROWS = "SELECT label, finish, cost_nusd, input, extra FROM usage"
+# What each of them is billed in, for 0.03 USD; all others in tokens of what they read.
+UNITS = {
+    "/v1/audio/speech": ("characters", 100),
+    "/v1/audio/transcriptions": ("audio_ms", 1000),
+    "/v1/audio/translations": ("audio_ms", 1000),
+    "/v1/images/edits": ("images", 1),
+    "/v1/images/generations": ("images", 1),
+    "/v1/ocr": ("pages", 1),
+}
+HALF = "half"
+
+
+def call(gateway: GatewayProcess, path: str, words: str) -> httpx.Response | None:
+    """One request under the key of its path; None where its connection broke."""
+    headers = {"Authorization": f"Bearer {gateway.key}", "Idempotency-Key": path, "x-request-id": path}
+    with httpx.Client(trust_env=False, timeout=90) as http:
+        try:
+            return http.post(gateway.address + path, headers=headers, **sent_to(path, words))
+        except httpx.TransportError:
+            return None
+
+
+def begin_upload(gateway: GatewayProcess) -> socket.socket:
+    """A form whose second half never comes."""
+    form = httpx.Request("POST", gateway.address, **sent_to("/v1/audio/transcriptions", "mark:half"))
+    body = form.read()
+    head = (
+        f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {gateway.key}\r\n"
+        f"x-request-id: {HALF}\r\nContent-Type: {form.headers['content-type']}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection = socket.create_connection(("127.0.0.1", gateway.port), timeout=30)
+    connection.sendall(head.encode() + body[: len(body) // 2])
+    return connection
+
+
+def test_a_killed_operation_is_billed_once_in_its_own_unit_and_not_done_again(start: Start, mint: Mint) -> None:
+    gateway = start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="1000")
+    # Sound breaks off in the middle, all others before their answer.
+    words = {path: f"mark:{path} " + ("gap:60" if path == "/v1/audio/speech" else "wait:60") for path in PATHS}
+    asking = gevent.spawn(at_once, len(PATHS), lambda number: call(gateway, PATHS[number], words[PATHS[number]]))
+    with begin_upload(gateway):
+        assert until(lambda: set(mint.marks()) == set(PATHS), 20)
+        gateway.kill()
+    asking.join()
+    assert [one.status_code for one in asking.value if one is not None] == []
+    gateway.start()
+    assert until(lambda: len(query(gateway, ROWS)) == len(PATHS) and reserved_nusd(gateway) == 0, 15)
+    for label, finish, cost, tokens, extra in query(gateway, ROWS):
+        unit, count = UNITS.get(label, ("", 0))
+        assert finish == "interrupted"
+        if unit:
+            assert (json.loads(extra)["units"][unit], cost) == (count, 100 * TOKEN_NUSD), label
+        else:
+            assert 0 < cost == tokens * TOKEN_NUSD, label
+    told = [call(gateway, path, words[path]) for path in PATHS]
+    assert [(one.status_code, one.json()["error"]["code"]) for one in told] == [(500, "interrupted")] * len(PATHS)
+    assert sorted(mint.marks()) == PATHS
+    assert {label for label, *_ in query(gateway, ROWS)} == set(PATHS)
+    assert query(gateway, "SELECT count(*) FROM lease WHERE granted_nusd > spent_nusd") == [(0,)]
+    assert "The books agree." in gateway.manage("doctor")
